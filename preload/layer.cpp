@@ -21,17 +21,17 @@ namespace {
 
 constexpr std::size_t kMarkSize = sizeof kMark - 1;
 constexpr mode_t kBridge = S_ISUID;
-constexpr int kMostLinks = 40;  // as the kernel
+constexpr int kMostLinks = 40;  // the kernel's own bound
 constexpr const char* kFree[] = {"/dev", "/proc", "/sys"};
 
 using Lies = Place::Lies;
 
 struct Folders {
   Path top, files, made, lock;
-  Path given;  // as the environment has them: the layer's, others that are left alone, and the pass
+  Path given;  // the environment's lines: the layer's folder, the free folders, and the pass
   bool is_given = false;
 };
-// Filled before any other code of the process runs, and never changed.
+// `begin` fills it before any other code of the process runs; it never changes then.
 constinit Folders folders;
 constinit std::atomic<bool> is_written{false};
 
@@ -67,6 +67,8 @@ bool is_dots(const char* name) {
   return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
 }
 
+const char* after_slashes(const char* text) { return text + std::strspn(text, "/"); }
+
 int read_link(const char* path, Path& text) {
   char buffer[PATH_MAX];
   const ssize_t size = kernel::readlink(path, buffer, sizeof buffer);
@@ -93,7 +95,7 @@ bool is_free(const Path& path) {
   return false;
 }
 
-// A place whose path is set, its folder being at `folder` and lying as `lies`.
+// Fills a place whose path is set. Its folder is at `folder` and lies as `folder_lies`.
 int look_up(Lies folder_lies, const Path& folder, Place& place) {
   place.exists = false;
   if (folder_lies != Lies::real) {
@@ -143,11 +145,10 @@ void look_up_root(Place& place) {
   place.status.st_mode = S_IFDIR;
 }
 
-// A path without links, from the root on.
+// Looks a path up that has no links, from the root on.
 int look_up_all(const Path& path, Place& place) {
   look_up_root(place);
-  const char* rest = path.c_str();
-  while (*rest == '/') ++rest;
+  const char* rest = after_slashes(path.c_str());
   while (*rest != '\0') {
     const std::size_t size = std::strcspn(rest, "/");
     const Lies lies = place.lies;
@@ -155,13 +156,13 @@ int look_up_all(const Path& path, Place& place) {
     if (!place.exists) return fails(ENOENT);
     if (!place.path.enter(rest, size)) return fails(ENAMETOOLONG);
     if (look_up(lies, folder, place) != 0) return -1;
-    rest += size;
-    while (*rest == '/') ++rest;
+    rest = after_slashes(rest + size);
   }
   return 0;
 }
 
-// Of a bridge on the way only that it is a folder was needed.
+// Takes the status of a bridge at the end of a path. On the way a walk needs only that it is a
+// folder.
 int complete(Place& place) {
   if (place.lies != Lies::bridge) return 0;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
@@ -172,11 +173,121 @@ bool has_parent_name(const char* rest) {
   while (*rest != '\0') {
     const std::size_t size = std::strcspn(rest, "/");
     if (size == 2 && rest[0] == '.' && rest[1] == '.') return true;
-    rest += size;
-    while (*rest == '/') ++rest;
+    rest = after_slashes(rest + size);
   }
   return false;
 }
+
+// Looks a path up one name at a time, as the kernel does. `place` is the place that the names so
+// far lead to.
+class Walk {
+ public:
+  Walk(bool follows_last, Place& place) : follows_last_(follows_last), place_(place) {}
+
+  int begin(int folder, const char* path) {
+    place_.is_free = false;
+    look_up_root(place_);
+    if (path[0] != '/') {
+      if (seen_path(folder, pending_) != 0) return -1;
+      if (!pending_.append("/")) return fails(ENAMETOOLONG);
+    }
+    if (!pending_.append(path)) return fails(ENAMETOOLONG);
+    rest_ = pending_.c_str();
+    return 0;
+  }
+
+  int finish() {
+    while (true) {
+      rest_ = after_slashes(rest_);
+      if (is_free(place_.path) && !has_parent_name(rest_)) return leave_layer();
+      if (*rest_ == '\0') return complete(place_);
+      if (step() != 0) return -1;
+    }
+  }
+
+ private:
+  struct Name {
+    const char* text;
+    std::size_t size;
+    bool has_slash;  // behind it
+    bool is_last;
+
+    [[nodiscard]] bool is(const char* other) const {
+      return std::strlen(other) == size && std::memcmp(text, other, size) == 0;
+    }
+  };
+
+  // The layer changes nothing below a free folder, so the kernel looks up the names that are left.
+  int leave_layer() {
+    place_.is_free = true;
+    place_.physical = place_.path;
+    if (*rest_ != '\0' && !place_.physical.enter(rest_)) return fails(ENAMETOOLONG);
+    place_.path = place_.physical;
+    return 0;
+  }
+
+  int step() {
+    if (!place_.exists) return fails(ENOENT);
+    if (!S_ISDIR(place_.status.st_mode)) return fails(ENOTDIR);
+    const Name name = take_name();
+    if (name.is(".")) return 0;
+    return name.is("..") ? enter_parent() : enter(name);
+  }
+
+  Name take_name() {
+    const char* text = rest_;
+    const std::size_t size = std::strcspn(text, "/");
+    rest_ = after_slashes(text + size);
+    return {text, size, text[size] == '/', *rest_ == '\0'};
+  }
+
+  int enter_parent() {
+    Path parent = place_.path;
+    parent.leave();
+    return look_up_all(parent, place_);
+  }
+
+  int enter(const Name& name) {
+    const Lies lies = place_.lies;
+    const Path folder = place_.physical;
+    const std::size_t folder_size = place_.path.size();
+    if (!place_.path.enter(name.text, name.size)) return fails(ENAMETOOLONG);
+    if (look_up(lies, folder, place_) != 0) return -1;
+    if (!place_.exists) return 0;
+    if (S_ISLNK(place_.status.st_mode) && is_followed(name)) return follow(name, folder_size);
+    return name.is_last && name.has_slash && !S_ISDIR(place_.status.st_mode) ? fails(ENOTDIR) : 0;
+  }
+
+  [[nodiscard]] bool is_followed(const Name& name) const {
+    return (!name.is_last || follows_last_ || name.has_slash) && !is_free(place_.path);
+  }
+
+  // Puts the link's target before the names that are left. `folder_size` is the size of the path of
+  // the link's folder.
+  int follow(const Name& name, std::size_t folder_size) {
+    if (++links_ > kMostLinks) return fails(ELOOP);
+    Path target;
+    if (read_link(place_.physical.c_str(), target) != 0) return -1;
+    if (target.empty()) return fails(ENOENT);
+    if (name.has_slash && !target.append("/")) return fails(ENAMETOOLONG);
+    if (!name.is_last && !target.append(rest_)) return fails(ENAMETOOLONG);
+    pending_ = target;
+    rest_ = pending_.c_str();
+    if (*rest_ == '/') {
+      look_up_root(place_);
+      return 0;
+    }
+    Path parent = place_.path;
+    parent.cut(folder_size);
+    return look_up_all(parent, place_);
+  }
+
+  const bool follows_last_;
+  Place& place_;
+  Path pending_;
+  const char* rest_ = nullptr;  // the names in `pending_` that are left
+  int links_ = 0;
+};
 
 int make_bridge(const Path& physical) {
   Path made;
@@ -185,7 +296,8 @@ int make_bridge(const Path& physical) {
   return kernel::rename(made.c_str(), physical.c_str());
 }
 
-// Owner, times and mode of a real one; as far as a user may, for whom its owner may be another.
+// Copies owner, times and mode of a real file, as far as the user may. If the file has another
+// owner, the copy gives this user the rights that the real file gives.
 int take_status(const char* physical, const Path& real, const struct stat& status) {
   mode_t mode = status.st_mode & 07777;
   if (S_ISDIR(status.st_mode)) mode &= ~kBridge;
@@ -202,7 +314,8 @@ int take_status(const char* physical, const Path& real, const struct stat& statu
   return kernel::chmod(physical, mode);
 }
 
-// Adds to a file of the layer's folder; one write, so that other processes' lines stay whole.
+// Appends to a file of the layer's folder, in one write, so that the lines of all processes stay
+// whole.
 void append_to(const char* name, const char* text, std::size_t size) {
   Path file = folders.top;
   if (!file.append(name)) return;
@@ -212,7 +325,7 @@ void append_to(const char* name, const char* text, std::size_t size) {
   kernel::close(to);
 }
 
-// Make a folder a copy of a real one, which it is from its last step on.
+// Makes a folder a copy of a real one. It becomes a copy with the last step.
 int fill(const Path& physical, const Path& real) {
   struct stat status;
   if (kernel::lstat(real.c_str(), &status) != 0) return -1;
@@ -248,7 +361,7 @@ int fill(const Path& physical, const Path& real) {
   return result != 0 ? result : take_status(physical.c_str(), real, status);
 }
 
-// Put something that was made in the place of a link of the layer.
+// Replaces a link of the layer by a finished file or folder.
 int replace_link(const Path& made, const Path& link, bool is_folder) {
   if (!is_folder) return kernel::rename(made.c_str(), link.c_str());
   if (kernel::rename(made.c_str(), link.c_str(), RENAME_EXCHANGE) == 0) {
@@ -258,7 +371,7 @@ int replace_link(const Path& made, const Path& link, bool is_folder) {
   return kernel::rename(made.c_str(), link.c_str());
 }
 
-// Have a copy of the folder with this path, which has no links in it.
+// Makes a copy of the folder with this path, and of all folders above it. The path has no links.
 int copy_folder(const Path& path) {
   struct stat status;
   if (kernel::lstat(folders.files.c_str(), &status) != 0 && make_bridge(folders.files) != 0) {
@@ -301,7 +414,7 @@ int copy_folder(const Path& path) {
   }
 }
 
-// The bytes up to a place, from where both files are.
+// Copies the bytes from the current offset of both files to `end`.
 int copy_up_to(int from, int to, off_t end) {
   while (true) {
     const off_t left = end - lseek(from, 0, SEEK_CUR);
@@ -309,12 +422,12 @@ int copy_up_to(int from, int to, off_t end) {
     const auto most = static_cast<std::size_t>(left);
     ssize_t size = syscall(SYS_copy_file_range, from, nullptr, to, nullptr, most, 0U);
     if (size < 0 && errno != EINTR && errno != ENOSPC) size = sendfile(to, from, nullptr, most);
-    if (size == 0) return 0;  // somebody made it shorter
+    if (size == 0) return 0;  // another process made the file shorter
     if (size < 0 && errno != EINTR) return -1;
   }
 }
 
-// All of a file. Where file systems can share bytes, none is copied; holes stay holes.
+// Copies all of a file. File systems that can share bytes share them; holes stay holes.
 int copy_bytes(int from, int to) {
   if (ioctl(to, FICLONE, from) == 0) return 0;
   struct stat status;
@@ -324,7 +437,7 @@ int copy_bytes(int from, int to) {
     off_t start = lseek(from, place, SEEK_DATA);
     if (start < 0 && errno == ENXIO) break;  // the rest is a hole
     off_t end = start < 0 ? -1 : lseek(from, start, SEEK_HOLE);
-    if (start < 0) start = place;  // a file system that does not know of holes
+    if (start < 0) start = place;  // the file system has no holes
     if (end < 0) end = status.st_size;
     if (lseek(from, start, SEEK_SET) < 0 || lseek(to, start, SEEK_SET) < 0) return -1;
     if (copy_up_to(from, to, end) != 0) return -1;
@@ -405,7 +518,7 @@ int seen_path(int file, Path& path) {
     std::snprintf(name, sizeof name, "/proc/self/fd/%d", file);
     if (read_link(name, path) != 0) return fails(EBADF);
     struct stat named;
-    struct stat opened;  // a path that ends in " (deleted)" is another's, or nobody's
+    struct stat opened;  // a path that ends in " (deleted)" may name another file, or none
     if (path.c_str()[0] == '/' &&
         (kernel::lstat(path.c_str(), &named) != 0 ||
          kernel::status_at(file, "", &opened, AT_EMPTY_PATH) != 0 ||
@@ -420,73 +533,8 @@ int seen_path(int file, Path& path) {
 
 int find(int folder, const char* path, bool follows, Place& place) {
   if (path[0] == '\0') return fails(ENOENT);
-  place.is_free = false;
-  Path pending;
-  look_up_root(place);
-  if (path[0] != '/') {
-    if (seen_path(folder, pending) != 0) return -1;
-    if (!pending.append("/")) return fails(ENAMETOOLONG);
-  }
-  if (!pending.append(path)) return fails(ENAMETOOLONG);
-  const char* rest = pending.c_str();
-  int links = 0;
-  while (true) {
-    while (*rest == '/') ++rest;
-    if (is_free(place.path) && !has_parent_name(rest)) {
-      place.is_free = true;
-      place.physical = place.path;
-      if (*rest != '\0' && !place.physical.enter(rest)) return fails(ENAMETOOLONG);
-      place.path = place.physical;
-      return 0;
-    }
-    if (*rest == '\0') return complete(place);
-    if (!place.exists) return fails(ENOENT);
-    if (!S_ISDIR(place.status.st_mode)) return fails(ENOTDIR);
-    const std::size_t size = std::strcspn(rest, "/");
-    const char* after = rest + size;
-    const bool ends_in_slash = *after == '/';
-    while (*after == '/') ++after;
-    const bool is_last = *after == '\0';
-    if (size == 1 && rest[0] == '.') {
-      rest = after;
-      continue;
-    }
-    if (size == 2 && rest[0] == '.' && rest[1] == '.') {
-      Path parent = place.path;
-      parent.leave();
-      if (look_up_all(parent, place) != 0) return -1;
-      rest = after;
-      continue;
-    }
-    const Lies lies = place.lies;
-    const Path in = place.physical;
-    const std::size_t folder_size = place.path.size();
-    if (!place.path.enter(rest, size)) return fails(ENAMETOOLONG);
-    if (look_up(lies, in, place) != 0) return -1;
-    rest = after;
-    if (place.exists && S_ISLNK(place.status.st_mode) && (!is_last || follows || ends_in_slash) &&
-        !is_free(place.path)) {
-      if (++links > kMostLinks) return fails(ELOOP);
-      Path target;
-      if (read_link(place.physical.c_str(), target) != 0) return -1;
-      if (ends_in_slash && !target.append("/")) return fails(ENAMETOOLONG);
-      if (!is_last && !target.append(rest)) return fails(ENAMETOOLONG);
-      pending = target;
-      rest = pending.c_str();
-      if (pending.empty()) return fails(ENOENT);
-      if (*rest == '/') {
-        look_up_root(place);
-      } else {
-        Path parent = place.path;
-        parent.cut(folder_size);
-        if (look_up_all(parent, place) != 0) return -1;
-      }
-      continue;
-    }
-    if (is_last && ends_in_slash && place.exists && !S_ISDIR(place.status.st_mode)) {
-      return fails(ENOTDIR);
-    }
-  }
+  Walk walk(follows, place);
+  return walk.begin(folder, path) != 0 ? -1 : walk.finish();
 }
 
 Change::Change() {
@@ -503,7 +551,7 @@ Change::Change() {
 Change::~Change() {
   const int error = errno;
   if (lock_ >= 0) {
-    flock(lock_, LOCK_UN);  // a child that was forked meanwhile may have it open
+    flock(lock_, LOCK_UN);  // closing is not enough: a child forked meanwhile may have it open
     kernel::close(lock_);
   }
   pthread_sigmask(SIG_SETMASK, &blocked_before_, nullptr);

@@ -1,15 +1,13 @@
-// The scratch layer: what a process and its children write lies in a folder of its own, and they
-// see it in its place. Nothing is remembered but what the folder holds, so children need only its
-// name.
+// The scratch layer keeps the writes of a process and its children in a folder, and shows them in
+// their places. The folder holds all state, so children need only its name.
 //
 // FOLDER/files mirrors absolute paths. A folder there is a copy or a bridge:
-// - A copy stands for the real folder at its place. It was filled with links to the real one's
-//   entries when something in it was to change, and has been what programs see ever since.
-// - A bridge only leads to copies further down; all else in it is looked up in the real folder. It
-//   has the set-user-ID bit, which means nothing on folders.
-// A link of the layer begins with kMark, which leads nowhere else. What it points to is unchanged;
-// before a file changes, a copy of it replaces its link. A link to a folder becomes a copy
-// likewise.
+// - A copy replaces the real folder. The layer filled it with links to the real folder's entries
+//   before the first change in it, and shows it to programs since.
+// - A bridge leads to copies further down. The layer looks all other names of it up in the real
+//   folder. It has the set-user-ID bit, which means nothing on folders.
+// A link of the layer begins with kMark, and no other link does. It points to an unchanged file or
+// folder. Before that one changes, a copy of it replaces the link.
 #pragma once
 
 #include <sys/stat.h>
@@ -22,33 +20,36 @@ namespace plimsoll::scratch {
 
 inline constexpr char kMark[] = "/.//.";
 
-// Where the layer is; false where there is none, or nothing was written yet and `is_read`.
+// Whether this process has a layer. A read (`is_read`) needs none before the first write.
 [[nodiscard]] bool is_active(bool is_read);
-// The layer's own folder, and with it, one a line, those that the layer leaves alone, and the pass.
+// The layer's own folder.
 [[nodiscard]] const Path& top_folder();
+// Lines with the layer's own folder, the folders that the layer leaves alone, and the pass.
 [[nodiscard]] const Path& given_folders();
 
-// A path of a program's, looked up as the kernel would.
+// A program's path, looked up as the kernel would.
 struct Place {
   enum class Lies { real, bridge, copied };
 
-  Path path;      // as programs see it: absolute, without links, . and ..
-  Path physical;  // where it is
+  Path path;      // for programs: absolute, without links, . and ..
+  Path physical;  // on the disk
   Lies lies = Lies::real;
   bool exists = false;
-  bool is_free = false;  // not the layer's: devices, processes, and the folders it was given
-  struct stat status{};  // if it exists, and is not free
+  bool is_free = false;  // the layer leaves it alone: /dev, /proc, /sys and the given folders
+  struct stat status{};  // only if it exists and is not free
 };
 
-// All that follow return 0, or -1 and errno. `find` succeeds where only the last name is missing.
+// The functions below return 0, or -1 and errno. `find` succeeds where only the last name is
+// missing.
 [[nodiscard]] int find(int folder, const char* path, bool follows, Place& place);
 
-// The path that programs see of what the kernel knows by another.
+// Turns a path in the layer's folder into the path that programs see.
 void to_seen(Path& physical);
-// The absolute path, as programs see it, of an open folder or file; -1 if it has none.
+// Gives the absolute path that programs see of an open folder or file; -1 if it has none.
 [[nodiscard]] int seen_path(int file, Path& path);
 
-// While it lives nobody else changes the layer, and no signal handler runs in this thread.
+// While it lives, no other thread or process changes the layer, and no signal handler runs in this
+// thread.
 class Change {
  public:
   Change();
@@ -61,21 +62,21 @@ class Change {
   sigset_t blocked_before_;
 };
 
-// Within a `Change`: have a copy of a place's folder, and say where in it the place can be made,
-// replaced or removed. Fails where the real folder may not be written to.
+// Makes a copy of a place's folder, and gives the path in it where the place can be made, replaced
+// or removed. Needs a `Change`. Fails if the user may not write to the real folder.
 [[nodiscard]] int enter_copy(const Place& place, Path& physical);
-// Have a copy of what is there, which then is the place: of a file with its contents, if wanted.
+// Makes a copy of a file, folder or link, with a file's contents if wanted, and makes it the place.
 [[nodiscard]] int copy_up(Place& place, bool with_contents);
-// A copied folder lies here.
+// Gives the path where the layer keeps the copy of a path.
 [[nodiscard]] int in_files(const Path& path, Path& physical);
-// Have copies of all that lies behind a folder's bridges, so that it can be moved.
+// Makes copies of all folders behind a folder's bridges, so that the folder can be moved.
 [[nodiscard]] int copy_bridges(const Place& place);
-// Of a name that is there no longer: keep it for the report, if it is one of the real files.
+// Keeps the path of a removed file for the report, if it is one of the real files.
 void note_removed(const Path& path);
 // Adds the name of a shared memory object to FOLDER/shared. The supervisor removes the object after
 // the trial.
 void note_shared(const char* name);
-// A new name in a folder of the layer that no program sees.
+// Makes a new name in a folder of the layer that no program sees.
 [[nodiscard]] int new_name(Path& path);
 // Whether a folder has entries.
 [[nodiscard]] bool has_entries(const Place& place);

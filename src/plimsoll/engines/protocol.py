@@ -1,4 +1,4 @@
-"""What an engine is to the rest of a program: one interface to real GPUs and simulated ones."""
+"""The interface to an engine, the same for real GPUs and simulated ones."""
 
 from __future__ import annotations
 
@@ -13,88 +13,88 @@ AllocatorName = Literal["native", "elastic", "uncached"]
 """PyTorch's rules, plimsoll's own, or a driver call for each request."""
 
 LiveAllocatorName = Literal["elastic", "native"]
-"""Those of them that serve PyTorch on a real GPU."""
+"""The allocators that serve PyTorch on a real GPU."""
 
 SpillPolicyName = Literal["strict", "spill"]
-"""What happens to a request when dedicated memory is spent: it fails, or gets shared memory."""
+"""The end of a request when dedicated memory is used up: it fails, or gets shared memory."""
 
 
 class Engine(Protocol):
-    """An allocator on one GPU, as far as its two tiers go.
+    """An allocator on one GPU, with dedicated and shared memory.
 
-    The extension's `Engine` is one. What only the elastic allocator can do raises ValueError under
-    another one.
+    The extension's `Engine` is one. Functions that only the elastic allocator has raise ValueError
+    under another allocator.
     """
 
     @property
     def handle(self) -> int:
-        """What tells engines apart."""
+        """The number by which libraries find the engine."""
 
     @property
     def limit(self) -> int | None:
         """The most dedicated memory that may be reserved, or None."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Set a second limit beside `limit`, the program's own; the lower one holds."""
+        """Sets a second limit beside `limit`, which is the program's own. The lower one holds."""
 
     shared_limit: int | None
     """The most shared memory that may be reserved, or None."""
 
     spills: bool
-    """Whether requests go on in shared memory when dedicated memory is spent."""
+    """Whether requests get shared memory when dedicated memory is used up."""
 
     def on_first_spill(self, told: Callable[[int], None]) -> None:
-        """Call `told` with the size of the first request that does."""
+        """Calls `told` with the size of the first request that gets shared memory."""
 
     def memory_info(self) -> tuple[int, int]:
-        """Free and total bytes of dedicated memory."""
+        """Returns the free and the total bytes of dedicated memory."""
 
     def shared_info(self) -> tuple[int, int]:
-        """Free and total bytes of the host memory that GPUs may use."""
+        """Returns the free and the total bytes of the host memory that GPUs may use."""
 
     def statistics(self) -> dict[str, int]:
-        """PyTorch's counters, and those of shared and paused memory."""
+        """Returns PyTorch's counters, and those of shared and paused memory."""
 
     @property
     def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """Of live blocks: now, at the peak, and the sum over all time.
+        """The bytes of live blocks now and at the peak, and the sum over all time.
 
-        The first two leave out what is in shared memory now; the sum counts it.
+        The first two leave out blocks in shared memory. The sum counts them.
         """
 
     @property
     def shared_allocated_bytes(self) -> int:
-        """What of live blocks is in shared memory."""
+        """The bytes of live blocks in shared memory."""
 
     def host_reserved_bytes(self) -> int:
-        """Page-locked memory that is held for copies."""
+        """Returns the page-locked memory that is held for copies."""
 
     def segments(self) -> list[_core.SegmentInfo]:
-        """All memory, block by block."""
+        """Returns all memory, block by block."""
 
     def fragments_bytes(self) -> int | None:
-        """What is free in pieces that are in use elsewhere; None where that takes long to say."""
+        """Returns the free bytes of pieces partly in use; None where counting takes long."""
 
     def rebalance(self, most: int | None = None) -> int:
-        """Bring spilled memory back to the card; returns the bytes moved."""
+        """Moves spilled memory back to the card, and returns the bytes moved."""
 
     def region_use(self, region: int) -> dict[str, int]:
-        """The fields of a `RegionUse`; nothing if the region never had memory here."""
+        """Returns the fields of a `RegionUse`; none if the region never had memory here."""
 
     def is_paused(self, region: int) -> bool:
-        """Whether the region is off the card."""
+        """Returns whether the region is off the card."""
 
     def require_pausable(self, region: int) -> None:
-        """Raise ValueError if `pause` would refuse, whatever memory there is."""
+        """Raises ValueError if `pause` would refuse the region, even with enough memory."""
 
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """Take a region off the card; returns the bytes that are free now."""
+        """Moves a region off the card, and returns the bytes that this frees."""
 
     def resume(self, region: int) -> int:
-        """Bring it back; returns the bytes that it takes."""
+        """Moves a region back to the card, and returns the bytes that it takes."""
 
     def check_invariants(self) -> None:
-        """Raise RuntimeError if the allocator's own books do not agree; for tests."""
+        """Raises RuntimeError if the allocator's own books do not agree; for tests."""
 
 
 class Engines(Protocol):
@@ -102,10 +102,10 @@ class Engines(Protocol):
 
     @property
     def allocator(self) -> str:
-        """Which allocator they are of."""
+        """The allocator of all engines."""
 
     def open(self, device: int) -> Engine:
-        """The engine of a GPU that there is."""
+        """Returns the engine of an existing GPU."""
 
     def opened(self) -> Mapping[int, Engine]:
-        """Those of all GPUs that were used so far."""
+        """Returns the engines of all GPUs that were used so far."""

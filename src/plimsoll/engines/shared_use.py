@@ -1,4 +1,4 @@
-"""What a run had in shared memory, and the least that it costs."""
+"""The use of shared memory by a run, and the least that it costs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SharedUse:
-    """What lay in shared memory: it spilled, as dedicated memory was spent, or was placed there.
+    """The use of shared memory by blocks that spilled or were placed there.
 
     Attributes:
         total_bytes: The shared memory that there is.
         peak_dedicated_bytes: The most reserved in dedicated memory.
         peak_bytes: The most reserved in shared memory.
         peak_allocated_bytes: The most that live blocks had there.
-        num_spills: Requests that got shared memory because dedicated memory was spent.
-        spilled_bytes: What blocks had in shared memory, summed over all blocks, placed ones too.
-        transfer_seconds: A lower bound of the time that this costs: each of these bytes is written
-            once and read once, over a bus that nothing else uses and at the rate measured for
-            copies of an H100 (PCIe Gen5). What is used more often, or in small pieces, costs more.
-        host_memory_seconds: What making that much host memory takes, by the cost model; None for
-            Windows' driver, whose price is not known.
+        num_spills: Requests that got shared memory because dedicated memory was used up.
+        spilled_bytes: The bytes of all blocks in shared memory over the run, placed ones too.
+        transfer_seconds: A lower bound of the time for these bytes. It writes and reads each byte
+            once, over an idle bus, at the rate measured for copies of an H100 (PCIe Gen5). More
+            accesses, or accesses in small pieces, cost more.
+        host_memory_seconds: The time that making so much host memory takes, by the cost model; None
+            for Windows' driver, whose price is not known.
     """
 
     total_bytes: int

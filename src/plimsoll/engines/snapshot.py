@@ -1,10 +1,10 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
-The format is that of `torch.cuda.memory._snapshot()`, of each version of PyTorch. Segments, blocks
-and entries with a part in shared memory have that as "shared_size" too, segments whose content is
-off the card say "is_paused", and the settings name the "allocator" and the "torch_version". No
-segment of the elastic allocator shows which pieces it consists of, so the settings also say, under
-"fragments_bytes" and the device, what is free in pieces in use.
+The format is that of `torch.cuda.memory._snapshot()`, with a few keys more. A
+segment, a block or an entry with bytes in shared memory has them as "shared_size". A segment whose
+content is off the card has "is_paused". The settings name the "allocator" and the "torch_version".
+Segments of the elastic allocator do not show their pieces, so its settings have the free bytes of
+pieces in use by device, as "fragments_bytes".
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _trace(
 def settings_dict(
     conf: str, config: _core.AllocatorConfig, allocator: str, version: str
 ) -> dict[str, Any]:
-    """What PyTorch calls `allocator_settings`, with the allocator and the version they are of."""
+    """Returns PyTorch's `allocator_settings`, with the allocator and PyTorch's version."""
     divisions = config.roundup_power2_divisions
     return {
         "allocator": allocator,

@@ -1,4 +1,4 @@
-"""What PyTorch knows of a program's tensors: which are parameters, gradients, optimizer state.
+"""Finds the parameters, gradients and optimizer state among a program's tensors.
 
 Modules are noted when they get a parameter or a buffer, are moved, copied or loaded. Their tensors
 are looked at then, after each backward pass, around each step of an optimizer, and in the end. So

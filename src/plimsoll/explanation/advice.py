@@ -1,10 +1,9 @@
-"""What would help: every piece of it tried by replaying.
+"""Finds advice, and tries each piece of it by a replay.
 
-The search replays the recorded requests without what leaks, under settings of PyTorch's allocator
-and combinations of those that help, under plimsoll's elastic allocator, under smaller limits or the
-larger one that a failed request needed, with shared memory to spill into, and with the frees of
-gradients moved to where `zero_grad` could be called. What was on in the recording is where it
-starts from, and no advice.
+The search replays the recorded requests without leaks, under settings of PyTorch's allocator and
+combinations of those that help, and under plimsoll's elastic allocator. It tries smaller limits, or
+the larger one that a failed request needed, and shared memory to spill into. It also moves frees of
+gradients to where `zero_grad` could be called. Recorded settings are its start, and no advice.
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ def give_advice(
     """Search, and keep what helps.
 
     Args:
-        search: What replays the recording, of one device.
+        search: The replays of the recording, of one device.
         base: Its replay under the recorded settings, if there is one already.
         lifetimes: Its blocks.
         steps: The program's steps.
-        categories: What blocks are for.
-        leaks: What grows from step to step, each with which blocks are counted with it.
+        categories: The use of each block.
+        leaks: The leaks, each with a mask of its blocks.
         failure: The last request that failed, in the recording or under a given limit.
         total_bytes: The memory of the card, if it is known.
     """
@@ -109,7 +108,7 @@ def give_advice(
 
 
 def _in_words(conf: str, before: str) -> str:
-    """What to change for a configuration: what it has that another has not."""
+    """Returns the settings of a configuration that another one lacks, in words."""
     wanted, there = conf_keys(conf), conf_keys(before)
     changes = [
         _change(*text.split(":", 1)) for key, text in wanted.items() if there.get(key) != text
@@ -210,7 +209,7 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Of settings of the same keys only the best, and none that others make needless."""
+    """Returns the best setting of each set of keys, without those that others make needless."""
     kept: list[Trial] = []
     for trial in trials:
         keys = set(conf_keys(trial.setting.conf))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:
-    """What was asked or matters most, why, and the first advice with a line to copy."""
+    """Yields the answer to the question or the main finding, its reason, and the first advice."""
     yield from answers(e)
     if e.out_of_memory:
         yield f"Why: {cause(e.out_of_memory[-1])} {reason(e.out_of_memory[-1])}"
@@ -111,7 +111,7 @@ def _peak(e: ExplanationParts) -> str:
 
 
 def _most_held(e: ExplanationParts) -> Iterator[str]:
-    """What holds the most of what is live, where anything does."""
+    """Yields the categories that hold the most live memory, if there are any."""
     known = {name: size for name, size in e.peak.by_category.items() if name != "other" and size}
     held = []
     if known:
@@ -144,7 +144,7 @@ def _try(e: ExplanationParts) -> Iterator[str]:
 
 
 def effect(advice: Advice) -> str:
-    """What an advice comes to, as words behind what to do."""
+    """Returns the result of an advice, as words after the advice itself."""
     if advice.serves_failed_requests is False:
         return ": not enough for what failed"
     if advice.serves_failed_requests:
@@ -153,7 +153,7 @@ def effect(advice: Advice) -> str:
 
 
 def cause(o: OutOfMemory) -> str:
-    """Who refused."""
+    """Returns the sentence about the limit or the card that refused a request."""
     if o.cause == "card":
         return "the card had too little left for another segment."
     if o.limit_bytes is not None:

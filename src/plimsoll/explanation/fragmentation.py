@@ -27,7 +27,7 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
     Args:
         past: The history.
         event: The event.
-        owner: What to call the live block of an address and size.
+        owner: Returns the name of the live block of an address and size.
     """
     segments, units = past.after(event), past.units(event)
     holes = [

@@ -19,7 +19,7 @@ def with_earlier_zero_grad(
 ) -> tuple[Recording, Recording] | None:
     """The recording's requests and frees, as they were and with the gradients' frees moved.
 
-    What the allocator did is left out of both, so that they differ in nothing else. None if all
+    Both leave out the allocator's own events, so that they differ only in the frees. None if all
     gradients die within their step.
     """
     if not len(steps):

@@ -1,4 +1,4 @@
-"""What of all that was tried is advised: what saves enough, or serves what failed."""
+"""Keeps the trials that save enough, or serve failed requests, as advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plimsoll.replays import ReplayResult
 
 LEAST_SHARE = 0.01
-"""Of peak reserved memory: what saves less is no advice."""
+"""The share of peak reserved memory that advice must save."""
 _LEAST_SAVED = 2 * MiB
 _FRACTION = "per_process_memory_fraction"
 
@@ -27,7 +27,7 @@ class KeptAdvice:
         base: The replay under the recorded settings.
         failed: Whether a request failed.
         total_bytes: The memory of the card, if it is known.
-        advice: What helps.
+        advice: The advice so far.
     """
 
     def __init__(self, base: ReplayResult, *, failed: bool, total_bytes: int | None) -> None:
@@ -48,12 +48,12 @@ class KeptAdvice:
         """Keep a trial if it saves enough, or serves what failed.
 
         Args:
-            kind: What it changes.
-            what: What to do.
+            kind: The kind of change.
+            what: The change in words.
             how: The setting or the call.
-            trial: What was tried; None where it was not.
-            note: What else to know.
-            against: What it is compared with, if not with the base.
+            trial: The trial; None where there was none.
+            note: Further advice.
+            against: The trial to compare with, if it is not the base.
         """
         if trial is None or not trial.works:
             return
@@ -69,10 +69,10 @@ class KeptAdvice:
         """Keep it whatever it saves: a leak takes more the longer the program runs.
 
         Args:
-            what: What to do.
+            what: The change in words.
             how: A line of code, or a command.
             trial: The history without it; None where that was not tried.
-            against: What that is compared with; None likewise.
+            against: The trial to compare with; None where there was none.
         """
         if trial is not None and against is not None:
             self._keep("leak", what, how, trial, against, "")

@@ -36,12 +36,12 @@ def add_leaks(
     """Advise to mend the fastest leaks, each replayed as if its line had kept nothing.
 
     Args:
-        search: What replays the recording.
+        search: The replays of the recording.
         own: The setting that was recorded.
-        leaks: Each with which blocks are counted with it.
+        leaks: The leaks, each with a mask of its blocks.
         lifetimes: The blocks.
         steps: The program's steps.
-        found: Where advice is kept.
+        found: The advice, to which this adds.
         has_stacks: Whether leaks are named by lines.
     """
     before: Trial | None = None
@@ -58,7 +58,7 @@ def add_leaks(
 
 
 def _words(leak: Leak, *, has_stacks: bool) -> tuple[str, str]:
-    """What to do about a leak, and what to copy: it also lets go of what autograd has saved."""
+    """Returns the advice on a leak and a text to copy, which also frees autograd's tensors."""
     where = last_part(leak.what)
     grows = f"{format_size(round(leak.slope_bytes))} more each step"
     if not has_stacks:

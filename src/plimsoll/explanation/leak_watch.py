@@ -51,7 +51,7 @@ class LeakWatch:
     file stays, and goes on to the end of the block.
 
     Attributes:
-        leaks: What was found, fastest first.
+        leaks: The leaks, fastest first.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 At each boundary between steps, the live bytes of every group of blocks make a series. A leak is a
 series with a trend: Mann and Kendall's test says how sure that is, Theil and Sen's median of slopes
-how steep. Both are of ranks and medians, so that single steps that differ do not matter. What grows
-while a program warms up, what levels off, and what is given back now and then is no leak.
+how steep. Both use ranks and medians, so that single odd steps do not matter. Memory that grows
+during warm-up, levels off, or is given back now and then is no leak.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def find_leaks(
         lifetimes: The blocks, at least all that are live at one of the `leak_moments`.
         steps: The program's steps.
         group: For each block, what it is counted with, such as its source line.
-        names: What groups are called.
+        names: The names of the groups.
     """
     if len(steps) < LEAST_STEPS:
         return []
@@ -97,7 +97,7 @@ def _levels(
     groups: int,
     moments: int,
 ) -> NDArray[np.int64]:
-    """What each group has live at each moment."""
+    """Returns the live bytes of each group at each moment."""
     width = moments + 1
     change = np.bincount(place * width + begin, amount, groups * width)
     change -= np.bincount(place * width + end, amount, groups * width)

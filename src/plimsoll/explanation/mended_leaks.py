@@ -23,9 +23,9 @@ def with_leak_mended(
 ) -> tuple[Recording, Recording] | None:
     """The recording's requests and frees, as they were and with what leaks freed.
 
-    What a line allocates in a step, after those in which the program warms up, is freed with the
-    end of the next one at the latest: until then a variable may rightly hold it. What the allocator
-    did is left out of both, so that they differ in nothing else. None if nothing lives longer.
+    After the warm-up, the leaking line's blocks of a step are freed with the end of the next step
+    at the latest. Until then a variable may rightly hold them. Both leave out the allocator's own
+    events, so that they differ only in the frees. None if no block lives longer.
 
     Args:
         recording: The recording, of one device.

@@ -94,7 +94,7 @@ def explain_failure(
 
 
 def _movable(past: Past, event: int, pool: tuple[int, int]) -> tuple[int, int]:
-    """What was free and could move to a request of a pool, and what other private pools held."""
+    """Returns the free bytes that could move to a pool, and those of other private pools."""
     movable = held = 0
     for unit in past.units(event):
         if _pool(unit) in (pool, (0, 0)):

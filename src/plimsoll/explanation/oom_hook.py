@@ -40,12 +40,12 @@ def explain_oom(
     ...     train()
 
     Args:
-        folder: Where the files go.
-        max_entries: How many events the history keeps.
+        folder: The folder for the files.
+        max_entries: The number of events that the history keeps.
         stacks: Whether it keeps call stacks, to name source lines.
 
     Returns:
-        What undoes it with `remove()`.
+        The hook, whose `remove()` undoes it.
     """
     hook = OomHook(folder)
     _record_history(max_entries, stacks=stacks)
@@ -196,7 +196,7 @@ def _snapshot() -> bytes:
     from plimsoll.engines.current import allocator_name
     from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
 
-    # Of its own allocator, PyTorch's snapshot says all but the card.
+    # PyTorch's snapshot of its own allocator lacks only the card.
     is_ours = allocator_name() is not None
     return pickle.dumps(memory_snapshot() if is_ours else torch_snapshot())
 

@@ -1,4 +1,4 @@
-"""What an explanation says, as data. Unknown figures are None."""
+"""The parts of an explanation, as data. Unknown figures are None."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ AdviceCost = Literal["nothing", "time", "bus", "results"]
 
 @dataclass(frozen=True)
 class CardUse:
-    """What the card shows: `shown_bytes == context_bytes + reserved_bytes + other_bytes`.
+    """The use of the card: `shown_bytes == context_bytes + reserved_bytes + other_bytes`.
 
     Attributes:
         gpu: The card that was named, or None.
         total_bytes: Its memory.
-        context_bytes: What a CUDA context takes there.
-        context_source: Where that figure is from, such as "measured" or "estimate: ...".
-        reserved_bytes: What the allocator had taken of the card, at the peak.
-        other_bytes: Other processes and libraries: known only from what the driver had left when a
-            request failed.
-        shown_bytes: What nvidia-smi would show.
+        context_bytes: The memory of a CUDA context there.
+        context_source: The source of that figure, such as "measured" or "estimate: ...".
+        reserved_bytes: The memory of the card that the allocator had at the peak.
+        other_bytes: The memory of other processes and libraries. It is known only from the memory
+            that the driver had left when a request failed.
+        shown_bytes: The memory that nvidia-smi would show.
     """
 
     gpu: str | None
@@ -53,13 +53,13 @@ class ReservedUse:
         step: The step that it is in, from 0, or None.
         reserved_bytes: The whole.
         allocated_bytes: In live blocks, rounding included.
-        rounding_bytes: What of them was added to the requests.
+        rounding_bytes: The part of these blocks beyond the requests.
         pending_bytes: Freed, but another stream might still use it.
-        cached_bytes: Free, in segments that are free as a whole: `empty_cache` would return it.
-        fragments_bytes: Free, in segments (or pieces, where they move) that are in use elsewhere:
-            it cannot be returned.
-        shared_bytes: What of the whole was in shared memory.
-        exact: Whether all parts are to the byte what happened.
+        cached_bytes: Free, in segments that are free as a whole. `empty_cache` would return it.
+        fragments_bytes: Free, in segments (or pieces, where memory moves) that are partly in use.
+            It cannot be returned.
+        shared_bytes: The part of the whole in shared memory.
+        exact: Whether all parts are exact to the byte.
     """
 
     event: int
@@ -76,19 +76,19 @@ class ReservedUse:
 
 @dataclass(frozen=True)
 class Peak:
-    """What was live when the most was allocated.
+    """The live blocks at the moment of the most allocated bytes.
 
     Attributes:
         event: The event that reached it.
         step: The step that it is in, from 0, or None.
-        seconds: Since the first event; None where times were not recorded.
-        allocated_bytes: In live blocks, rounding included.
-        requested_bytes: What was asked for; `by_category` without "rounding" adds up to it.
-        blocks: How many were live.
+        seconds: The time since the first event; None where times were not recorded.
+        allocated_bytes: The bytes in live blocks, rounding included.
+        requested_bytes: The requested bytes. `by_category` without "rounding" adds up to them.
+        blocks: The number of live blocks.
         by_category: Bytes by `plimsoll.analysis.CATEGORIES`.
         categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
             a guess, or "nothing"; see `plimsoll.analysis.Categories`.
-        lines: The source lines that hold the most, most first; of a recording without stacks, none.
+        lines: The source lines that hold the most, most first; empty without recorded stacks.
     """
 
     event: int
@@ -107,11 +107,11 @@ class PinnedSegment:
     """A segment that live blocks keep from going back to the driver.
 
     Attributes:
-        address: Where it begins; None where it is not recorded, but a replay's.
+        address: Its first address; None for a segment of a replay, which the recording lacks.
         total_bytes: Its size.
-        free_bytes: What of it is free.
-        blocks: How many live blocks pin it.
-        lines: Whose they are, most bytes first; named by size where there are no stacks.
+        free_bytes: Its free bytes.
+        blocks: The number of live blocks that pin it.
+        lines: The lines of these blocks, most bytes first; sizes where there are no stacks.
     """
 
     address: int | None
@@ -123,19 +123,19 @@ class PinnedSegment:
 
 @dataclass(frozen=True)
 class Fragmentation:
-    """How the free part of reserved memory lies, after one event.
+    """The free part of reserved memory after one event.
 
     Attributes:
         event: That event.
-        free_bytes: Free in all of reserved memory.
-        holes: In how many pieces.
-        largest_hole_bytes: The largest of them, on the stream that has the most memory.
-        largest_request_bytes: The largest request there that gets no new memory from the driver:
-            tried in the replay. 0 if none above 1 MiB does, None where it cannot be tried.
-        movable_bytes: Free in pieces that go to where they are needed, as under the elastic
-            allocator; None where memory does not move.
+        free_bytes: The free bytes of all reserved memory.
+        holes: The number of free pieces.
+        largest_hole_bytes: The largest free piece on the stream that has the most memory.
+        largest_request_bytes: The largest request there that a replay serves without new memory
+            from the driver; 0 if it serves none above 1 MiB, None without a replay.
+        movable_bytes: The free bytes in pieces that move to where they are needed, as under the
+            elastic allocator; None where memory does not move.
         pinned: The segments that lose the most, most first.
-        pinned_segments: How many segments are partly in use.
+        pinned_segments: The number of segments that are partly in use.
     """
 
     event: int
@@ -153,13 +153,13 @@ class Leak:
     """Live memory that grows from step to step.
 
     Attributes:
-        what: The source line, or what stands for it without stacks.
-        slope_bytes: By how much a step: Theil and Sen's median of slopes.
-        confidence: That it is a trend: one less the probability that Mann and Kendall's test gives
-            to as much by chance.
-        grown_bytes: From the first step looked at to the last.
-        blocks: How many more blocks at the last step than at the first.
-        last_event: Where such a block was allocated last.
+        what: The source line, or the size of the blocks without stacks.
+        slope_bytes: The growth of a step, as Theil and Sen's median of slopes.
+        confidence: The confidence that it is a trend: one less the probability, by Mann and
+            Kendall's test, of so much growth by chance.
+        grown_bytes: The growth from the first examined step to the last.
+        blocks: The growth in the number of blocks.
+        last_event: The last event that allocated such a block.
     """
 
     what: str
@@ -175,7 +175,7 @@ class StepsFound:
     """The steps of the program.
 
     Attributes:
-        count: How many; 0 for none found.
+        count: The number of steps; 0 if none were found.
         source: "marks" or "rhythm".
         confidence: From 0 to 1.
     """
@@ -187,30 +187,32 @@ class StepsFound:
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """A request that failed, and why.
+    """A failed request, and the reason.
 
     Attributes:
         event: The event.
         asked_bytes: The request, rounded.
-        needed_bytes: What the driver was asked for; where memory moves, what no free piece served.
-        recorded: Whether it is in the recording; if not, it is what a given limit comes to, and
-            what the program does then is not known.
+        needed_bytes: The request to the driver; where memory moves, the part without a free piece.
+        recorded: Whether the recording has the failure. Otherwise it is the result of a given
+            limit, and the program's next step is unknown.
         at: The source line of the request, or None.
-        cause: Who refused: the "limit" that the program has, or the "card" that is full.
-        reason: Why free memory did not serve. "too_little": all of it in one piece would not have
-            been enough. "fragmentation": it would, but no piece is as large. "other_streams" and
-            "other_pools": there is such a piece, but for others. "max_split_size": there is one,
-            but that setting keeps it for larger requests. "unknown": the replay differs.
-        device_free_bytes: What the driver had left; None where the failure is not recorded.
+        cause: "limit" if the program's limit refused it, "card" if the card was full.
+        reason: The reason why free memory did not serve it. "too_little": all free memory in one
+            piece is too small. "fragmentation": no piece is large enough. "other_streams" and
+            "other_pools": a large enough piece belongs to other streams or pools.
+            "max_split_size": that setting keeps such a piece for larger requests. "unknown": the
+            replay differs.
+        device_free_bytes: The memory that the driver had left; None where the failure is not
+            recorded.
         limit_bytes: The most that could be reserved, if it was given.
-        limit_range_bytes: What the recording shows of it: at least, and less than; None where it
-            was the card that refused.
-        allocated_bytes: In live blocks then.
-        reserved_bytes: Reserved then, after cached memory had been returned.
-        free_bytes: Free of that, in segments in use.
-        largest_hole_bytes: The largest piece of it on the request's own stream and pool.
-        returned_bytes: What had been returned to the driver before the request failed.
-        missing_bytes: How much more room the request needed even with no byte wasted; 0 if none,
+        limit_range_bytes: The range of the limit that the recording shows, the upper end excluded;
+            None where the card refused the request.
+        allocated_bytes: The bytes in live blocks then.
+        reserved_bytes: The reserved bytes then, after PyTorch returned cached memory.
+        free_bytes: The free part of these, in segments in use.
+        largest_hole_bytes: The largest free piece on the request's own stream and pool.
+        returned_bytes: The bytes that PyTorch returned to the driver before the failure.
+        missing_bytes: The further memory that the request needed even without waste; 0 if none,
             None where the limit is not known well enough.
     """
 
@@ -234,23 +236,23 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class Advice:
-    """Something that was tried by replaying, and what it came to.
+    """Advice, and the result of its trial by a replay.
 
     Attributes:
-        kind: What it changes; "script" was tried by running the script again, simulated.
-        what: What to do, in words: one line.
-        how: What to copy: a setting, a command, or lines of code.
-        cost: What it costs, as `plimsoll.explanation.ranking` has it.
-        saves_bytes: Peak reserved memory less than before; of "spill", less dedicated memory. 0
-            where requests failed: what counts then is that they are served.
-        peak_reserved_bytes: What it came to.
-        peak_reserved_range_bytes: The least and the most, where it depends on timing.
-        peak_dedicated_bytes: What of it was on the card, where the rest is in shared memory.
-        serves_failed_requests: Whether the requests that failed, in the recording or under the
-            given limit, were served; None where none failed, and of a leak that was not tried.
-        num_alloc_retries: How often cached memory had to be returned to serve a request.
-        driver_seconds: Time in driver calls, by the cost model, more than before.
-        note: What else to know, or "".
+        kind: The kind of change. A simulated run of the script tried "script".
+        what: The change in one line of words.
+        how: The text to copy: a setting, a command, or lines of code.
+        cost: The cost, as `plimsoll.explanation.ranking` has it.
+        saves_bytes: The saving in peak reserved memory, or in dedicated memory for "spill"; 0 where
+            requests failed, because the advice then serves to serve them.
+        peak_reserved_bytes: The peak of reserved memory in the trial.
+        peak_reserved_range_bytes: The least and the most of it, where it depends on timing.
+        peak_dedicated_bytes: The part of it on the card, where the rest is in shared memory.
+        serves_failed_requests: Whether the trial served the requests that failed, in the recording
+            or under the given limit; None where none failed, or a leak was not tried.
+        num_alloc_retries: The number of requests for which PyTorch had to return cached memory.
+        driver_seconds: The further time in driver calls, by the cost model.
+        note: Further advice, or "".
     """
 
     kind: AdviceKind
@@ -278,9 +280,9 @@ class ScriptRun:
         peak_allocated_bytes: The most in live blocks, of the script as it is.
         peak_reserved_bytes: The most taken from the driver, by the script as it is.
         fits: Whether it got all the memory that it asked for.
-        seems_recorded: Whether it can be the recorded program: what both allocate at their peaks
-            differs by less than 5 %.
-        runs: How often it was run, with changes and without.
+        seems_recorded: Whether it can be the recorded program: their peaks of allocated memory
+            differ by less than 5 %.
+        runs: The number of runs, with changes and without.
     """
 
     script: str
@@ -295,35 +297,35 @@ class ScriptRun:
 
 @dataclass(frozen=True)
 class ExplanationParts:
-    """All that is said of one device's memory.
+    """The explanation of one device's memory.
 
     Attributes:
-        file: What was explained.
+        file: The name of the source.
         device: The device.
         devices: The memory that the program used of each device. Its `headroom_bytes` are those
             that stay free of the given limit, and of the card if that is known.
-        events: How many events were recorded.
-        has_history: Whether anything was recorded but the present state, which then is "the peak".
+        events: The number of recorded events.
+        has_history: Whether the recording has a history. Otherwise its present state is "the peak".
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
         conf: The configuration it ran with.
-        limit_bytes: The limit that was given, or None: then all is as recorded.
+        limit_bytes: The given limit; None for the figures as recorded.
         fits_limit: Whether every recorded request is served under it; None where none was given.
-        card: What the card shows.
+        card: The use of the card.
         reserved: Reserved memory taken apart.
-        peak: What was live at the peak.
-        fragmentation: How free memory lies at the peak of reserved memory, or before the last
-            failure.
-        num_alloc_retries: How often cached memory had to be returned to serve a request; None
-            where the recording does not say.
+        peak: The live blocks at the peak.
+        fragmentation: The free memory at the peak of reserved memory, or before the last failure.
+        num_alloc_retries: The number of requests for which PyTorch had to return cached memory;
+            None where the recording has no count.
         steps: The steps of the program.
-        leaks: What grows from step to step, fastest first.
+        leaks: The memory that grows from step to step, the fastest first.
         out_of_memory: Each request that failed, in the recording or under the given limit.
-        served_requests: How many that failed in the recording are served under the given limit.
-        advice: What helps, as `plimsoll.explanation.ranking` orders it.
-        tried: How many replays the search for advice made.
+        served_requests: The number of requests that failed in the recording and are served under
+            the given limit.
+        advice: The advice, in the order of `plimsoll.explanation.ranking`.
+        tried: The number of replays in the search for advice.
         search_ended_early: Whether the search ended before everything was tried.
         script: The script that changes were tried on, or None.
-        notes: What limits the explanation.
+        notes: The limits of the explanation.
     """
 
     file: str

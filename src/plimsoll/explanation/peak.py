@@ -1,4 +1,4 @@
-"""What was live when the most was allocated, by category and by source line."""
+"""The live blocks at the moment of the most allocated bytes, by category and source line."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def find_peak(
         trace: The events.
         lifetimes: The blocks.
         steps: The program's steps.
-        categories: What each block is for.
+        categories: The use of each block.
         line: For each block, the number of its source line; None without stacks.
         names: The lines by number.
-        round_request: What a request of that many bytes takes.
+        round_request: Returns the size of the block for a request.
         allocated_bytes: How much was allocated at the peak, as a replay says: block ends that are
             too small to split off count too, and pass for rounding.
         lines: How many lines to name.

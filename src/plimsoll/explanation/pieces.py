@@ -1,4 +1,4 @@
-"""What moves, or goes back to the driver, as a whole, and what of it is free."""
+"""Finds the units that move, or go back to the driver, as a whole, and their free bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_partly_used(segment: _core.SegmentInfo) -> bool:
 
 
 def free_bytes(segment: _core.SegmentInfo) -> int:
-    """What of a segment is free."""
+    """Returns the free bytes of a segment."""
     return sum(block.size for block in segment.blocks if block.state == "inactive")
 
 

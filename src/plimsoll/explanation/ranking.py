@@ -1,11 +1,11 @@
-"""In which order advice is given: a leak first, and then the least cost.
+"""Orders advice: leaks first, then by cost, and for equal costs by saving.
 
-What costs as much is ordered by what it saves. Costs, the least first:
+The costs are, the least first:
 
 - "nothing": the program computes the same, as fast as before, but for driver calls until memory has
   grown to its peak;
 - "time": cached memory goes back to the driver so that requests are served, as under a limit of the
-  program's own; or a step of a changed script takes more than 1 % longer, or nobody knows how long;
+  program's own; or a step of a changed script takes more than 1 % longer, or an unknown time;
 - "bus": memory is written to the host's memory, and read from there;
 - "results": what is computed differs.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
 LEAST_TIME = 0.01
-"""Of a step: what takes less of it costs nothing."""
+"""The share of a step below which time is no cost."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:

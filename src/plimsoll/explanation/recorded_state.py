@@ -36,16 +36,16 @@ _ABOUT_SEGMENTS = (
 
 
 class RecordedPast(Past):
-    """What happened, as it was recorded.
+    """The states as they were recorded.
 
     Args:
         trace: The events.
         lifetimes: The blocks.
         allocator: Which one was recorded.
         conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
-        version: Of PyTorch.
-        fragments_bytes: What the allocator itself said of fragments, where there is no history, so
-            that nothing else shows which pieces there are; None if it said nothing.
+        version: The version of PyTorch.
+        fragments_bytes: The allocator's own figure of fragments, for a recording without a history,
+            which shows no pieces; None without such a figure.
     """
 
     num_alloc_retries = None
@@ -196,7 +196,7 @@ class RecordedPast(Past):
                     continue
                 if low > at:
                     parts.append(_core.BlockInfo(at, low - at, 0, "inactive"))
-                # Of a block that lies in several ranges, the rounding is in the last.
+                # A block in several ranges has its rounding in the last one.
                 asked = min(high, int(begin[row]) + int(requested[row])) - low
                 state = "active_pending_free" if is_pending[row] else "active_allocated"
                 parts.append(_core.BlockInfo(low, high - low, max(asked, 0), state))

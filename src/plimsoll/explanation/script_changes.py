@@ -59,7 +59,7 @@ def try_changes(
         is_whole: Whether that is all it needed, for no request failed.
 
     Returns:
-        What saves 1 % or more; the script as it is; notes.
+        The changes that save 1 % or more, the script as it is, and notes.
 
     Raises:
         InputError: If the script or `vary` cannot be used, or if it allocates nothing on a GPU.
@@ -127,7 +127,7 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 
 
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
-    """What could be changed, each in its strongest form: those that leave results alone first."""
+    """Yields possible changes, each in its strongest form, those that keep results first."""
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None
     if len(survey.models) == 1 and survey.models[0].recomputations:

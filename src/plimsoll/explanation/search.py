@@ -25,18 +25,18 @@ SETTINGS = (
     *(f"max_split_size_mb:{size}" for size in (32, 64, 128, 256, 512)),
     *(f"roundup_power2_divisions:{divisions}" for divisions in (2, 4, 8, 16)),
 )
-"""What is tried by itself; those that help are then tried together."""
+"""The settings that are tried alone first. Those that help are then tried together."""
 
 COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
-"""What acts only under a limit, and is tried there."""
+"""The settings that act only under a limit, and are tried there."""
 
 _ENOUGH_SHARED = 1 << 40
 _NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
 
 SEARCH_EVENTS = 400_000_000
-"""What a search replays at most: forty replays of ten million events, a minute or two.
+"""The most events that a search replays: forty replays of ten million, a minute or two.
 
-Where frees wait for other streams a replay counts three times, and so there are thirteen.
+A replay counts three times if frees wait for other streams, so that there are thirteen.
 """
 
 _LIMIT_STEP = 2 * MiB
@@ -45,7 +45,7 @@ _TIMINGS = 3  # of frees that wait for other streams: each is replayed
 
 @dataclass(frozen=True)
 class Setting:
-    """What to replay under.
+    """The allocator, the settings and the limit of a replay.
 
     Attributes:
         conf: As PYTORCH_CUDA_ALLOC_CONF.
@@ -77,10 +77,10 @@ class Search:
     """Replays under settings, up to a number of events.
 
     Attributes:
-        recording: What is replayed.
-        limit: What may be reserved at most, where a setting does not say less.
-        trials: What was tried, in order.
-        ended_early: Whether something was not tried, as it would have been too many events.
+        recording: The recording.
+        limit: The most that may be reserved, unless a setting has a lower limit.
+        trials: The trials, in order.
+        ended_early: Whether trials were left out, because they had too many events.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Search:
         """Make a search.
 
         Args:
-            recording: What is replayed.
-            version: Of PyTorch.
-            limit: What may be reserved at most, where a setting does not say less; None for what
-                the recording shows.
+            recording: The recording.
+            version: The version of PyTorch.
+            limit: The most that may be reserved, unless a setting has a lower limit; None for the
+                limit that the recording shows.
             events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial takes
                 those up to where its replay ends, and three times as much where frees wait for
                 other streams, as it then looks at three timings.
@@ -183,7 +183,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
     """Try settings of PyTorch's allocator, alone and together; the least reserved first.
 
     Args:
-        search: What replays.
+        search: The replays.
         base: The replay under the recorded settings, which are kept where they are not replaced.
     """
     own = conf_keys(base.conf)
@@ -225,7 +225,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
 
 def recorded_setting(recording: Recording) -> Setting | None:
-    """What the recording ran under; None where that cannot be replayed."""
+    """Returns the setting of the recorded run; None where it cannot be replayed."""
     match recording.allocator:
         case "native":
             return Setting(recording.conf)
@@ -235,7 +235,7 @@ def recorded_setting(recording: Recording) -> Setting | None:
 
 
 def reserved_bytes(trial: Trial) -> int:
-    """What a trial came to: the peak of reserved memory."""
+    """Returns the peak of reserved memory of a trial."""
     return trial.result.peak_reserved_bytes
 
 

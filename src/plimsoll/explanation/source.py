@@ -1,4 +1,4 @@
-"""What can be explained: a file, a recording that was read, a running process."""
+"""Reads the source of an explanation: a file, a recording that was read, a running process."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 PyTorch's allocator is a matter of rules, so its state is had by replaying up to the event, and
 requests can be tried there. Where a replay is not what happened, above all under another allocator,
-the state is put together from the recorded events. What a smaller limit would have come to is had
-by replaying, under any allocator.
+the state is put together from the recorded events. The state under a smaller limit always comes
+from a replay, under any allocator.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Past(ABC):
 
     Attributes:
         trace: The events.
-        peak: Where the bytes were when the most was reserved.
+        peak: The parts of reserved memory at its peak.
         peak_allocated_bytes: The most in live blocks, as far as it is known beyond their rounding.
         peak_dedicated_bytes: The most reserved on the card.
-        peak_shared_bytes: What of `peak` was in shared memory.
+        peak_shared_bytes: The part of `peak` in shared memory.
         num_alloc_retries: Requests for which cached memory had to be returned; None for unknown.
         is_exact: Whether all of this is to the byte what happened.
         is_what_if: Whether it is what would have happened under a limit that was given.
@@ -49,7 +49,7 @@ class Past(ABC):
         trace: The events.
         allocator: Which one it was.
         conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
-        version: Of PyTorch.
+        version: The version of PyTorch.
     """
 
     trace: DeviceTrace
@@ -77,36 +77,36 @@ class Past(ABC):
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """What only moves, or goes back to the driver, as a whole; after an event."""
+        """Returns the units, after an event, that move or go back to the driver only as a whole."""
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:
-        """What is free after an event in pieces that can move; None where memory does not move."""
+        """Returns the free bytes in movable pieces after an event; None if memory does not move."""
 
     def failures(self) -> list[int]:
         """The events where requests failed."""
         return recorded_failures(self.trace)
 
     def round_request(self, size: int) -> int:
-        """What a request takes of a segment."""
+        """Returns the bytes that a request takes of a segment."""
         if self._is_torch:
             return self._config.round_request(size)
         return -(-size // _ALIGNMENT) * _ALIGNMENT
 
     def driver_request(self, size: int) -> int:
-        """What the driver is asked for, where nothing free serves a request."""
+        """Returns the request to the driver, where no free block serves a request."""
         if self._is_torch:
             return self._config.segment_size(size)
         return -(-size // GRANULE) * GRANULE if self.moves else size
 
 
 class ReplayedPast(Past):
-    """What PyTorch's allocator did, by doing it again; or what one would do under another limit.
+    """The states of PyTorch's allocator in a replay, or of any allocator under another limit.
 
     Args:
         trace: The events.
         start: The segments before the first.
-        replayed: What their replay found.
+        replayed: The result of their replay.
         recorded_allocator: Which allocator the events are of.
     """
 
@@ -167,7 +167,7 @@ class ReplayedPast(Past):
         return sum(map(wholly_free_bytes, self.units(event)))
 
     def _with_movable(self, peak: PeakBreakdown) -> PeakBreakdown:
-        """With what can move as cached, and the rest of what is free as fragments."""
+        """Counts movable free memory as cached, and other free memory as fragments."""
         movable = self.movable_bytes(peak.event)
         if movable is None:
             return peak

@@ -31,8 +31,8 @@ def explanation_text(explanation: ExplanationParts, width: int | None = None) ->
     """The whole explanation as text, without colour.
 
     Args:
-        explanation: What is said.
-        width: The columns that there are; None leaves lines as long as they are.
+        explanation: The explanation.
+        width: The number of columns; None leaves lines as long as they are.
     """
     parts = (
         _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,

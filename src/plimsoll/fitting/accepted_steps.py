@@ -19,16 +19,16 @@ def accepted_step(
     """The step that a script seems to demand; None if no step explains that a value failed.
 
     Args:
-        reason: What the script said, as in a `ScriptError`.
-        failed: The value.
-        accepted: Values with which it did not fail so.
-        step: Which is demanded already.
+        reason: The script's error, as in a `ScriptError`.
+        failed: The value that failed.
+        accepted: Values with which the script did not fail so.
+        step: The step that is demanded already.
         tolerance: Differences up to this do not matter.
 
     Returns:
-        A multiple of `step` that divides all that was accepted, not what failed: what the script
-        named, or else a power of two (times `step`). Of several, the largest that is no more than
-        the tolerance, or the smallest.
+        A multiple of `step` that divides all accepted values and not the failed one. It is the
+        number that the script names, or else `step` times a power of two: the largest one up to the
+        tolerance, or the smallest one if all are above.
     """
     for found in _DIVISOR.findall(_LINE.sub("", reason or "")):
         named = lcm(step, int(found) or 1)

@@ -1,4 +1,4 @@
-"""Trials of a script with changes: each a prediction of a changed copy."""
+"""Tries a script with changes. Each attempt is a prediction of a changed copy."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ Changes = tuple["Change", ...]
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of a script with some changes.
+    """The result of a script with some changes.
 
     Attributes:
         changes: The changes.
-        prediction: What it took; None where it failed.
-        survey: What it is made of; None likewise.
-        failure: Why it failed, or why the script cannot be changed so; else None.
+        prediction: The prediction; None where the script failed.
+        survey: The parts of the changed script; None where it failed.
+        failure: The reason why it failed, or why the script cannot be changed so; None for a
+            success.
     """
 
     changes: Changes
@@ -47,54 +48,54 @@ class Attempt:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Of its changes."""
+        """The kinds of its changes."""
         return frozenset(change.kind for change in self.changes)
 
     @property
     def step_seconds(self) -> float | None:
-        """How long a step takes; None where that is not known."""
+        """The time of a step; None where it is not known."""
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
         return self.prediction.step_seconds + sum(each.unseen_seconds for each in self.changes)
 
     @property
     def nccl_bytes(self) -> int:
-        """What NCCL takes of the card."""
+        """The memory of the card that NCCL takes."""
         return 0 if self.prediction is None else self.prediction.nccl_bytes
 
     def allocated_bytes(self) -> int:
-        """The most in live blocks on the card."""
+        """Returns the most in live blocks on the card."""
         assert self.prediction is not None
         shared = self.prediction.shared
         return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
 
     def outside_bytes(self) -> int:
-        """What the card holds besides what PyTorch reserves."""
+        """Returns the memory of the card in use outside PyTorch's allocator."""
         assert self.prediction is not None
         return self.prediction.context_bytes + self.nccl_bytes
 
     def allocators(self) -> list[AllocatorUse]:
-        """What allocators reserve for it, PyTorch's own first."""
+        """Returns the use of each allocator, PyTorch's own first."""
         return [] if self.survey is None else self.survey.allocators
 
     def fitting(self) -> AllocatorUse | None:
-        """The first allocator with which it fits."""
+        """Returns the first allocator with which it fits."""
         return next((use for use in self.allocators() if use.fits), None)
 
     def least_use(self) -> AllocatorUse:
-        """The allocator that takes the least."""
+        """Returns the allocator that takes the least."""
         return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
 
     def least_bytes(self) -> int:
-        """What it takes of the card with that one."""
+        """Returns the memory of the card that it takes with `least_use`."""
         return self.outside_bytes() + self.least_use().least_reserved_bytes
 
 
 def changed(script: ScriptText, changes: Changes) -> ScriptText:
-    """The script with changes.
+    """Returns the script with changes.
 
     Raises:
-        CannotChangeError: If one has no place in it.
+        CannotChangeError: If the script has no place for a change.
     """
     for change in sorted(changes, key=lambda each: each.order):
         script = change.edit(script)
@@ -108,7 +109,7 @@ class Attempts:
         request: The script as it is.
         path: Its file.
         script: Its text.
-        room: What PyTorch and NCCL may take of the card.
+        room: The memory of the card that PyTorch and NCCL may take.
     """
 
     def __init__(self, request: Request, path: Path, script: ScriptText, room: int) -> None:
@@ -120,17 +121,17 @@ class Attempts:
 
     @property
     def at_a_time(self) -> int:
-        """How many run beside each other."""
+        """The number of attempts that run beside each other."""
         return slots(self._request)
 
     def text(self, changes: Changes) -> ScriptText:
-        """The script with changes."""
+        """Returns the script with changes."""
         return changed(self.script, changes)
 
     def run(
         self, sets: Sequence[Changes], ended: Callable[[Attempt], None] | None = None
     ) -> list[Attempt]:
-        """Simulate the script with each of some sets of changes, where memory has no end."""
+        """Simulates the script with each set of changes, with memory without end."""
         found = []
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder())
@@ -145,11 +146,11 @@ class Attempts:
         return found
 
     def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
-        """An attempt, with what an allocator needs at the least for what it does under just that.
+        """Returns an attempt whose least room comes from a run under the allocator of `use`.
 
-        A replay knows only what was asked for under another one: what waits for what, and what is
-        moved out of the way, hangs on the allocator itself. Where the script fails under it, the
-        attempt stays what it was.
+        A replay has the requests of a run under another allocator. Waits and moves of memory depend
+        on the allocator itself, so only such a run has them. If the script fails in it, the attempt
+        stays as it was.
         """
         with ExitStack() as stack:
             survey = stack.enter_context(temporary_folder()) / "survey.json"
@@ -161,21 +162,21 @@ class Attempts:
         return replace(attempt, survey=replace(attempt.survey, allocators=others))
 
     def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
-        """Simulate it under the limit, with the allocator with which it is to fit."""
+        """Simulates the script under the limit, with the allocator with which it should fit."""
         self.count += 1
         request = self.request(changes, use)
         with started(request, shows_output=False, is_aside=True) as answer:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """What `verify` found, and how far it hangs on data that nobody knows."""
+        """Adds to a prediction of `verify` its range over unknown data."""
         if not found.depends_on_data:
             return found
         self.count += 2
         return with_range(self.request(changes, use), found)
 
     def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
-        """The script with changes, under an allocator, and under the limit or not."""
+        """Returns the request for a changed script under an allocator, with the limit or not."""
         setup = replace(
             self._request.setup,
             unlimited=unlimited,
@@ -190,7 +191,7 @@ class Attempts:
         )
 
     def arguments(self, changes: Changes) -> list[str]:
-        """What the script is called with, where changes have options of their own."""
+        """Returns the script's arguments with those of the changes."""
         arguments = self._request.arguments
         for change in changes:
             for name, value in change.arguments:
@@ -223,7 +224,7 @@ class Attempts:
             room=self._room,
             files=files,
         )
-        is_as_it_is = not changes and use is None  # what fails then is the script's own fault
+        is_as_it_is = not changes and use is None  # a failure is then the script's own
         shown = stderr_bytes() if is_as_it_is else None
         answer = stack.enter_context(
             started(request, shows_output=False, is_aside=True, failed_output=shown)
@@ -232,7 +233,7 @@ class Attempts:
         def attempt() -> Attempt:
             try:
                 prediction = _finished(answer())
-                if not survey.exists():  # of a job of which no rank told
+                if not survey.exists():  # no rank of a job reported
                     raise InputError(f"{request.script}: no rank told what it used of a GPU")
             except (ScriptError, InputError) as error:
                 if is_as_it_is:
@@ -251,7 +252,7 @@ class Attempts:
         return attempt
 
     def _with_shared(self, prediction: Prediction) -> AllocatorUse:
-        """What is on the card of a program that placed memory off it, which no replay would."""
+        """Returns the use of the card by a program that placed memory off it, as no replay does."""
         assert prediction.shared is not None
         reserved = prediction.shared.peak_dedicated_bytes
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
@@ -262,10 +263,11 @@ class Attempts:
 
 
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
-    """It fits not where segments have to become free in time, and copies to the host decide.
+    """Returns a use that does not fit where PyTorch's allocator must return segments in time.
 
-    On an H200 such a plan ran out of memory: PyTorch's allocator gives back whole segments, and
-    what a copy still reads keeps one. The elastic allocator waits, and moves the rest.
+    On an H200 such a plan ran out of memory. PyTorch's allocator returns whole segments, and a copy
+    to the host that still reads a block keeps its segment. The elastic allocator waits for the copy
+    and moves other blocks.
     """
     if use.allocator == "native" and use.peak_reserved_bytes > room:
         return replace(use, fits=False)
@@ -273,7 +275,7 @@ def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
 
 
 def _finished(found: Prediction) -> Prediction:
-    """What a run found that nobody interrupted: what it took so far says nothing."""
+    """Returns the prediction of a complete run, and raises an interrupt for any other."""
     if found.stopped is not None and found.stopped.why == INTERRUPTED:
         raise KeyboardInterrupt
     return found

@@ -1,4 +1,4 @@
-"""Which values to try next: from what those before took, until two of them enclose the answer."""
+"""Chooses the next values to try from earlier results, until two values enclose the answer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_RUNS = 8
-"""Unless the search is exact."""
-_TOLERANCE = 100  # one part of so many is a difference that does not matter
-_MOST_GROWTH = 32  # at once; what smaller values took may not say much of far larger ones
-_PATIENCE = 1024  # times as large without a byte more; such a batch shows in any program's memory
-_NEAR = (1.1, 2.0, 2.5)  # times as large or small as one, two, more that are known: not far
-_CLOSE = 1.1  # times as large or small, where an estimate that is wrong needs no more figures
-_SURE = 0.95  # of an estimate, the last try where nothing near it is known to fit
+"""The most runs, unless the search is exact."""
+_TOLERANCE = 100  # a difference of one part in 100 does not matter
+_MOST_GROWTH = 32  # at once; small values say little of far larger ones
+_PATIENCE = 1024  # times as large without a byte more: memory does not depend on the value
+_NEAR = (1.1, 2.0, 2.5)  # the factor from a known value that is near, with 1, 2 or more known
+_CLOSE = 1.1  # the factor from a known value below which a wrong estimate needs no scouts
+_SURE = 0.95  # of an estimate; the last try if no value near the estimate is known to fit
 _GROWTH = 4  # from the first value to the one beside it
-_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # of the tolerance, or of the value, what it is rounded by
+_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # rounding by 1/4 of the tolerance, or 1/2 of a scout's value
 _MOST_SCOUTS = 4
-_DOUBT = 0.01  # how wrong an estimate is, for each time that it is twice what is known
+_DOUBT = 0.01  # the error of an estimate for each doubling from the nearest known value
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Try:
 
     Attributes:
         value: The value.
-        scouts: It runs where memory has no end, to learn what it takes, not whether it fits.
+        scouts: It runs with memory without end, to measure its use and not whether it fits.
     """
 
     value: int
@@ -40,16 +40,18 @@ class Try:
 
 @dataclass(frozen=True)
 class Point:
-    """What was found of one value.
+    """The result of one value.
 
     Attributes:
         value: The value.
-        fits: Whether the script fits, with all that is to stay free; None where it ran where memory
-            has no end, and took more than there is.
-        spare_bytes: What it leaves, or lacks, below zero; None where it ran out of memory.
-        varying_bytes: Of what it takes, what may hang on the value.
-        requested_bytes: What was asked for at the peak; rounding hides how small values differ.
-        is_scout: It ran where memory has no end.
+        fits: Whether the script fits and leaves the wanted headroom; None where it ran with memory
+            without end and took more than the card has.
+        spare_bytes: The memory that it leaves, negative if memory is missing; None where it ran out
+            of memory.
+        varying_bytes: The part of its memory that may depend on the value.
+        requested_bytes: The requested bytes at the peak. Rounding would hide how small values
+            differ.
+        is_scout: It ran with memory without end.
     """
 
     value: int
@@ -61,14 +63,14 @@ class Point:
 
 
 class Bracket:
-    """The largest value that fits, the smallest above it that does not, and what lies between.
+    """The largest value that fits, the smallest larger one that does not, and the values between.
 
     Attributes:
         step: Only multiples of it are tried.
-        points: What was found.
-        at_most: No value above it is tried; None for no such bound.
+        points: The results so far.
+        at_most: The largest value that may be tried; None for no bound.
         broken: Values with which the script fails for another reason than memory.
-        other_runs: How many runs told nothing of any value.
+        other_runs: The number of runs without a result for any value.
     """
 
     def __init__(
@@ -103,16 +105,16 @@ class Bracket:
 
     @property
     def is_at_bound(self) -> bool:
-        """Whether no larger value was asked for."""
+        """Whether the largest value that may be tried fits."""
         return self.at_most is not None and self.low + self.step > self.at_most
 
     def tolerance(self, value: float) -> int:
-        """What of a value does not matter, unless the search is exact."""
+        """Returns the difference from a value that does not matter, unless the search is exact."""
         return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
 
     @property
     def is_spent(self) -> bool:
-        """Whether there were as many runs as there may be."""
+        """Whether the search has used all its runs."""
         return not self._is_exact and self._runs >= MOST_RUNS
 
     @property
@@ -129,7 +131,7 @@ class Bracket:
         return same if known[-1].value >= _PATIENCE * same else None
 
     def first(self, value: int, count: int) -> list[Try]:
-        """A value to begin with, and up to so many in all, to see how memory grows."""
+        """Returns the first value, and with `count` above 1 a scout that shows how memory grows."""
         if self.at_most is not None:
             value = min(value, self.at_most)
         value = max(value // self.step, 1) * self.step
@@ -138,7 +140,7 @@ class Bracket:
         return [Try(value), *(more if is_allowed else [])]
 
     def next(self, count: int) -> list[Try]:
-        """Up to so many values to try at the same time; none where nothing is left to try."""
+        """Returns up to `count` values to try at the same time; none at the end of the search."""
         if not self._is_exact:
             count = min(count, MOST_RUNS - self._runs)
         if count < 1 or self.is_closed or self.is_at_bound:
@@ -170,7 +172,7 @@ class Bracket:
         return top if self.at_most is None else min(top, self.at_most)
 
     def _usable(self, wanted: Iterable[float], *, scouts: bool) -> list[Try]:
-        """Multiples that were not tried yet, and say something new."""
+        """Returns the multiples that were not tried yet, and add knowledge."""
         if scouts:
             least, top = self.step, self._top + (self.high is not None)
             tried = {each.value for each in self._known}
@@ -183,9 +185,9 @@ class Bracket:
         return [Try(value, scouts) for value in fresh if value >= least]
 
     def _round(self, value: float, *, scouts: bool) -> int:
-        """Down to a round value, which more scripts accept."""
+        """Rounds down to a round value, which more scripts accept."""
         if value in (self.low, self.high):
-            return int(value)  # which it accepts
+            return int(value)  # the script accepts it
         width = self.tolerance(value) if self.high is None else self.high - self.low
         leeway = value / _SCOUTS_LEEWAY if scouts else min(self.tolerance(value), width) / _LEEWAY
         unit = self.step
@@ -203,7 +205,7 @@ class Bracket:
         return value
 
     def _far(self, count: int) -> list[float]:
-        """Values whose figures would help, as long as the answer is far from what is known."""
+        """Returns values to scout, while the answer is far from all known values."""
         if self.broken or sum(each.is_scout for each in self.points) >= _MOST_SCOUTS:
             return []
         if not self._known:
@@ -223,7 +225,7 @@ class Bracket:
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
 
     def _bend(self) -> float | None:
-        """A value far above the answer, where a line between two known ones may miss the most."""
+        """Returns a value far above the answer, where a line between known ones may miss most."""
         known = sorted(each.value for each in self._known)
         value = self._estimate()
         if len(known) != 2 or value is None or not known[0] < value < known[1] / _NEAR[1]:
@@ -231,7 +233,7 @@ class Bracket:
         return sqrt(value * known[1])
 
     def _nearest(self, value: float) -> tuple[int, float]:
-        """The known one that is nearest to a value, and how many times it is larger or smaller."""
+        """Returns the known value nearest to a value, and the factor between both."""
         distances = {
             each.value: max(each.value / value, value / each.value) for each in self._known
         }
@@ -239,11 +241,11 @@ class Bracket:
         return nearest, distances[nearest]
 
     def _near(self, count: int) -> list[float]:
-        """Values around the answer, one of which should fit."""
+        """Returns values around the answer, one of which should fit."""
         low, high = self.low, self.high
         value = self._estimate()
         if high is not None and (self._runs >= MOST_RUNS or high - low <= self.tolerance(low)):
-            return _between(low, high, count)  # what an exact search has left
+            return _between(low, high, count)  # the rest of an exact search
         if high in self.broken and (value is None or value >= high):
             return _between(low, high, count)
         if value is None:
@@ -271,11 +273,11 @@ class Bracket:
         return [low + reach] if count == 1 else [low + tolerance, low + max(reach, 2 * tolerance)]
 
     def _wrong(self, value: float) -> int:
-        """How many values show that an estimate is wrong."""
+        """Returns the number of results that contradict an estimate."""
         tried = [each for each in self.points if each.fits is not None]
         return sum(each.value >= value if each.fits else each.value <= value for each in tried)
 
 
 def _between(low: float, high: float, count: int) -> list[float]:
-    """Values that part what lies between evenly."""
+    """Returns values that divide the range evenly."""
     return [low + (high - low) * number / (count + 1) for number in range(1, count + 1)]

@@ -1,7 +1,6 @@
 """Memory against time as a picture in the terminal: a letter for each row of the front's table.
 
-What was tried besides is a dot, and the limit a line. Letters that would be in one place are beside
-each other.
+All other attempts are dots, and the limit is a line. Letters for the same place stand side by side.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from plimsoll.prediction.axes import Look, Scale
 _ROWS, _LABELS = 12, 4
 _COLUMNS_TO_A_LABEL = 14
 _NEAR = 1.3
-"""A limit is in the picture where it is at most so many times the most, or the least is of it."""
+"""The picture shows a limit up to 1.3 times the largest size, or down to the smallest over 1.3."""
 _FITS, _TOO_LARGE = "bold green", "bold yellow"
 _OTHER: Look = ("·", "")
 
@@ -53,10 +52,10 @@ def front_picture(
     """Draw what was tried: upwards what it takes of the card, to the right the time of a step.
 
     Args:
-        front: What nothing takes both less memory and less time than.
-        tried: All that was tried.
-        limit_bytes: What may be taken of the card.
-        width: Of the terminal; it is drawn 60 to 200 columns wide.
+        front: The attempts for which no other takes less memory and less time.
+        tried: All attempts.
+        limit_bytes: The memory of the card that may be used.
+        width: The width of the terminal. The picture has 60 to 200 columns.
     """
     width = shown_width(width)
     points = [each for each in tried if _is_point(each)]
@@ -86,7 +85,7 @@ def _is_point(tried: Tried) -> bool:
 def _placed(
     front: Sequence[Tried], points: Sequence[Tried], upwards: Scale, across: Scale
 ) -> dict[Cell, Look]:
-    """What stands where."""
+    """Returns the sign of each cell."""
     looks: dict[Cell, Look] = {}
     for key, each in zip(front_keys(front), front, strict=True):
         cell = _free(_cell(each, upwards, across), looks, across.cells)
@@ -126,7 +125,7 @@ def _axis(upwards: Scale, across: Scale) -> Iterator[Text]:
 def _entries(
     looks: dict[Cell, Look], limit_bytes: int, *, is_near: bool
 ) -> Iterator[tuple[Look, str]]:
-    """What the legend says; a limit that is not near is said all the same."""
+    """Yields the legend, with a limit outside the picture too."""
     keys = sorted(look[0] for look in looks.values() if look != _OTHER)
     yield (f"{keys[0]} to {keys[-1]}", ""), "the rows above"
     if _OTHER in looks.values():

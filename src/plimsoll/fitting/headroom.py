@@ -1,4 +1,4 @@
-"""What is to stay free of a card, and what is said where next to nothing does."""
+"""The part of a card that stays free, and the warning where next to nothing does."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LITTLE = 0.01
-"""Of what there is: what leaves less is thin, and may not fit another time."""
+"""The share of the memory. A plan that leaves less may not fit another time."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
 @dataclass(frozen=True)
 class Headroom:
-    """So many bytes, or a part of what there is.
+    """A number of bytes, or a part of the memory.
 
     Attributes:
         size_bytes: The bytes.
-        part: Of the card's memory, 0 to 1.
+        part: The part of the card's memory, 0 to 1.
     """
 
     size_bytes: int = 0
@@ -55,9 +55,9 @@ def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
     """A warning where too little is left to rely on; else nothing.
 
     Args:
-        left_bytes: What is left.
-        whole_bytes: Of what.
-        of: In words.
+        left_bytes: The free memory.
+        whole_bytes: All memory.
+        of: The name of that memory.
     """
     if 0 <= left_bytes < LITTLE * whole_bytes:
         yield (

@@ -1,7 +1,7 @@
-"""What sets of changes take and cost: of those that were tried, what was found, else an estimate.
+"""The memory and time of sets of changes, from attempts or estimates.
 
-What a set takes is estimated from the largest part of it that was tried, and what each of the
-others saved alone; before that, from the bound that the change itself knows.
+An estimate starts at the largest part of a set that was tried, and adds the saving of each other
+change alone. For a change that was not tried alone it takes the change's own bound.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import AllocatorUse
 
 MEASURED = ("recomputation", "offload")
-"""Kinds of change that have a measure: how many modules, above how many bytes."""
-_LEAST_REST = 0.985  # of what the elastic allocator takes is allocated
+"""Kinds of change with a measure: a number of modules, a least size of tensors."""
+_LEAST_REST = 0.985  # the allocated share of the elastic allocator's memory
 PER_CHANGE = 0.005
-"""Of a step: by so much a plan with a change less may be slower."""
-_THIN = 0.02  # of a step: by so much a plan with more to spare may be slower
-_FAR = 0.75  # of what should be saved: where less was, more cannot be asked for
+"""The share of a step by which a plan with a change less may be slower."""
+_THIN = 0.02  # the share of a step by which a plan with more to spare may be slower
+_FAR = 0.75  # the share of the wanted saving below which a larger one is out of reach
 
 
 @dataclass(frozen=True)
 class _Aim:
-    """What a set of changes should allocate at its peak.
+    """The wanted peak of a set of changes.
 
     Attributes:
-        with_bytes: With all of them.
-        without_bytes: Without those that have a measure.
+        with_bytes: The peak with all changes.
+        without_bytes: The peak without the changes that have a measure.
     """
 
     with_bytes: int
@@ -40,13 +40,13 @@ class _Aim:
 
 
 class Known:
-    """What was tried, and what follows from it.
+    """All attempts, and the estimates that follow from them.
 
     Args:
-        room: What PyTorch and NCCL may take of the card.
+        room: The memory of the card that PyTorch and NCCL may take.
 
     Attributes:
-        attempts: All that was tried, in order; the first is the script as it is.
+        attempts: All attempts, in order; the first is the script as it is.
     """
 
     def __init__(self, room: int) -> None:
@@ -56,16 +56,16 @@ class Known:
         self._margins: dict[frozenset[Change], int] = {}
 
     def add(self, attempt: Attempt) -> None:
-        """Something was tried."""
+        """Adds an attempt."""
         self.attempts.append(attempt)
         self._learn(attempt)
 
     def replace(self, attempt: Attempt, by: Attempt) -> None:
-        """More is known of an attempt."""
+        """Replaces an attempt by one with more figures."""
         self.attempts[self.attempts.index(attempt)] = by
 
     def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
-        """Note what a set should allocate: with it, and without its measured changes."""
+        """Notes the wanted peak of a set, with and without its measured changes."""
         self._aims[frozenset(changes)] = _Aim(with_bytes, without_bytes)
 
     @property
@@ -74,12 +74,12 @@ class Known:
         return self.attempts[0]
 
     def is_known(self, changes: Changes) -> bool:
-        """Whether they were tried, or others that nobody could tell from them."""
+        """Returns whether changes of these names were tried together."""
         names = {change.name for change in changes}
         return any(names == {each.name for each in attempt.changes} for attempt in self.attempts)
 
     def nearest(self, changes: Changes) -> Attempt:
-        """The largest part of a set that was simulated."""
+        """Returns the attempt with the largest part of a set."""
         wanted = set(changes)
         inside = [
             attempt
@@ -89,9 +89,9 @@ class Known:
         return max(inside, key=lambda attempt: len(attempt.changes))
 
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
-        """What a set should allocate at its peak, and how long a step should take.
+        """Estimates the peak of a set and the time of a step.
 
-        More than a set does that has all of its changes, and others.
+        The estimate is at least the peak of each attempt that has all changes of the set and more.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):
@@ -105,11 +105,11 @@ class Known:
         return max([allocated, *more]), max(seconds, 0.0)
 
     def alone(self, change: Change) -> Attempt | None:
-        """The trial of a change by itself; None where there was none."""
+        """Returns the attempt with one change alone; None where there was none."""
         return next((each for each in self.attempts if each.changes == (change,)), None)
 
     def gain(self, change: Change) -> int:
-        """What a change saves: alone, if that was tried, or at most."""
+        """Returns the bytes that a change saved alone, or the most that it can save."""
         alone = self.alone(change)
         if alone is None:
             return change.saves_bytes
@@ -118,44 +118,44 @@ class Known:
         return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
 
     def slower(self, change: Change) -> float:
-        """By how many seconds a change makes a step slower: alone, if that was tried."""
+        """Returns the seconds that a change added to a step alone, or should add."""
         alone = self.alone(change)
         if alone is None or alone.prediction is None:
             return change.costs_seconds
         return self.seconds(alone) - self.seconds(self.base)
 
     def seconds(self, attempt: Attempt) -> float:
-        """Of a step; where that is not known, what the changes should cost."""
+        """Returns the time of a step, from the costs of the changes where no run measured it."""
         if attempt.step_seconds is not None and self.base.step_seconds is not None:
             return attempt.step_seconds
         start = self.base.step_seconds or 1.0
         return start + sum(change.costs_seconds for change in attempt.changes)
 
     def cost(self, attempt: Attempt) -> float:
-        """What plans are compared by: the seconds of a step, and a little for each change."""
+        """Returns the number that ranks plans: a step's seconds, and a little for each change."""
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
-        """What it costs, and more where little is left or cached memory has to go back.
+        """Returns the cost, raised where little memory is left or cached memory must go back.
 
-        On a GPU other workspaces, or another pace, may then be enough for it not to fit.
+        On a real GPU such a plan may not fit, because of other workspaces or another pace.
         """
         most = (1 - LITTLE) * self._room
         is_thin = use.peak_reserved_bytes + attempt.nccl_bytes > most
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """What may be allocated, with the allocator that wastes the least."""
+        """Returns the bytes that may be allocated under the allocator that wastes the least."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
-        """By how much measured changes beside these missed their aim so far."""
+        """Returns the bytes by which measured changes beside these missed their aim so far."""
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """The least that measured changes of these kinds could come to beside a set; 0 if unknown.
+        """Returns the lowest peak that measured changes of these kinds reach beside a set.
 
-        It is known where they were asked for more than they can save beside a part of the set.
+        It is 0 until an attempt asked them for more than they can save beside a part of the set.
         """
         inside = [
             attempt
@@ -171,7 +171,7 @@ class Known:
         return nearest.allocated_bytes() - sum(map(self.gain, others))
 
     def _is_exhausted(self, attempt: Attempt) -> bool:
-        """Whether its measured changes saved nothing, or no more than when less was asked."""
+        """Returns whether its measured changes saved no more than with a smaller aim."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
             return False
@@ -190,7 +190,7 @@ class Known:
         )
 
     def _learn(self, attempt: Attempt) -> None:
-        """From an attempt that took more than was expected."""
+        """Notes the bytes by which an attempt missed its aim."""
         aim = self._aims.get(frozenset(attempt.changes))
         if aim is None or attempt.prediction is None:
             return
@@ -201,12 +201,12 @@ class Known:
 
 
 def plain(changes: Changes) -> Changes:
-    """Those that have no measure."""
+    """Returns the changes that have no measure."""
     return tuple(change for change in changes if change.kind not in MEASURED)
 
 
 def agree(changes: Changes) -> bool:
-    """Whether changes can be made together."""
+    """Returns whether changes can be made together."""
     kinds = [change.kind for change in changes]
     if len(set(kinds)) < len(kinds):
         return False

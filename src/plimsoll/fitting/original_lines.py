@@ -19,10 +19,10 @@ _PLACE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
 
 
 def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText) -> list[LineShare]:
-    """What lines hold, those of a changed script by its old numbers, or by what is added there.
+    """Returns shares under the old numbers of a changed script's lines, or as added lines.
 
     Args:
-        shares: What each line holds; those of other files stay as they are.
+        shares: The bytes of each line. Lines of other files stay as they are.
         path: The script's file.
         changed: Its text with the changes.
     """

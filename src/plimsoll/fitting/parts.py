@@ -1,4 +1,4 @@
-"""What fits say, as data."""
+"""The results of fits, as data."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Trial:
 
     Attributes:
         value: The value.
-        fits: Whether the script fits with it, and leaves what is to stay free; False too where the
-            script fails for another reason than memory. None where it ran on a card without end,
-            and took more than this one has, but some of it was cached.
+        fits: Whether the script fits with it and leaves the wanted headroom; False too where the
+            script fails for another reason than memory. None where it ran with memory without end
+            and took more than the card has, but some of that was cached.
         device_used_bytes: As in a `Prediction`; up to the failure, where it ran out of memory. More
             than the card has, where it ran on a card without end. None where the script fails.
         step_seconds: As in a `Prediction`; None where it does not fit.
         headroom_bytes: As in a `Prediction`; None where it ran out of memory, or the script fails.
-        error: Why the script fails, if it does.
+        error: The reason why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
-        host_peak_range_bytes: Likewise.
+        host_peak_range_bytes: As in a `Prediction`.
     """
 
     value: int
@@ -42,7 +42,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class FitParts:
-    """What was found for one card.
+    """The result for one card.
 
     Attributes:
         gpu: The card.
@@ -50,16 +50,16 @@ class FitParts:
         largest: The largest value that fits, of those that were tried; None if none did.
         smallest_failing: The smallest value above it that does not fit, or with which the script
             fails; None if there was none.
-        stopped: Why nothing was tried between the two, or above `largest`, so that larger values
-            may fit, too; None where they are as close as was asked for.
-        multiple_of: Only multiples of it were tried, as was asked for, or as the script demands.
-        total_bytes: The card's memory, as far as it is the script's.
-        used_bytes: What others already have of the card.
-        headroom_bytes: What was to stay free.
+        stopped: The reason why the search ended before it tried the values between the two, or
+            above `largest`, which may fit, too; None where the two are close enough.
+        multiple_of: The search tried only multiples of it, by the caller's wish or the script's.
+        total_bytes: The part of the card's memory that the script can have.
+        used_bytes: The memory of the card that other programs already have.
+        headroom_bytes: The memory that had to stay free.
         curve: Every value that was tried, sorted.
-        seconds: Time that the predictions took.
-        written: What the script wrote in any of the trials, as in a `Prediction`; of a path that
-            several wrote, the largest.
+        seconds: The time of the predictions.
+        written: The files that the script wrote in any trial, as in a `Prediction`. If several
+            trials wrote a path, the largest file.
     """
 
     gpu: str

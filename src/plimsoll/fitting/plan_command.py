@@ -29,9 +29,9 @@ def plan_command(
     Args:
         script: The changed script.
         arguments: Its arguments.
-        setup: What it was simulated on.
+        setup: The simulated GPUs.
         use: The allocator with which it fits.
-        launcher: What comes before the script, as "-m" and a module that starts the ranks of a job.
+        launcher: The arguments before the script, as "-m" and a module that starts a job's ranks.
     """
     words = [_interpreter(), *launcher, script, *arguments]
     settings = ""

@@ -30,7 +30,7 @@ def write_plan_page(
     """Run both again, recorded, and write the page; only one run where nothing is changed.
 
     Args:
-        attempts: What runs them.
+        attempts: The trials of the script.
         base: The script as it is, which is shown where memory has no end.
         chosen: The script with the plan.
         use: The plan's allocator.

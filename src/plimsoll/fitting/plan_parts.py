@@ -1,4 +1,4 @@
-"""What a search over changes says, as data."""
+"""The result of a search over changes, as data."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class PlannedChange:
     """A change of the plan.
 
     Attributes:
-        name: What it does.
-        lines: What is added to the script, or stands there instead of what was.
-        caveat: How results may differ; "" where they stay what they were.
-        note: What to know besides.
-        short: Its name where there is little room.
+        name: The change in words.
+        lines: The lines that the change adds to the script, or puts in place of others.
+        caveat: The way in which results may differ; "" where they stay the same.
+        note: Further advice to the user.
+        short: A short name for narrow columns.
     """
 
     name: str
@@ -36,16 +36,17 @@ class Tried:
 
     Attributes:
         changes: The names of the changes; none for the script as it is.
-        peak_allocated_bytes: The most in live blocks; None, as the others, where it failed.
-        device_used_bytes: What nvidia-smi would show at the peak, under PyTorch's allocator.
-        least_used_bytes: The least that it would do with, under the allocator that needs least.
-        step_seconds: How long a step takes; None also where that is not known.
+        peak_allocated_bytes: The most in live blocks; None, as the other figures, for a failure.
+        device_used_bytes: The memory that nvidia-smi would show at the peak, under PyTorch's
+            allocator.
+        least_used_bytes: The least memory that suffices, under the allocator that needs least.
+        step_seconds: The time of a step; None also where it is not known.
         fits: Whether it fits, with one of the allocators.
-        keeps_results: Whether results stay what they were.
-        is_on_front: Nothing that was tried takes less memory and less time.
-        failure: Why it failed, or could not be tried; else None.
-        short: The names of the changes where there is little room.
-        is_plan: It is the plan, or what took the least where nothing fits.
+        keeps_results: Whether results stay the same.
+        is_on_front: Whether no other attempt takes less memory and less time.
+        failure: The reason why it failed, or could not be tried; None for a success.
+        short: Short names of the changes for narrow columns.
+        is_plan: Whether it is the plan or, where no attempt fits, the one that takes the least.
     """
 
     changes: list[str]
@@ -63,47 +64,47 @@ class Tried:
 
 @dataclass(frozen=True)
 class PlanParts:
-    """How a script fits.
+    """The plan that makes a script fit a card, and all attempts.
 
     Attributes:
         script: The script.
         gpu: The card.
-        within_bytes: What the program may take of it, CUDA's context included.
-        fits: Whether anything that was tried fits.
-        plan: The changes that make it fit for the least time; none where it fits as it is.
-        allocator: Under which allocator it fits, or would take the least.
-        conf: As PYTORCH_CUDA_ALLOC_CONF.
-        command: How to run the changed script, as a line for a shell; CHANGED.py stands for it
-            where it was not written.
-        patch: The plan as a difference to the script, as `diff -u` has it.
-        peak_allocated_bytes: With the plan, the most in live blocks; this and what follows is of
-            what takes the least, where nothing fits.
+        within_bytes: The memory of the card that the program may take, CUDA's context included.
+        fits: Whether any attempt fits.
+        plan: The changes that make it fit for the least time; empty where it fits as it is.
+        allocator: The allocator under which it fits, or takes the least.
+        conf: The allocator's settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
+        command: The shell command that runs the changed script. It names CHANGED.py if the script
+            was not written.
+        patch: The plan as a difference to the script, in the form of `diff -u`.
+        peak_allocated_bytes: The most in live blocks, with the plan. Where no attempt fits, this
+            and the figures below are those of the attempt that takes the least.
         peak_reserved_bytes: The most taken from the driver.
-        device_used_bytes: What nvidia-smi would show at that peak.
-        step_seconds: How long a step takes; None where that is not known.
-        slowdown: In steps of the script as it is; None likewise.
-        as_it_is_bytes: What the script takes of the card as it is.
-        device_used_range_bytes: The least and the most that `device_used_bytes` is, by what data is
-            like that nobody knows; None where no size depends on such.
-        gives_cached_back: It fits only because cached memory goes back to the driver when it is
-            needed.
-        host_peak_bytes: The most that the program takes of the host's memory, with the plan; an
-            estimate, None where it is not known.
-        host_peak_range_bytes: The least and the most that this may be.
-        front: What nothing takes both less memory and less time than, the least time first.
-        tried: All that was tried, in order.
-        floor_bytes: The least of the card that anything would do with that was tried.
-        floor_changes: With which changes, by their short names.
-        floor_held: At its peak, bytes by category.
-        floor_lines: The lines that hold the most then, most first, with the numbers that they have
-            in the script as it is.
-        room_bytes: What the program may take besides CUDA's context.
-        before: Memory over the run of the script as it is, for a picture; None where nothing was
-            asked for.
-        after: The same with the plan.
-        simulations: How many there were.
-        seconds: How long they took.
-        interrupted: Somebody ended the search early.
+        device_used_bytes: The memory that nvidia-smi would show at that peak.
+        step_seconds: The time of a step; None where it is not known.
+        slowdown: That time over the time of the script as it is; None where one is not known.
+        as_it_is_bytes: The memory of the card that the script takes as it is.
+        device_used_range_bytes: The least and the most that `device_used_bytes` can be, over all
+            contents of unknown data; None where no size depends on them.
+        gives_cached_back: Whether it fits only because PyTorch returns cached memory to the driver
+            in time.
+        host_peak_bytes: The estimated most that the program takes of the host's memory, with the
+            plan; None where it is not known.
+        host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
+        front: The attempts for which no other takes less memory and less time, the fastest first.
+        tried: All attempts, in order.
+        floor_bytes: The least memory of the card that suffices for any attempt.
+        floor_changes: The short names of that attempt's changes.
+        floor_held: The bytes at its peak by category.
+        floor_lines: The lines that hold the most at its peak, most first, with their numbers in the
+            script as it is.
+        room_bytes: The memory that the program may take besides CUDA's context.
+        before: Memory over the run of the script as it is, for a picture; None where the script
+            allocated nothing.
+        after: Memory over the run with the plan.
+        simulations: The number of simulations.
+        seconds: The time that they took.
+        interrupted: Whether the user ended the search early.
         page: The page that was written; None for none.
     """
 
@@ -141,5 +142,5 @@ class PlanParts:
     page: ViewResult | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self)

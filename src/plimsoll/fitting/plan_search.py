@@ -1,10 +1,10 @@
-"""Which changes make a script fit for the least time: branch and bound over what each can save.
+"""Finds the changes that make a script fit for the least time, by branch and bound.
 
-The script is simulated as it is, then with each change that could matter by itself. What a set of
-changes takes is estimated from the largest part of it that was simulated, and what each of the
-others saved alone; before that, from the bound that the change itself knows. The set that should
-take the least time of all that should fit is simulated next, and what it really takes replaces the
-estimate, until nothing that was not tried can be better than the best that fits.
+The search simulates the script as it is, then with each single change that could matter. It
+estimates a set of changes from the largest part of the set that was simulated and the saving of
+each other change alone. For a change that was not simulated it takes the change's own bound. The
+next simulation is the set with the least time of all that should fit, and its result replaces the
+estimate. The search ends when no untried set can be better than the best that fits.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _MOST_BUDGETS = 8
 
 
 class Watcher(Protocol):
-    """Hears how a search goes on."""
+    """Gets the progress of a search."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """These changes are tried together, by their labels; none is the script as it is."""
+        """A trial begins, of the changes with these labels. No label is the script as it is."""
 
     def ended(self, attempt: Attempt) -> None:
-        """They were."""
+        """A trial ended."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Best:
     """A plan that fits.
 
     Attributes:
-        attempt: The changes, and what they take where memory has no end.
+        attempt: The changes, and their use of memory without end.
         use: The allocator with which they fit.
-        verified: What they take under the limit.
+        verified: The prediction under the limit.
     """
 
     attempt: Attempt
@@ -58,13 +58,13 @@ class Search:
     """A search.
 
     Args:
-        attempts: What runs the script.
-        room: What PyTorch and NCCL may take of the card.
-        watcher: Hears of each trial.
-        compiles: Whether compiling the model is tried.
+        attempts: The trials of the script.
+        room: The memory of the card that PyTorch and NCCL may take.
+        watcher: Gets each trial.
+        compiles: Whether the search tries to compile the model.
 
     Attributes:
-        best: The best plan so far; None while nothing fits.
+        best: The best plan so far; None while no attempt fits.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Search:
 
     @property
     def known(self) -> list[Attempt]:
-        """All that was tried, in order."""
+        """All attempts, in order."""
         return self._known.attempts
 
     @property
@@ -92,7 +92,7 @@ class Search:
         return self._known.base
 
     def run(self) -> None:
-        """Search until nothing better can be found, or no simulation is left."""
+        """Searches until no set can be better, or no simulation is left."""
         self._try([()])
         self._take_best()
         if self.best is not None and not self.best.attempt.changes:
@@ -113,7 +113,7 @@ class Search:
         self._try_alone()
 
     def _find_floor(self) -> None:
-        """What the least that was tried needs with the elastic allocator, which waits and moves."""
+        """Runs the smallest attempt under its allocator, which waits for memory and moves it."""
         least = min(
             (each for each in self.known if each.prediction is not None),
             key=lambda attempt: attempt.least_bytes(),
@@ -124,23 +124,23 @@ class Search:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
-        """How far the best plan hangs on data that nobody knows."""
+        """Adds to the best plan its range over unknown data."""
         if self.best is not None:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)
             self.best = Best(attempt, use, verified)
 
     def settle(self) -> None:
-        """Take the best of what was tried, without another simulation: after an interrupt."""
+        """Takes the best attempt without another simulation, after an interrupt."""
         self._may_simulate = False
         self._take_best()
 
     def fits(self, attempt: Attempt) -> bool:
-        """Whether it does with one of the allocators, and no run under the limit says otherwise."""
+        """Returns whether an attempt fits with an allocator that no run under the limit refuted."""
         return bool(self._uses(attempt))
 
     def _sweep_budgets(self) -> None:
-        """Compile the model under several budgets, and under others where that may help."""
+        """Compiles the model under several budgets, and under further ones that may help."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
         budgets = list(first_budgets(survey))
@@ -158,7 +158,7 @@ class Search:
             budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _drop_needless(self) -> None:
-        """Try the best plan without changes that it may not need, what costs the most first."""
+        """Tries the best plan without changes that it may not need, the slowest change first."""
         while self.best is not None and self._left() > 0:
             changes = self.best.attempt.changes
             spare = self._known.target() - self.best.attempt.allocated_bytes()
@@ -190,11 +190,11 @@ class Search:
         self._watcher.ended(attempt)
 
     def _left(self) -> int:
-        """Simulations, but one to verify what was found."""
+        """Returns the simulations that are left, without the one that verifies the plan."""
         return _SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
-        """Try sets of changes, the most promising first; all of them, where these do not fit."""
+        """Tries sets of changes, the most promising first, and all together if none fits."""
         turns = 0
         while self._left() > 0:
             self._take_best()
@@ -213,7 +213,7 @@ class Search:
         self._take_best()
 
     def _take_best(self) -> None:
-        """Verify the best of what was tried, and what is next best where it does not hold."""
+        """Verifies the best attempt, and the next best where a run under the limit refutes it."""
         while True:
             found = self._best_tried()
             if found is None:
@@ -233,7 +233,7 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """What it takes under the limit; where that changes nothing, what it took without."""
+        """Returns the prediction under the limit, or without it where the limit changes nothing."""
         own = attempt.allocators()[0]
         if use == own and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
             return attempt.prediction
@@ -242,7 +242,7 @@ class Search:
         return self._attempts.verify(attempt.changes, use)
 
     def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
-        """Of what fits: results as they were before others, then the least time."""
+        """Returns the best attempt that fits: one that keeps results first, then the fastest."""
         fitting = [(attempt, use) for attempt in self.known for use in self._uses(attempt)]
 
         def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:
@@ -253,7 +253,7 @@ class Search:
         return min(fitting, key=rank, default=None)
 
     def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
-        """The allocators with which it fits, as far as anybody knows."""
+        """Returns the allocators with which it fits and that no run under the limit refuted."""
         return [
             use
             for use in attempt.allocators()
@@ -262,7 +262,7 @@ class Search:
         ]
 
     def _try_alone(self) -> None:
-        """With what is left: what the other kinds of change do by themselves."""
+        """Spends the simulations that are left on single changes of the other kinds."""
         done = {attempt.changes[0].kind for attempt in self.known if len(attempt.changes) == 1}
         alone: dict[str, Changes] = {}
         for changes, _, _ in self._sets.with_measured(()):

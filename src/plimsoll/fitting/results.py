@@ -12,7 +12,7 @@ from plimsoll.notebook_form import NotebookForm
 
 @dataclass(frozen=True)
 class Fit(NotebookForm, FitParts):
-    """What was found for one card; as text, what `plimsoll fit` prints. See `FitParts`.
+    """The result for one card, which prints as `plimsoll fit` does. See `FitParts`.
 
     Made by `plimsoll.fit`; see docs/predict.md.
     """

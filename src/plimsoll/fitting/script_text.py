@@ -1,7 +1,7 @@
 """The text of a script that is changed line by line, and knows where its lines were at first.
 
 Each change parses the text anew, finds a statement by the line that it had in the script as it is,
-and gives a new text. What is not changed stays as it was, letter by letter.
+and gives a new text. Unchanged text stays the same, letter by letter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ScriptText:
             raise CannotChangeError(f"the script cannot be parsed: {error.msg}") from None
 
     def now(self, line: int) -> int:
-        """Where a line of the script as it is stands now."""
+        """Returns the current number of a line of the script as it is."""
         try:
             return self.origins.index(line) + 1
         except ValueError:
@@ -284,7 +284,7 @@ class ScriptText:
 
 
 def indentation(line: str) -> str:
-    """What a line begins with."""
+    """Returns the white space at the beginning of a line."""
     return line[: len(line) - len(line.lstrip())]
 
 

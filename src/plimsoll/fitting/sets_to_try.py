@@ -29,14 +29,14 @@ _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
 _ALIKE = 0.99
 ENOUGH = 0.01
-"""Of a step: less is no difference."""
+"""The share of a step below which a difference does not count."""
 
 
 class Sets:
     """Puts sets of changes together.
 
     Args:
-        known: What was tried.
+        known: The attempts so far.
         script: The script.
 
     Attributes:
@@ -158,7 +158,7 @@ class Sets:
             yield (*chosen, offload), target, seconds + offload.costs_seconds
 
     def _everything(self, items: Sequence[Change]) -> Changes:
-        """As much as can be changed together, of what did not fail."""
+        """Returns as many changes as possible together, without those that failed."""
         chosen: list[Change] = []
         ranked = sorted([*items, *self.parts()], key=lambda each: -each.saves_bytes)
         for change in ranked:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended.
+    """The end of a trial.
 
     Attributes:
-        found: What was found, or None.
-        error: Why nothing was found: the script fails for another reason than memory; or None.
-        output: What it printed then.
+        found: The prediction, or None.
+        error: The script's error for another reason than memory, or None.
+        output: The output of the script that failed.
     """
 
     found: Prediction | None
@@ -48,7 +48,7 @@ def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None
     """Run trials at the same time; none of them is left running, whatever ends this.
 
     Args:
-        requests: What to run.
+        requests: The requests.
         ended: Called with the number of each that has ended, in the order in which they do.
 
     Raises:

@@ -20,8 +20,8 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
     """The largest value, and a table of all that were tried.
 
     Args:
-        fit: What is said.
-        width: The columns that there are; None leaves lines as long as they are.
+        fit: The result.
+        width: The number of columns; None leaves lines as long as they are.
     """
     rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
     for trial in fit.curve:
@@ -79,7 +79,7 @@ def _thin(fit: FitParts) -> Iterator[str]:
 
 
 def _conditions(fit: FitParts) -> Iterator[str]:
-    """What was asked for, or found, of card and values."""
+    """Yields the conditions of the card and the values."""
     whole = format_size(fit.total_bytes + fit.used_bytes)
     of_card = []
     if fit.used_bytes:

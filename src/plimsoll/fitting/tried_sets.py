@@ -1,4 +1,4 @@
-"""What a search tried, as data: which sets of changes, and which of them nothing is better than."""
+"""The attempts of a search as data: the sets of changes, and the best of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def tried_sets(
     known: Sequence[Attempt], chosen: Attempt, fits: Callable[[Attempt], bool]
 ) -> Iterator[Tried]:
-    """All that was tried, in order.
+    """Yields all attempts, in order.
 
     Args:
-        known: What was tried.
-        chosen: The one of the plan.
-        fits: Whether one does.
+        known: The attempts.
+        chosen: The attempt that is the plan.
+        fits: Returns whether an attempt fits.
     """
     points = [point for attempt in known if (point := _point(attempt)) is not None]
     for attempt in known:
@@ -41,7 +41,7 @@ def tried_sets(
 
 
 def _point(attempt: Attempt) -> tuple[int, float] | None:
-    """What it takes of the card, and of time; None where one of these is not known."""
+    """Returns the memory and the time of an attempt; None where one of them is not known."""
     if attempt.prediction is None or attempt.step_seconds is None:
         return None
     return attempt.least_bytes(), attempt.step_seconds

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
 """Kinds of memory that no batch makes larger."""
 _STEP_TOLERANCE = 4
-"""A step that nobody named is guessed this coarse: a guess that is wrong costs two runs."""
+"""The coarseness of a step that the script does not name. A wrong guess costs two runs."""
 
 
 def fit(
@@ -50,13 +50,13 @@ def fit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Fit:
-    """Find the largest value of `vary` with which a script fits, in at most eight runs.
+    """Finds the largest value of `vary` with which a script fits, in at most eight runs.
 
-    The search begins with the script's own value, tries values where memory should be spent by what
-    smaller and larger ones took, and ends when a value fits and one that is larger by no more than
-    1 % does not. It ends before where memory stops growing, where the script fails with larger
-    values, or when it is interrupted; `Fit.stopped` says so. The script's output is shown, on
-    stderr, only when it fails.
+    The search begins with the script's own value. From the memory of smaller and larger values it
+    estimates the next one, and it ends when a value fits and a value at most 1 % larger does not.
+    It ends early if memory stops growing, if the script fails with larger values, or if the user
+    interrupts it; `Fit.stopped` has the reason. The script's output appears on stderr only when the
+    script fails.
 
     >>> import plimsoll
     >>> plimsoll.fit("train.py", "--batch-size", gpu="RTX 4090").largest  # doctest: +SKIP
@@ -66,18 +66,18 @@ def fit(
         script: A Python file, or with `module` a module's name.
         vary: An argument that takes a number, such as "--batch-size".
         arguments: The script's arguments; a value of `vary` among them is where the search begins.
-        module: As `predict` takes it.
+        module: See `predict`.
         gpu: The card.
-        start: The value to begin with; by default the one among the arguments, or the script's own,
-            as `argparse` knows it, or 1.
-        at_most: No value above it is tried; None for no such bound.
-        multiple_of: Only multiples of it are tried. Which ones the script demands is found from its
+        start: The first value. The default is the one among the arguments, the script's own by
+            `argparse`, or 1.
+        at_most: The largest value to try; None for no bound.
+        multiple_of: Try only multiples of it. A step that the script demands is found from its
             failure.
         exact: Go on until the next value, or multiple, does not fit, in as many runs as that takes.
-        headroom: What is to stay free, as "2GiB" or "5%" of the card.
+        headroom: The memory that must stay free, as "2GiB" or "5%" of the card.
         progress: Called with a value before it is tried (None: the script's own, not known yet)
             and None, and after it with what was found.
-        options: As `predict` takes them.
+        options: The options of `predict`.
 
     Raises:
         InputError: If an argument is bad, or memory does not depend on `vary`.
@@ -144,7 +144,7 @@ class _Search:
             self._try(tries)
 
     def result(self) -> Fit:
-        """What was found."""
+        """Returns the result of the search."""
         assert self.last is not None
         bracket, low, high = self._bracket, self._bracket.low, self._bracket.high
         too_much = [
@@ -274,7 +274,7 @@ class _Search:
         """From a failure: which steps the script accepts, or that it accepts nothing so large."""
         assert outcome.error is not None
         bracket = self._bracket
-        if value % bracket.step:  # another one at the same time told it
+        if value % bracket.step:  # a run beside this one found the step
             bracket.other_runs += 1
             return
         accepted = {each.value for each in bracket.points}

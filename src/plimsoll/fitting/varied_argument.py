@@ -41,7 +41,7 @@ def put_in(arguments: Sequence[str], name: str, value: int | None) -> list[str]:
 
 
 def own_value(survey: Path, name: str) -> int | None:
-    """The value that the script gave it, by `argparse`; None if nobody saw one above zero."""
+    """Returns the script's own value by `argparse`; None if it has none above zero."""
     if not survey.exists():
         return None
     uses = Survey.from_dict(json.loads(survey.read_text())).arguments

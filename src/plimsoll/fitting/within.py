@@ -1,4 +1,4 @@
-"""What to change about a script so that it fits."""
+"""Finds the changes to a script with which it fits a card."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
 
 _PLACEHOLDER = "CHANGED.py"
-"""The changed script, in a command, where it is not written."""
+"""The name of the changed script in a command, if the script is not written."""
 
 
 class _Nobody:
-    """Hears nothing."""
+    """Ignores the progress of a search."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """Nothing."""
+        """Ignores a trial that begins."""
 
     def ended(self, attempt: Attempt) -> None:
-        """Nothing."""
+        """Ignores a trial that ended."""
 
 
 def fit_within(
@@ -63,14 +63,14 @@ def fit_within(
     watcher: Watcher | None = None,
     **options: Any,
 ) -> Plan:
-    """Find the changes with which a script fits, for the least time: at most 15 simulations.
+    """Finds the changes with which a script fits, for the least time, in at most 15 simulations.
 
-    Where a size hangs on data that nobody knows, two more say how far.
+    If a size depends on values that are not computed, two more simulations find its range.
 
-    Changes that leave the results as they were come first: gradients that are freed earlier, fused
-    optimizers, a loss in chunks, modules that are computed again, saved tensors and optimizer state
-    in the host's memory, the batch in parts, another allocator. Only where nothing of these fits,
-    those are taken that do not: fewer bits, another optimizer.
+    Changes that keep the results come first: gradients that are freed earlier, fused optimizers, a
+    loss in chunks, recomputed modules, saved tensors and optimizer state in the host's memory, the
+    batch in parts, another allocator. If none of these fits, the search also takes changes that
+    alter the results: fewer bits, another optimizer.
 
     >>> import plimsoll
     >>> plan = plimsoll.fit_within("train.py", within="12GiB")  # doctest: +SKIP
@@ -79,18 +79,18 @@ def fit_within(
     Args:
         script: A Python file.
         arguments: Its arguments.
-        within: What the program may take of the card, CUDA's context included, as bytes or as
-            "24GiB"; None for all of it.
+        within: The memory of the card that the program may take, CUDA's context included, as bytes
+            or as "24GiB"; None for all of it.
         gpu: The card.
-        apply: Where to write the changed script; None for nowhere.
-        view: Where to write the page of `plimsoll.view`, the script as it is beside the plan, which
-            takes another run of each; None for nowhere.
+        apply: The file for the changed script; None for none.
+        view: The file for the page of `plimsoll.view`, which shows the script as it is beside the
+            plan; None for none. The page takes another run of each.
         force: Replace files of these names.
-        compiles: Whether `torch.compile` is tried too, which takes longer.
-        headroom: What of `within` is to stay free, as "2GiB" or "5%" of the card; the plan's
+        compiles: Whether to try `torch.compile` too, which takes longer.
+        headroom: The part of `within` that stays free, as "2GiB" or as "5%" of the card. The plan's
             `within_bytes` is the rest.
-        watcher: Hears of each trial.
-        options: As `predict` takes them.
+        watcher: Gets each trial.
+        options: The options of `predict`.
 
     Raises:
         InputError: If an argument is bad, the script uses no GPU, or a file cannot be written.
@@ -151,10 +151,10 @@ def fit_within(
 
 
 class _Found:
-    """What a search found, to be put into words.
+    """The result of a search, from which the plan is made.
 
     Attributes:
-        chosen: The plan, or what took the least where nothing fits.
+        chosen: The attempt that is the plan, or the smallest attempt where none fits.
         use: The allocator with which it fits, or takes the least.
     """
 
@@ -184,10 +184,10 @@ class _Found:
         self.use = self._least.least_use() if best is None else best.use
 
     def plan(self, apply: str | PathLike[str] | None) -> Plan:
-        """All that is said of it.
+        """Returns the finished plan: figures, patch, command.
 
         Args:
-            apply: Where the changed script will be; None for nowhere.
+            apply: The file for the changed script; None for none.
         """
         base, chosen, use, best = self._search.base, self.chosen, self.use, self._search.best
         assert base.prediction is not None
@@ -249,13 +249,13 @@ class _Found:
 
 
 def _name_in_patch(request: Request) -> str:
-    """The script as its difference names it: where plimsoll keeps its recipes is nobody's place."""
+    """Returns the script's name in a patch. For a recipe it leaves out plimsoll's own folder."""
     is_recipe = request.title != request.script
     return Path(request.script).name if is_recipe else request.script
 
 
 def _launcher(request: Request) -> list[str]:
-    """What starts the ranks of a job: arguments of Python before the script."""
+    """Returns the arguments of Python, before the script, that start the ranks of a job."""
     if request.nproc_per_node is None:
         return []
     nodes = ["--nnodes", str(request.nnodes)] if request.nnodes > 1 else []
@@ -264,6 +264,6 @@ def _launcher(request: Request) -> list[str]:
 
 
 def _planned(change: Change, script: ScriptText) -> PlannedChange:
-    """A change, with the lines that it adds, or writes anew."""
+    """Returns a change with the lines that it adds or rewrites."""
     lines = script.added(change.edit(script))
     return PlannedChange(change.name, lines, change.caveat, change.note, change.label)

@@ -1,4 +1,4 @@
-"""What a CUDA script will need, found out where there is no GPU."""
+"""Predicts the memory of a CUDA script, without a GPU."""
 
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.check_parts import Held

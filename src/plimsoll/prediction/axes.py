@@ -1,4 +1,4 @@
-"""What pictures in the terminal have in common: their widths, round scales, rows and legends."""
+"""The parts of all pictures in the terminal: widths, round scales, rows and legends."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NOTHING: Look = (" ", "")
 
 @dataclass(frozen=True)
 class Unit:
-    """What labels count.
+    """The unit of labels.
 
     Attributes:
-        name: As it is written.
-        size: In bytes, or in seconds.
+        name: The text of a label.
+        size: The size in bytes, or in seconds.
     """
 
     name: str
@@ -41,15 +41,15 @@ TIMES = (Unit("s", 1.0), Unit("ms", 1e-3), Unit("us", 1e-6))
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis, as so many cells, every so many of which a label stands.
+    """An axis made of cells, with labels at equal distances.
 
     Attributes:
         low: The lower edge of the first cell.
-        interval: From one label to the next.
-        between: How many cells that is.
-        cells: How many there are in all.
-        unit: What the labels count.
-        digits: How many of a label's are behind the point.
+        interval: The distance from one label to the next.
+        between: The number of cells from one label to the next.
+        cells: The number of all cells.
+        unit: The unit of the labels.
+        digits: The number of a label's digits after the point.
     """
 
     low: float
@@ -61,7 +61,7 @@ class Scale:
 
     @property
     def cell_size(self) -> float:
-        """What a cell spans."""
+        """The distance that a cell spans."""
         return self.interval / self.between
 
     @property
@@ -70,11 +70,11 @@ class Scale:
         return self.low + self.cells * self.cell_size
 
     def cell(self, value: float) -> int:
-        """In which cell something lies; what is at the edge of two is in the lower one."""
+        """Returns the cell of a value. A value at the edge of two cells is in the lower one."""
         return min(max(math.ceil((value - self.low) / self.cell_size) - 1, 0), self.cells - 1)
 
     def label(self, cell: int) -> str:
-        """Of the upper edge of a cell; empty for most."""
+        """Returns the label at the upper edge of a cell; empty for most cells."""
         if (cell + 1) % self.between:
             return ""
         value = self.low + (cell + 1) // self.between * self.interval
@@ -87,11 +87,11 @@ def round_scale(
     """The finest scale with round labels that goes from `low`, or below, to `high`, or above.
 
     Args:
-        low: The least that is to be seen; 0 for a scale that begins at nothing.
-        high: The most, above 0.
-        labels: How many there are.
-        cells: How many cells there are, at least as many.
-        units: Of which one is taken, the largest first.
+        low: The least value; 0 for a scale that begins at zero.
+        high: The largest value, above 0.
+        labels: The number of labels.
+        cells: The number of cells, at least `labels`.
+        units: The units to choose from, the largest first.
     """
     unit = next((unit for unit in units if high >= unit.size), units[-1])
     between = cells // labels
@@ -131,7 +131,7 @@ def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
 
 
 def legend(entries: Iterable[tuple[Look, str]], width: int) -> Iterator[Text]:
-    """What signs mean, in lines of at most so many columns."""
+    """Yields the meaning of signs, in lines of at most `width` columns."""
     line = Text()
     for (sign, style), name in entries:
         if line and len(line) + len(sign) + len(name) + 4 > width:

@@ -1,4 +1,4 @@
-"""What a check says, a prediction held against a recording, as data."""
+"""The result of a check, which compares a prediction with a recording, as data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Held:
-    """What one source line, or all requests of one size, hold at the two peaks.
+    """The bytes that one source line, or all requests of one size, hold at the two peaks.
 
     Attributes:
         what: The line, "file:line function", or the size.
@@ -37,14 +37,14 @@ class CheckParts:
         matches: Whether both peaks differ by no more than `tolerance`.
         tolerance: As a part of the recorded peak, 0.02.
         predicted_reserved_bytes: The most taken from the driver.
-        recorded_reserved_bytes: The same, as a replay of the recording says.
+        recorded_reserved_bytes: The most taken from the driver in a replay of the recording.
         predicted_allocated_bytes: The most in live blocks.
-        recorded_allocated_bytes: The same, as a replay of the recording says.
-        predicted_requests: How many requests for memory there were.
-        recorded_requests: The same of the recording.
-        held_by: What `held` is of: "line", or "size" where the recording has no call stacks.
-        held: What differs at the peaks, the most first.
-        reasons: Why, as far as it is known, a sentence each.
+        recorded_allocated_bytes: The most in live blocks in a replay of the recording.
+        predicted_requests: The number of predicted requests for memory.
+        recorded_requests: The number of recorded requests.
+        held_by: The kind of `held`: "line", or "size" where the recording has no call stacks.
+        held: The differences at the peaks, the largest first.
+        reasons: The known reasons for the differences, a sentence each.
     """
 
     script: str

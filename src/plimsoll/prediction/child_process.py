@@ -1,4 +1,4 @@
-"""Running a request: in a process of its own, or as this very process."""
+"""Runs a request, in a process of its own or in the place of this process."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 
 
 MOST_AT_A_TIME = 4
-"""So many runs beside each other: each holds PyTorch, and what the script keeps in memory."""
+"""The most runs beside each other. Each holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
+_REPORT, _RECORDED = "report.json", "recorded.plim"
+_GROUPS, _SURVEY = "groups.json", "survey.json"
 
 
 def become(request: Request) -> NoReturn:
-    """Go on as the script's process: exit status, signals and stdin are its own.
+    """Replaces this process by the script's, which keeps stdin and gets the signals.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
@@ -55,15 +57,15 @@ def become(request: Request) -> NoReturn:
 
 
 def run(request: Request, *, shows_output: bool = True) -> Prediction:
-    """Run a request in a process of its own, which ends when this one does.
+    """Runs a request in a process of its own, which ends when this one does.
 
     Args:
-        request: What to run.
-        shows_output: The script's output goes to stderr as it comes; if not, only the output of a
-            script that fails, once it has.
+        request: The request.
+        shows_output: The script's output goes to stderr as it comes. Otherwise plimsoll shows only
+            the output of a script that fails, once it has failed.
 
     Raises:
-        InputError: If it cannot be simulated.
+        InputError: If the script cannot be simulated.
         ScriptError: If the script failed for another reason than memory.
     """
     with started(request, shows_output=shows_output) as answer:
@@ -78,97 +80,139 @@ def started(
     is_aside: bool = False,
     failed_output: BinaryIO | None = None,
 ) -> Iterator[Callable[[], Prediction]]:
-    """A request's process, for as long as the context lasts, and what waits for its answer.
+    """Starts a request's process, and yields the function that waits for its answer.
+
+    The process ends with the context.
 
     Args:
-        request: As for `run`, whose errors the answer raises.
-        shows_output: Likewise.
-        is_aside: It runs beside another: it reads no input, no interrupt reaches it, and a failure
-            shows nothing.
-        failed_output: Where the output of a script that fails goes, if it is not shown; stderr by
-            default, and nowhere for one beside another.
+        request: The request. The yielded function raises the errors of `run`.
+        shows_output: As for `run`.
+        is_aside: The process runs beside others: it reads no input, no interrupt reaches it, and a
+            failure shows nothing.
+        failed_output: The file for the output of a script that fails, if the output is not shown.
+            The default is stderr; a process beside others has none.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
-    from plimsoll.trials.trial import held, outcome_of  # which needs Linux
-
     _prepare()
     shown_failed = stderr_bytes() if failed_output is None and not is_aside else failed_output
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        report = folder / "report.json"
-        environment = dict(os.environ)
-        if is_aside:
-            environment.setdefault("OMP_NUM_THREADS", str(_threads_aside()))
-        asked = replace(request, report=str(report), parent=os.getpid())
-        recorded = folder / "recorded.plim"
-        if request.record is not None:
-            asked = replace(asked, record=str(recorded))
-        groups = folder / "groups.json"
-        if request.groups is not None:
-            asked = replace(asked, groups=str(groups))
-        survey = folder / "survey.json"
-        if request.survey is not None:
-            asked = replace(asked, survey=str(survey))
-        if not request.keep_writes:  # all of them lie beside the layer, so that they can be read
-            environment |= offline(os.environ, with_hubs=request.network)
-            environment["PYTHONDONTWRITEBYTECODE"] = "1"
-            asked = replace(asked, scratch=str(folder), parent=None)
-        file = _file_of(asked)
+        file = _file_of(_redirected(request, folder))
         command = _command(file)
         if not request.keep_writes:
+            from plimsoll.trials.trial import held  # Linux only
+
             command = held(command, folder, free_folders(), with_network=request.network)
         stack.callback(os.close, file)
         output = None if shows_output else stack.enter_context((folder / "output").open("w+b"))
         sys.stderr.flush()
-        with interrupts_held():  # until what ends it is known
+        with interrupts_held():  # until the stack knows how to end the process
             process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL if is_aside else None,
                 stdout=stderr_file() if output is None else output,
                 stderr=output,
                 pass_fds=[file],
-                env=environment,
+                env=_environment(request, is_aside=is_aside),
                 preexec_fn=_hold_interrupts,
                 start_new_session=is_aside,
             )
             stack.callback(_end, process, is_held=not request.keep_writes)
+        run = _Run(request, folder, process, is_aside=is_aside)
+        yield lambda: run.answer(output, shown_failed)
 
-        def answer() -> Prediction:
-            seconds = 0 if is_aside else _SECONDS_TO_ANSWER
-            status, is_interrupted = _wait(process, seconds, is_held=not request.keep_writes)
-            outcome = None if request.keep_writes else outcome_of(folder)
-            if request.groups is not None and groups.exists():
-                shutil.move(groups, request.groups)
-            # What ran beside others heard no interrupt, so what it says, if it ended, is no answer.
-            if is_interrupted and (is_aside or not report.exists()):
-                raise KeyboardInterrupt
-            try:
-                found = _result(request, status, report, outcome)
-                if request.record is not None and recorded.exists():
-                    shutil.move(recorded, request.record)
-                if request.survey is not None and survey.exists():
-                    shutil.move(survey, request.survey)
-                if request.keep_writes:
-                    return found
-                if outcome is None:
-                    raise InputError(f"{request.script}: its trial ended before it could be told")
-                own = _by_itself(request, outcome.written)
-                return replace(found, written=own, kept_apart=outcome.kept_apart)
-            except (InputError, ScriptError) as error:
-                _check_room(folder, error)
-                if output is not None and shown_failed is not None:
-                    output.seek(0)
-                    shutil.copyfileobj(output, shown_failed)
-                    shown_failed.flush()
-                raise
 
-        yield answer
+def _redirected(request: Request, folder: Path) -> Request:
+    """Returns the request with the files that the process writes in a folder of ours.
+
+    The script's own writes lie in the same folder until the trial ends, and plimsoll's files beside
+    them, so that both can be read then.
+    """
+
+    def inner(wanted: str | None, name: str) -> str | None:
+        return None if wanted is None else str(folder / name)
+
+    return replace(
+        request,
+        report=str(folder / _REPORT),
+        record=inner(request.record, _RECORDED),
+        groups=inner(request.groups, _GROUPS),
+        survey=inner(request.survey, _SURVEY),
+        parent=os.getpid() if request.keep_writes else None,
+        scratch=request.scratch if request.keep_writes else str(folder),
+    )
+
+
+def _environment(request: Request, *, is_aside: bool) -> dict[str, str]:
+    environment = dict(os.environ)
+    if is_aside:
+        environment.setdefault("OMP_NUM_THREADS", str(_threads_aside()))
+    if not request.keep_writes:
+        environment |= offline(os.environ, with_hubs=request.network)
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return environment
+
+
+class _Run:
+    """A process that runs a request, and the folder of its files."""
+
+    def __init__(
+        self, request: Request, folder: Path, process: subprocess.Popen[bytes], *, is_aside: bool
+    ) -> None:
+        self._request, self._folder, self._process = request, folder, process
+        self._is_aside = is_aside
+
+    def answer(self, output: BinaryIO | None, shown_failed: BinaryIO | None) -> Prediction:
+        """Waits for the process and returns its answer.
+
+        Args:
+            output: The file with the script's output; None where the output was shown.
+            shown_failed: The file for this output if the script fails; None for nowhere.
+        """
+        request, report = self._request, self._folder / _REPORT
+        is_held = not request.keep_writes
+        seconds = 0 if self._is_aside else _SECONDS_TO_ANSWER
+        status, is_interrupted = _wait(self._process, seconds, is_held=is_held)
+        outcome = self._outcome() if is_held else None
+        self._move(_GROUPS, request.groups)
+        # A process beside others runs in a session of its own, which Ctrl-C never reaches. If
+        # plimsoll was interrupted, drop that process's report.
+        if is_interrupted and (self._is_aside or not report.exists()):
+            raise KeyboardInterrupt
+        try:
+            found = _result(request, status, report, outcome)
+            self._move(_RECORDED, request.record)
+            self._move(_SURVEY, request.survey)
+            return self._with_writes(found, outcome) if is_held else found
+        except (InputError, ScriptError) as error:
+            _check_room(self._folder, error)
+            if output is not None and shown_failed is not None:
+                output.seek(0)
+                shutil.copyfileobj(output, shown_failed)
+                shown_failed.flush()
+            raise
+
+    def _outcome(self) -> Outcome | None:
+        from plimsoll.trials.trial import outcome_of  # Linux only
+
+        return outcome_of(self._folder)
+
+    def _move(self, name: str, wanted: str | None) -> None:
+        """Moves a file of the folder to where the caller wants it, if the process wrote it."""
+        if wanted is not None and (self._folder / name).exists():
+            shutil.move(self._folder / name, wanted)
+
+    def _with_writes(self, found: Prediction, outcome: Outcome | None) -> Prediction:
+        if outcome is None:
+            raise InputError(f"{self._request.script}: its trial ended before it could be told")
+        own = _by_itself(self._request, outcome.written)
+        return replace(found, written=own, kept_apart=outcome.kept_apart)
 
 
 def _check_room(folder: Path, error: Exception) -> None:
-    """Say that there was no room for a trial's files, if that is why it failed."""
+    """Raises an `InputError` if the trial failed because the file system is full."""
     if os.strerror(errno.ENOSPC) in str(error) or not os.statvfs(folder).f_bavail:
         raise InputError(
             f"{folder.parent}: the file system is full, and what the script writes is kept there; "
@@ -177,18 +221,18 @@ def _check_room(folder: Path, error: Exception) -> None:
 
 
 def _threads_aside() -> int:
-    """For what a script computes on the CPU, so that runs beside each other share the cores."""
+    """Returns the threads of one run, so that runs beside each other share the CPU's cores."""
     return max(1, (os.cpu_count() or 1) // MOST_AT_A_TIME)
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """What the script wrote, without the files that were given other texts for it."""
+    """Returns the files that the script wrote, without those whose text plimsoll had replaced."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 
 
 def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
-    """End it, unless it has ended."""
+    """Ends a process, unless it has ended."""
     if process.poll() is not None:
         return
     if is_held:
@@ -201,7 +245,10 @@ def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) -> tuple[int, bool]:
-    """The exit status, and whether it was interrupted: it then has so long for its answer."""
+    """Returns the exit status, and whether the run was interrupted.
+
+    After an interrupt the process has `seconds` for its answer.
+    """
     try:
         return process.wait(), False
     except KeyboardInterrupt:
@@ -212,18 +259,18 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) ->
                 interrupt(process)
             return process.wait(seconds), True
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
-            raise KeyboardInterrupt from None  # which ends it, and what it started
+            raise KeyboardInterrupt from None  # the caller ends the process and its children
 
 
 def _prepare() -> None:
-    """Have the library ready, and say what is to be said, before the script's process starts."""
+    """Builds the library and warns of an unknown PyTorch, before the script's process starts."""
     require_linux("a prediction")
     tell_if_unknown()
     build(SIMULATED_GPU)
 
 
 def _file_of(request: Request) -> int:
-    """A file in memory, without a name, that the script's process inherits: it is left nowhere."""
+    """Writes a request to a nameless file in memory, which the script's process inherits."""
     file = os.memfd_create("plimsoll-request", 0)
     with os.fdopen(file, "w", closefd=False) as writer:
         writer.write(request.to_json())
@@ -232,12 +279,12 @@ def _file_of(request: Request) -> int:
 
 
 def _hold_interrupts() -> None:
-    """Until the script's process has imported what it needs, see `child`."""
+    """Blocks Ctrl-C. `child` unblocks it once the script's process has imported what it needs."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 def _command(request: int) -> list[str]:
-    # -P: not the current folder, where anybody may have put a module of any name.
+    # -P keeps modules in the current folder out, which may have any name.
     return [sys.executable, "-P", "-m", "plimsoll.prediction.child.program", str(request)]
 
 
@@ -278,7 +325,7 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
 
 
 def _refused(outcome: Outcome | None) -> str | None:
-    """The first thing that a script was refused, in words."""
+    """Returns the first change that a script was refused, in words."""
     if outcome is None or outcome.kept_apart is None or not outcome.kept_apart.refused:
         return None
     first = outcome.kept_apart.refused[0]

@@ -1,4 +1,4 @@
-"""What a predicted script compiled, as data."""
+"""The compiled functions and kernels of a predicted script, as data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class CompiledFunction:
-    """One of the script's functions, or what follows a graph break in one.
+    """One of the script's functions, or the rest of one after a graph break.
 
     Attributes:
-        line: Where it begins.
-        graphs: How many graphs were made of it.
-        recompilations: How many of them because an earlier one did not hold any more.
-        reason: Of the first one, in one line; None where there was none.
+        line: Its first line.
+        graphs: The number of graphs that were made of it.
+        recompilations: The number of graphs made because an earlier one's guards failed.
+        reason: The reason for the first recompilation, in one line; None where there was none.
     """
 
     line: str
@@ -25,12 +25,12 @@ class CompiledFunction:
 
 @dataclass(frozen=True)
 class EagerUse:
-    """What the same script takes when nothing is compiled.
+    """The use of the same script without its compiler.
 
     Attributes:
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most taken from the driver.
-        step_seconds: Of a step, by the simulated clock; None where there is none.
+        step_seconds: The time of a step by the simulated clock; None where there is no step.
     """
 
     peak_allocated_bytes: int
@@ -40,19 +40,19 @@ class EagerUse:
 
 @dataclass(frozen=True)
 class CompiledUse:
-    """What ran compiled.
+    """The use of compiled functions and kernels.
 
     Attributes:
-        functions: What torch.compile made graphs of, those with the most first.
-        graph_breaks: Why Dynamo ended a graph early, and how often.
-        cuda_graphs: How many CUDA graphs were recorded, the script's own too.
-        kernels: How many different kernels of Triton's were launched.
-        own_kernels: The names of those that the script wrote itself.
-        launches: How often kernels of Triton's were launched.
-        first_calls_bytes: What only first calls took, beside what was live before: the most of it
-            at once, by what was done.
-        peak_in: In which of these memory was fullest; None where that was at another time.
-        eager: What eager execution takes; None where torch.compile was not used, or the script does
+        functions: The functions that torch.compile made graphs of, those with the most first.
+        graph_breaks: The reasons why Dynamo ended a graph early, each with its count.
+        cuda_graphs: The number of CUDA graphs that were recorded, the script's own too.
+        kernels: The number of different Triton kernels that were launched.
+        own_kernels: The names of the kernels in the script itself.
+        launches: The number of launches of Triton kernels.
+        first_calls_bytes: The most memory that each activity of first calls, such as autotuning,
+            took beside the blocks that were live before.
+        peak_in: The activity in which memory was fullest; None where that was at another time.
+        eager: The use of eager execution; None where torch.compile was not used, or the script does
             not run without it.
     """
 
@@ -68,7 +68,7 @@ class CompiledUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`."""
+        """Returns the use that `dataclasses.asdict` turned into plain data."""
         functions = [CompiledFunction(**function) for function in values["functions"]]
         eager = values.get("eager") and EagerUse(**values["eager"])
         return cls(**{**values, "functions": functions, "eager": eager})

@@ -47,7 +47,7 @@ def find_roles(request: Request) -> Roles:
         told = Path(folder) / "groups.json"
         setup = replace(request.setup, unlimited=True)
         asked = replace(request, setup=setup, groups=str(told), account=None)
-        # What comes after its first letter, nobody sends it.
+        # No rank answers the first letter, so the run may end there.
         with (
             started(asked, shows_output=False, is_aside=True) as answer,
             suppress(ScriptError, InputError),
@@ -61,9 +61,9 @@ def choose_roles(world: int, groups: list[list[int]], letters: list[list[int]]) 
     """Choose ranks.
 
     Args:
-        world: How many there are.
+        world: The number of ranks.
         groups: The ranks of each process group that a rank made, its own or others'.
-        letters: Of those of its own groups through which it sent letters.
+        letters: The ranks of its own groups through which it sent letters.
     """
     stages = max(letters, key=len, default=[])
     if len(stages) < 2:

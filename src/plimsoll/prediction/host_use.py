@@ -1,4 +1,4 @@
-"""What a program takes of the host's memory: an estimate, since only a device's bytes are exact."""
+"""The host memory of a program: an estimate, since only a device's bytes are exact."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostCost:
-    """What a part of Python, PyTorch or CUDA takes of the host's memory.
+    """The host memory of a part of Python, PyTorch or CUDA.
 
     Attributes:
-        own_bytes: Of each process.
-        file_bytes: Of files that are mapped, which all processes of a machine share.
+        own_bytes: The memory of each process.
+        file_bytes: The mapped files, which all processes of a machine share.
     """
 
     own_bytes: int
@@ -41,14 +41,14 @@ _COSTS_VARY = 0.25
 
 @dataclass(frozen=True)
 class HostUse:
-    """What a process takes, with those that are forked from it.
+    """The host memory of a process, with those that are forked from it.
 
     Attributes:
         host: The number of its machine.
         peak_bytes: The most that the program itself takes at once.
-        least_bytes: What of it was seen at one moment.
-        own_bytes: What Python, PyTorch and CUDA take besides, of this process.
-        file_bytes: And of files that they map.
+        least_bytes: The part that was seen at one moment.
+        own_bytes: The memory of Python, PyTorch and CUDA in this process.
+        file_bytes: The files that these map.
     """
 
     host: int
@@ -59,9 +59,9 @@ class HostUse:
 
 
 def host_peak(uses: Iterable[HostUse]) -> tuple[int, tuple[int, int]] | None:
-    """What the processes of the machine that they fill most take, with a range; None for none.
+    """Returns the memory of the fullest machine's processes, with a range; None for no process.
 
-    Each is taken to be at its peak at the same time. Files that are mapped are shared.
+    It takes all peaks to be at the same time. Mapped files count once.
     """
     by_host: dict[int, list[HostUse]] = {}
     for use in uses:

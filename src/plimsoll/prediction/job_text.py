@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.rank_use import RankUse
 
 _MOST_ROWS = 16
-"""Beyond which ranks of equal figures share one."""
+"""The most rows. Ranks of equal figures share a row beyond it."""
 _HEAD = ("allocated", "reserved", "NCCL", "on the card", "fits")
 _LEFT_OUT = ("NCCL", "allocated", "reserved")
 """The columns that a narrow terminal goes without, the first one first."""

@@ -1,7 +1,7 @@
 """Settings under which experiment trackers and model hubs stay off the network.
 
-Each is the tool's own, as its documentation has it. A script that asks for a connection in so many
-words, as by `wandb.init(mode="online")`, overrules its tracker's.
+Each setting is in the tool's own documentation. A script that asks for a connection explicitly, as
+by `wandb.init(mode="online")`, overrules its tracker's setting.
 """
 
 from __future__ import annotations

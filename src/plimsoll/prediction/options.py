@@ -1,4 +1,4 @@
-"""What a script is simulated on: the options that `predict`, `fit` and `run --simulate` share."""
+"""The options of a simulation, which `predict`, `fit` and `run --simulate` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What predictions and fits say, as data."""
+"""The results of predictions and fits, as data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from plimsoll.trials.kept_apart import KeptApart
 from plimsoll.trials.written import Written
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
-"""What is assumed of NCCL's watchdog; kLetGoLater of the simulated GPU's collectives/group.cpp."""
+"""The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""
 SIZES_BY_DATA = (
     "its size depends on values that nobody knows",
     "its size depends on random numbers, of another generator",
     LETS_GO_LATER,
 )
-"""What is assumed where a range is the answer; kSizeOf… of the simulated GPU's runtime.h."""
+"""The assumptions that make a peak a range: kSizeOf… in the simulated GPU's runtime.h."""
 EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
 ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
@@ -29,11 +29,11 @@ ENDED_BY_SIGNAL = (
 )
 """The assumption where a signal ended the process that took the most of the fullest card."""
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
-"""What is assumed of one that was started otherwise than by `multiprocessing`."""
+"""The assumption about programs that the script starts without `multiprocessing`."""
 WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
-"""What is assumed where one of plimsoll's own watchers raised an error (`plimsoll.watchers`)."""
+"""The assumption where one of plimsoll's own watchers raised an error (`plimsoll.watchers`)."""
 CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
-"""What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
+"""The categories of `plimsoll.analysis` without "unknown": a prediction knows every block's."""
 
 
 _Number = TypeVar("_Number", int, float)
@@ -46,10 +46,11 @@ class Assumed:
     Attributes:
         what: The assumption.
         operation: PyTorch's name of the operation it is about, or "".
-        line: Where the program called it first, or None.
-        count: How often.
-        bytes: Of memory that is not counted, about what it may cost; else None. Of what a kernel
-            takes inside and nobody knows: what the operands and results of the largest call take.
+        line: The line of the program that called it first, or None.
+        count: The number of calls.
+        bytes: The estimated size of memory that is not counted; None where all is counted. For
+            memory that a kernel takes inside by an unknown rule, the estimate is the size of the
+            operands and results of the largest call.
     """
 
     what: str
@@ -61,13 +62,13 @@ class Assumed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """Why a trial ended before its script did.
+    """The end of a trial that plimsoll stopped before its script ended.
 
     Attributes:
-        why: What ended it.
-        line: Where the script was.
+        why: The reason.
+        line: The script's line at that moment.
         steady_since_event: The event at which memory was fullest; nothing higher came after it.
-        events: How many there were.
+        events: The number of events.
     """
 
     why: str
@@ -84,9 +85,9 @@ class CardVerdict:
         gpu: The card.
         total_bytes: Its memory.
         fits: Whether it fits; kernels are taken to be those of the predicted card.
-        headroom_bytes: What would stay free at the peak of the run on the predicted card; negative
-            for what is missing. A card that fits all the same does so only because cached memory
-            goes back to the driver when it is needed.
+        headroom_bytes: The memory that would stay free at the peak of the run on the predicted
+            card; negative if memory is missing. A card with a negative number can still fit, if
+            PyTorch returns cached memory to the driver in time.
     """
 
     gpu: str
@@ -100,7 +101,7 @@ class GpuUse:
     """The memory that one process used of one GPU.
 
     Attributes:
-        device: The GPU; None where it is not known which one a process used that was killed.
+        device: The GPU; None for a process that was killed before it named its GPU.
         peak_allocated_bytes: The most in live blocks; None where the process was killed, as by
             SIGKILL or SIGTERM.
         peak_reserved_bytes: The most taken from the driver by PyTorch; None if it is not known.
@@ -130,11 +131,11 @@ class ProcessUse(GpuUse):
 
 @dataclass(frozen=True)
 class LineTime:
-    """What a source line's kernels take in a step, its backward pass included.
+    """The time that a source line's kernels take in a step, its backward pass included.
 
     Attributes:
         line: The line.
-        seconds: On the GPU.
+        seconds: The time on the GPU.
     """
 
     line: str
@@ -143,21 +144,22 @@ class LineTime:
 
 @dataclass(frozen=True)
 class StepTime:
-    """How long a step takes, by the simulated clock: an estimate, where bytes are exact.
+    """The time of a step by the simulated clock. Times are estimates, where bytes are exact.
 
     Attributes:
-        what: "step", from the end of one optimizer's step to the next; in programs without one
-            "call of generate()" or "call of the model".
-        seconds: Of the one in the middle.
-        seconds_range: Where measured times lie.
-        compute_seconds: While kernels run.
-        copies_seconds: While nothing but copies run, between host and devices or among these.
-        waiting_seconds: While the GPU waits for the host to queue operations. What else the host
-            does, such as loading data, takes no time here.
-        host_seconds: What the host needs to queue all that.
-        kernels: Operations and copies that are queued.
-        samples_per_second: By the first dimension of what the outermost module is given; None where
-            that is not known.
+        what: "step", from the end of one optimizer's step to the next. Programs without an
+            optimizer have "call of generate()" or "call of the model".
+        seconds: The time of the median step.
+        seconds_range: The range in which measured times lie.
+        compute_seconds: The part in which kernels run.
+        copies_seconds: The part in which only copies run, between host and devices or among
+            devices.
+        waiting_seconds: The part in which the GPU waits for the host to queue operations. Other
+            work of the host, such as loading data, takes no time here.
+        host_seconds: The time that the host needs to queue all operations.
+        kernels: The number of operations and copies that the host queues.
+        samples_per_second: The rate by the first dimension of the outermost module's input; None
+            where that dimension is not known.
         lines: The source lines that take the most, most first.
     """
 
@@ -182,83 +184,87 @@ class StepTime:
 
 @dataclass(frozen=True)
 class PredictionParts:
-    """All that is said of one script on one card.
+    """The prediction for one script on one card.
 
     Attributes:
         script: The script, or the model and its recipe.
         gpu: The card.
         driver: "linux" or "wddm".
-        allocator: Whose rules were followed.
+        allocator: The allocator whose rules the simulation follows.
         policy: "strict", or "spill": requests go on in shared memory.
-        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        conf: The allocator's settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
-        total_bytes: The card's memory, as far as it is the program's.
-        context_bytes: What CUDA itself takes on it.
-        nccl_bytes: What NCCL takes there, outside PyTorch's allocator: the middle of what follows.
-        nccl_range_bytes: The least and the most that it may be; None where NCCL takes nothing.
+        total_bytes: The part of the card's memory that the program can have.
+        context_bytes: The memory of CUDA's context on the card.
+        nccl_bytes: The memory that NCCL takes there, outside PyTorch's allocator: the middle of
+            `nccl_range_bytes`.
+        nccl_range_bytes: The least and the most that NCCL may take; None where it takes nothing.
         peak_allocated_bytes: The most in live blocks, on the GPU that has the least to spare.
         peak_reserved_bytes: The most taken from the driver there.
-        device_used_bytes: What nvidia-smi would show at that peak: context, NCCL, and what is
-            reserved on the card; where it does not fit, the least memory of a card that holds the
-            peak. Where several processes use the card, the most that all have at the same time.
-        shared_used_bytes: What was reserved in shared memory at most: with `wddm`, silently.
-        shared: What lay in shared memory, and the least that it costs; None where nothing could
-            spill and nothing was placed there. This and what follows of shared memory is up to
-            the failure, if the script does not fit.
+        device_used_bytes: The memory that nvidia-smi would show at that peak: context, NCCL, and
+            memory reserved on the card. If the script does not fit, the least memory of a card that
+            holds the peak. If several processes use the card, the most that all have at one time.
+        shared_used_bytes: The most reserved in shared memory. With `wddm` the driver spills
+            silently.
+        shared: The use of shared memory, and the least that it costs; None where no memory could
+            spill or be placed there. If the script does not fit, this and the next two cover the
+            run up to the failure.
         shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
         shared_lines: The source lines that had the most there then, most first.
         fits: Whether the script gets all the memory it asks for; None where that is not known.
-        why_unknown: Why `fits` is not known; None where it is.
-        headroom_bytes: What stays free at the peak, of the card and of the shared memory that
-            requests may spill into, or of the program's own limit if that is less; negative for
-            what is missing. All processes that use the card are counted.
-        limit_bytes: The program's own limit of what PyTorch may reserve of the card, as of
-            `set_per_process_memory_fraction`: of several, the one that left the least. None where
-            the program set none.
-        used_bytes: What others already have of the card, which is not part of `total_bytes`.
-        least_reserved_bytes: About the least that could be reserved for the same requests, as
-            cached memory goes back to the driver when it is needed; None where it was not asked
-            for, or nobody knows.
-        peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` is, by what
-            data is like that nobody knows; None where no size depends on such. The least is what
-            was asked for: how much larger blocks are hangs on addresses.
-        peak_reserved_range_bytes: The same of `peak_reserved_bytes`.
-        stopped: Why the script was ended early, so that all figures are those so far; or None.
+        why_unknown: The reason why `fits` is not known; None where it is.
+        headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory
+            that requests may spill into, or of the program's own limit if that is less. Negative if
+            memory is missing. All processes that use the card count.
+        limit_bytes: The program's own limit on the memory that PyTorch may reserve, as set by
+            `set_per_process_memory_fraction`; the one that left the least, if there are several.
+            None where the program set none.
+        used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
+        least_reserved_bytes: The estimated least that PyTorch can reserve for the same requests, if
+            it returns cached memory to the driver when needed; None where no replay looked for it
+            or found it.
+        peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` can be, over
+            all contents of unknown data; None where no size depends on them. The least is the sum
+            of the requested sizes, because the rounding of blocks depends on their addresses.
+        peak_reserved_range_bytes: The least and the most that `peak_reserved_bytes` can be.
+        stopped: The reason why plimsoll ended the script early; None if it did not. All figures are
+            then those up to that moment.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
         num_ooms: Requests that failed, also those after which the script went on.
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
-        step_seconds: How long a step takes; None where there were fewer than three, or it
-            does not fit. Estimated.
-        step_seconds_range: Where measured times lie.
-        step: What that time is made of.
+        step_seconds: The estimated time of a step; None if there were fewer than three steps, or
+            the script does not fit.
+        step_seconds_range: The range in which measured times lie.
+        step: The parts of that time.
         other_cards: The verdict on other cards, for all GPUs of the program, without spilling.
-        no_other_cards: Why this run says nothing of other cards, and `other_cards` is empty; None
-            where it does, or does not fit.
+        no_other_cards: The reason why `other_cards` is empty; None where it is not, or where the
+            script does not fit.
         devices: The memory that the process used of each GPU, by number. The figures above are
             those of the GPU that has the least to spare; `fits`, `headroom_bytes` and `other_cards`
             hold for all of them.
-        assumptions: All that was assumed.
-        written: What the script wrote, the largest first; unknown, and empty, where it was kept.
-        kept_apart: How the script was kept from real files, and what the kernel refused it; None
-            where its writes were kept.
+        assumptions: All assumptions of the simulation.
+        written: The files that the script wrote, the largest first; empty where its writes were
+            kept, because plimsoll does not look for them then.
+        kept_apart: The means that kept the script from real files, and the accesses that the kernel
+            refused; None where the script's writes were kept.
         uses_cuda: Whether the script touched CUDA at all.
         events: Requests and frees that were simulated.
         seconds: Time that the prediction took.
-        processes: Where processes without a rank that the script started used GPUs: what each
-            process used, the script's own too. All else is then said of the one that took the most
-            of the fullest card, but for `fits`, `headroom_bytes` and `device_used_bytes`, which
+        processes: The use of each process, the script's own too, where the script started processes
+            without a rank that used GPUs. All other figures are then those of the process that took
+            the most of the fullest card. Only `fits`, `headroom_bytes` and `device_used_bytes`
             count all processes.
-        worst_rank: Where the script is a job of ranks: the one that has the least to spare, of
-            which all else is said; else None.
-        ranks: What each rank takes.
+        worst_rank: The rank of a job that has the least to spare; None if the script is no job. All
+            other figures are those of this rank.
+        ranks: The use of each rank.
         shared_cards: The cards that several processes use.
-        compiled: What ran compiled; None where nothing did.
-        timeline: Memory over the run, for a picture; None where nothing was asked for.
-        host_peak_bytes: The most that the program takes of the memory of one machine, all its
-            processes together; an estimate, None where it is not known.
-        host_peak_range_bytes: The least and the most that this may be.
+        compiled: The use of compiled functions; None where none ran.
+        timeline: Memory over the run, for a picture; None where the script allocated nothing.
+        host_peak_bytes: The estimated most that all processes of the program take of one machine's
+            memory; None where it is not known.
+        host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
     """
 
     script: str
@@ -316,26 +322,26 @@ class PredictionParts:
 
     @property
     def room_bytes(self) -> int:
-        """What the card has for PyTorch's allocator."""
+        """The memory of the card that PyTorch's allocator can have."""
         return self.total_bytes - self.context_bytes - self.nccl_bytes
 
     @property
     def depends_on_data(self) -> bool:
-        """Whether a size was taken from values that nobody knows."""
+        """Whether a size depends on values that were not computed."""
         return any(assumed.what in SIZES_BY_DATA for assumed in self.assumptions)
 
     @property
     def requested_bytes(self) -> int:
-        """Of `peak_allocated_bytes` what was asked for; blocks are larger by what is `rounding`."""
+        """The requested part of `peak_allocated_bytes`. The rest is `rounding` of blocks."""
         return self.peak_allocated_bytes - self.by_category["rounding"]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns plain data for JSON, in base units and with stable keys."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
+        """Returns the parts that `to_dict` turned into plain data."""
         return cls(
             **{
                 **values,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _ROWS, _LABELS = 12, 4
 _NEAR = 1.3
-"""A limit is in the picture where it is at most so many times what was reserved."""
+"""The picture shows a limit that is at most 1.3 times the reserved memory."""
 _AREAS = {
     "other": ("▐", "white"),
     "parameters": ("█", "blue"),
@@ -59,9 +59,9 @@ class Picture:
     """A run to be drawn.
 
     Attributes:
-        name: What its title calls it.
+        name: Its title.
         timeline: Its memory.
-        limit_bytes: What the card has for PyTorch.
+        limit_bytes: The memory of the card that PyTorch can have.
     """
 
     name: str
@@ -76,8 +76,8 @@ def plot(
 
     Args:
         pictures: The runs, such as one before and one after a change.
-        width: Of the terminal; it is drawn 60 to 200 columns wide.
-        limit_name: What the limits are of.
+        width: The width of the terminal. The picture has 60 to 200 columns.
+        limit_name: The name of the limits.
     """
     width = shown_width(width)
     scale = _scale(pictures)
@@ -139,7 +139,7 @@ def _columns(timeline: Timeline, count: int) -> list[int]:
 
 
 def _area(timeline: Timeline, point: int, scale: Scale) -> list[Look]:
-    """What the rows of a column show, from the lowest up."""
+    """Returns the signs of a column's rows, from the lowest up."""
     sizes = [(look, timeline.by_category[name][point]) for name, look in _AREAS.items()
              if name in timeline.by_category]  # fmt: skip
     edges = [round(edge / scale.cell_size) for edge in accumulate(size for _, size in sizes)]

@@ -1,4 +1,4 @@
-"""Run a script on simulated GPUs and say what it needs."""
+"""Runs a script on simulated GPUs and reports the memory that it needs."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def predict(
     used: int | str | None = None,
     network: bool = False,
 ) -> Prediction:
-    """Run a script on simulated GPUs, in a process of its own, and say what it needs.
+    """Runs a script on simulated GPUs, in a process of its own, and reports the memory it needs.
 
-    The script's output goes to stderr. What it writes to files only it sees: it is thrown away in
-    the end, and the result lists it. Experiment trackers and model hubs are offline. A script that
-    runs out of memory is run once more on a card of the same kind with memory without end, to find
-    out what it would have needed; one that compiles is run once more without its compiler, for
-    comparison.
+    The script's output goes to stderr. Only the script sees the files that it writes. plimsoll
+    lists them in the result and throws them away at the end. Experiment trackers and model hubs are
+    offline. A script that runs out of memory runs once more on a card of the same kind with memory
+    without end, to find out how much it needs. A script that compiles runs once more without its
+    compiler, for comparison.
 
     >>> import plimsoll
     >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
@@ -75,39 +75,44 @@ def predict(
         arguments: Its arguments.
         module: The script is a module's name instead, run as `python -m script arguments`.
         gpu: The card, as `plimsoll.gpus.gpu_profile` takes it.
-        gpus: How many of them a machine has; by default 1, or as many as `nproc_per_node`.
-        driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment, or the script, says.
+        gpus: The number of cards of a machine. The default is `nproc_per_node`, or 1.
+        driver: "linux", or "wddm" for Windows' driver, which spills into the host's memory.
+        conf: The settings of PYTORCH_CUDA_ALLOC_CONF. The default is the setting of the environment
+            or the script.
         allocator: "native" (PyTorch's), "elastic" or "uncached".
-        policy: "strict": a request that finds dedicated memory spent fails. "spill": it goes on in
-            shared memory; with "elastic" by the allocator's doing, else by Windows' driver.
-        dedicated: The card has only so much of its own memory for the program.
-        shared: How much shared memory requests may spill into.
-        host_memory: Instead of `shared`: the memory of the simulated machine, half of which is
-            shared; by default as much as this one has.
-        values: "auto": the values of tensors are computed as long as that is cheap; "real": all of
-            them are; "none": only the few that lengths and control flow hang on. What is not
-            computed is described by bounds, and drawn where the host reads it.
-        unknown: What data is taken to be like that nobody computes: "balanced", "most" or "least"
-            (of what sizes hang on), or "seed:N", balanced and drawn otherwise.
-        at_most_events: The script is stopped after so many events; a request is one, a free two.
-        measure_need: Run a script that ran out of memory once more; if not, the figures are those
+        policy: "strict" or "spill". When dedicated memory is used up, a request fails under
+            "strict". Under "spill" it is served from shared memory, by the allocator with "elastic"
+            and by Windows' driver otherwise.
+        dedicated: The part of the card's own memory that the program can have.
+        shared: The shared memory that requests may spill into.
+        host_memory: The memory of the simulated machine, half of which is shared. It replaces
+            `shared`. The default is the memory of this machine.
+        values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors while
+            that is cheap, with "real" all of them, with "none" only the few that lengths and
+            control flow depend on. For other values it keeps bounds, and draws one where the host
+            reads it.
+        unknown: The contents that plimsoll takes values for that are not computed: "balanced",
+            "most" or "least" (the largest or the smallest sizes), or "seed:N" (balanced, from
+            another seed).
+        at_most_events: The number of events after which plimsoll stops the script. A request is one
+            event, a free two.
+        measure_need: Run a script that ran out of memory once more. Otherwise the figures are those
             up to the failure.
-        keep_writes: What the script writes stays, and it may talk to trackers and hubs.
-        nproc_per_node: The script is a job of so many processes on each machine, each with a rank,
-            as `torchrun` starts them. Launchers themselves run too, as any script.
-        nnodes: How many machines that job has.
-        world: How many ranks it has in all, instead of `nnodes`; on machines of eight, if nothing
-            else is said.
-        ranks: Which of them run: "distinct", one of each role, or numbers as "0,64,448". The
-            others are taken to be like these.
-        used: What a desktop or another process already has of each card, as "3GiB", or "auto" for
-            what the driver says of this machine's first GPU.
-        network: The script may reach other machines, as to download a model; what it writes is
-            thrown away all the same.
+        keep_writes: Keep the files that the script writes, and let it reach trackers and hubs.
+        nproc_per_node: The number of processes on each machine of a job, each with a rank, as
+            `torchrun` starts them. A script that is a launcher itself needs no number.
+        nnodes: The number of machines of the job.
+        world: The number of ranks of the job, instead of `nnodes`. The default are machines of
+            eight ranks.
+        ranks: The ranks that run: "distinct" for one of each role, or numbers such as "0,64,448".
+            plimsoll takes the other ranks to be like these.
+        used: The memory of each card that a desktop or another process already has, such as "3GiB".
+            "auto" asks the driver about this machine's first GPU.
+        network: Let the script reach other machines, for example to download a model. Its writes
+            are still thrown away.
 
     Raises:
-        InputError: If there is no such script, module or card, the card has not as much memory,
+        InputError: If the script, the module or the card does not exist, the card has less memory,
             options contradict each other, or PyTorch or a compiler is missing.
         ScriptError: If the script failed for another reason than memory.
     """
@@ -126,21 +131,21 @@ def predict(
 def predict_request(
     request: Request, *, measure_need: bool = True, shows_output: bool = True
 ) -> Prediction:
-    """As `predict`, for a request that was checked.
+    """Predicts a request that was checked.
 
     Args:
-        request: What to run.
-        measure_need: As for `predict`.
-        shows_output: As for `plimsoll.prediction.child_process.run`; a second run shows none.
+        request: The request.
+        measure_need: See `predict`.
+        shows_output: See `plimsoll.prediction.child_process.run`. A second run shows no output.
     """
     if request.runs_distinct:
         return _of_roles(request, measure_need=measure_need, shows_output=shows_output)
-    # Where the output is not shown, whoever asked says what runs.
+    # A caller that hides the output has its own progress messages.
     said = said_when_long if shows_output else nullcontext
     if not measure_need:
         return run(request, shows_output=shows_output)
     with ExitStack() as stack:
-        # Whether anything is compiled shows later: this only decides when the other trial begins.
+        # This guess only starts the eager trial early. `found.compiled` decides later.
         answer = _eagerly(request, stack) if _may_compile(request) else None
         first = run(request, shows_output=shows_output)
         with said(f"running {request.title} again, on cards with more memory or other data"):
@@ -152,7 +157,7 @@ def predict_request(
 
 
 def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Prediction:
-    """Of a job of which one rank of each role runs."""
+    """Predicts a job by one rank of each role."""
     with said_when_long(f"running the first rank of {request.title}, to see which ranks differ"):
         roles = find_roles(request)
     asked = replace(request, ranks=roles.ranks, runs_distinct=False)
@@ -162,17 +167,17 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Start the same without its compiler, beside it; None where nothing can be started."""
+    """Starts the request without its compiler, beside it; None where a trial is not possible."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, account=None, record=None)
-    with suppress(InputError):  # what it writes cannot be thrown away here
+    with suppress(InputError):  # this machine cannot throw the writes of a trial away
         return stack.enter_context(started(asked, shows_output=False, is_aside=True))
     return None
 
 
 def _may_compile(request: Request) -> bool:
-    """Whether the script, or an argument of its, speaks of `torch.compile`."""
-    if request.keep_writes:  # one trial would read what the other writes
+    """Returns whether the script or one of its arguments names `torch.compile`."""
+    if request.keep_writes:  # one trial would read the files of the other
         return False
     if any(_COMPILES.search(argument.encode()) for argument in request.arguments):
         return True
@@ -182,7 +187,7 @@ def _may_compile(request: Request) -> bool:
 
 
 def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> Prediction:
-    """What eager execution takes, where the script runs to its end without its compiler."""
+    """Adds the memory of eager execution, if the script ends without its compiler."""
     if answer is None:
         return found
     try:
@@ -196,7 +201,7 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
 
 
 def _with_need(request: Request, result: Prediction) -> Prediction:
-    """What the script would have needed, if it ran out of memory, and ranges."""
+    """Adds ranges and, for a script that ran out of memory, the memory it needs."""
     if result.fits is not False:
         return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
@@ -231,7 +236,7 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
-    """What each rank needs, and whether it got that: those that failed did not."""
+    """Returns the need of each rank, and whether it fits. A rank that failed does not fit."""
     failed = {use.rank for use in result.ranks if use.fits is False}
     room = _room(result)
     return [

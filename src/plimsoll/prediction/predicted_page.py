@@ -41,7 +41,7 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
 
 @contextmanager
 def recorded(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """The same requests, each recorded into a file that is there as long as the context lasts."""
+    """Yields the requests, each recorded into a file that lasts as long as the context."""
     with temporary_folder() as folder:
         yield [
             replace(request, record=str(folder / f"{number}.plim"))
@@ -64,10 +64,10 @@ def write_page(
 
     Args:
         requests: As `recorded` gives them.
-        found: What each of them took.
+        found: The predictions.
         output: The page.
         force: Replace a file of that name.
-        names: What the page calls each run; by default the script and its card.
+        names: The page's names of the runs; by default the script and its card.
 
     Raises:
         InputError: If there is nothing to show, or the page cannot be written.

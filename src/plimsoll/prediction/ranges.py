@@ -1,4 +1,4 @@
-"""How far a prediction hangs on what nobody knows before the run: trials at both ends."""
+"""Finds the range of a prediction over unknown data, by trials at both ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ENDS: tuple[UnknownName, ...] = ("most", "least")
 
 
 def with_range(request: Request, found: Prediction) -> Prediction:
-    """What the choice of unknown data is worth, where a size depends on it: two more trials.
+    """Adds the range over unknown data, by two more trials, if a size depends on it.
 
     Args:
-        request: What was run.
-        found: What it took.
+        request: The request.
+        found: Its prediction.
     """
     if request.setup.unknown != "balanced" or not found.depends_on_data:
         return found

@@ -1,4 +1,4 @@
-"""What each rank of a job takes, as data."""
+"""The memory of each rank of a job, as data."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """What one rank takes of the card that it fills most.
+    """The use of the card that a rank fills most.
 
-    Figures are None where the rank was ended before it told any, as when another rank failed; what
-    it took of its card is known all the same.
+    Figures are None where the rank ended before its report, for example because another rank
+    failed. The use of its card is known even then.
 
     Attributes:
-        rank: Of the job.
+        rank: The rank in the job.
         host: The number of its machine.
         device: The card there.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most taken from the driver.
-        device_used_bytes: What nvidia-smi would show at that peak, of this rank.
+        device_used_bytes: The memory of this rank that nvidia-smi would show at that peak.
         card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
             same time.
-        nccl_bytes: What of `device_used_bytes` is NCCL's.
+        nccl_bytes: The part of `device_used_bytes` that NCCL takes.
         nccl_range_bytes: As in a `PredictionParts`.
         fits: Whether the rank gets all the memory it asks for, beside the other processes that use
             its card; None where the rank was ended before it was known.
         peak_allocated_range_bytes: As in a `PredictionParts`; None where none of this rank's sizes
             depends on data.
-        peak_reserved_range_bytes: Likewise.
-        device_used_range_bytes: Of `device_used_bytes`, by the range of NCCL's and of what PyTorch
-            reserves; None where neither has one.
-        stands_for: How many ranks are taken to be like this one, itself included.
+        peak_reserved_range_bytes: As in a `PredictionParts`; None in the same case.
+        device_used_range_bytes: The range of `device_used_bytes`, from those of NCCL and of
+            reserved memory; None where neither has one.
+        stands_for: The number of ranks that are taken to be like this one, itself included.
     """
 
     rank: int

@@ -37,7 +37,7 @@ _MOST_SIZES = 3
 
 @dataclass(frozen=True)
 class Check(CheckParts):
-    """What `check` found; as text, what `plimsoll predict --check` prints. See `CheckParts`."""
+    """The result of `check`, which prints as `plimsoll predict --check` does. See `CheckParts`."""
 
     def __str__(self) -> str:
         return check_text(self)
@@ -154,7 +154,7 @@ def _request_sizes(trace: DeviceTrace) -> Counter[int]:
 
 
 def _differences(mine: DeviceTrace, theirs: DeviceTrace) -> tuple[str, list[Held]]:
-    """What differs at the peaks: by line, or where the recording knows none, by size."""
+    """Returns the differences at the peaks by line, or by size for a recording without lines."""
     predicted, recorded = _at_peak(mine), _at_peak(theirs)
     held_by = "size" if set(recorded.by_line) <= {NO_LINE} else "line"
     if held_by == "line":
@@ -190,7 +190,7 @@ def _at_peak(trace: DeviceTrace) -> _Peak:
 
 
 def _same_lines(predicted: Counter[str], recorded: Counter[str]) -> dict[str, tuple[int, int]]:
-    """What each line holds in both; paths of another machine are told by their last part."""
+    """Returns the bytes of each line in both. Paths of another machine match by their last part."""
     names = {line: line for line in predicted}
     for line in predicted:
         names.setdefault(last_part(line), line)

@@ -1,4 +1,4 @@
-"""What the process that runs a script is asked for."""
+"""The request to the process that runs a script."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from plimsoll.script_file import is_kept
 from plimsoll.torch.simulated.setup import Setup
 
 BAD_INPUT = 2
-"""Its exit status when the request cannot be met."""
+"""The exit status of a process that cannot meet its request."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to run.
+    """A script to run, and the answers that are wanted.
 
     Attributes:
         script: The script's path, or a module's name.
         arguments: Its arguments.
-        setup: What it runs on.
+        setup: The simulated GPUs.
         is_module: The script is a module, run as `python -m` does.
-        keep_writes: What the script writes stays; if not, it is thrown away after the trial.
-        network: The script may reach other machines, also where its writes do not stay.
-        report: Where to write what was found, or None.
-        account: Where the process says what it used, as PLIMSOLL_REPORT; None for nowhere.
-        record: Where to record what happens to GPU memory, or None.
+        keep_writes: The script's writes stay. Otherwise the trial throws them away.
+        network: The script may reach other machines, even if its writes are thrown away.
+        report: The file for the answer, or None.
+        account: The file in which the process notes its use, as PLIMSOLL_REPORT; None for none.
+        record: The file for a recording of GPU memory, or None.
         parent: The process with whose end this one ends, or None.
-        at_most_events: The script is stopped after so many events; None for no bound.
-        nproc_per_node: The script is a job of so many ranks on each machine; None where it is none,
-            or launches them itself.
-        nnodes: How many machines the job has.
-        ranks: Those of the job that run, the others being taken as equal to them; None for all.
-        runs_distinct: Those are one of each role, which has to be found out first.
-        groups: Where one rank, alone, writes which process groups it makes; None for nowhere.
-        survey: Where to write what the program is made of that could be changed; None for nowhere.
-        room: What the program is to take at most, for the survey; None for no such bound.
-        finds_least: The least memory is found in which the requests could be served, instead of
-            verdicts on other cards.
-        files: Texts that files have in this trial instead of their own, by absolute path.
+        at_most_events: The number of events after which the script is stopped; None for no bound.
+        nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
+            or launches its ranks itself.
+        nnodes: The number of machines of the job.
+        ranks: The ranks of the job that run; None for all. The others count as equal to these.
+        runs_distinct: One rank of each role runs. A first run finds these ranks.
+        groups: The file for the process groups that one rank, alone, makes; None for none.
+        survey: The file for the parts of the program that could be changed; None for none.
+        room: The most that the program may take, for the survey; None for no bound.
+        finds_least: Find the least memory that serves the requests, instead of verdicts on other
+            cards.
+        files: The text of files that differs in this trial, by absolute path.
         scratch: The folder of the trial in which the script runs, or None.
     """
 
@@ -69,21 +69,21 @@ class Request:
 
     @property
     def title(self) -> str:
-        """What it is called: its path or name, or of a recipe its model."""
+        """The script's path or name; the model's name for a recipe."""
         script = Path(self.script)
         name = script.name if is_kept(script) else self.script
         return title_of(self.script, self.arguments) or name
 
     def to_json(self) -> str:
-        """For the child process."""
+        """Returns the request as text for the child process."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Request:
-        """The inverse of `to_json`."""
+        """Returns the request that `to_json` wrote."""
         return cls.from_dict(json.loads(text))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Request:
-        """The inverse of `asdict`, also by way of JSON."""
+        """Returns the request that `asdict` turned into plain data, also after JSON."""
         return cls(**{**values, "setup": Setup.from_dict(values["setup"])})

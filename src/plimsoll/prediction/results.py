@@ -12,9 +12,9 @@ from plimsoll.prediction.text import prediction_text
 
 @dataclass(frozen=True)
 class Prediction(NotebookForm, PredictionParts):
-    """What one script needs on one card; as text, what `plimsoll predict` prints.
+    """The prediction for one script on one card, which prints as `plimsoll predict` does.
 
-    See `PredictionParts` for what it says.
+    See `PredictionParts` for its fields.
 
     Made by `plimsoll.predict`; see docs/predict.md.
     """

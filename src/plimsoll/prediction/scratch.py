@@ -16,7 +16,7 @@ _TEMPORARY = "temporary"
 
 
 def free_folders() -> list[Path]:
-    """What a script on simulated GPUs may write to: its counters, and what is compiled for it."""
+    """Returns the folders that a simulated script may write to: its counters and compiled files."""
     with suppress(InputError):  # counters are not needed
         private_folder()
     compiled = compiled_folder()

@@ -1,4 +1,4 @@
-"""What the peaks of a program's steps say: whether they grow with every step, or are steady."""
+"""Tells from the peaks of a program's steps whether memory grows with every step."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEPS = 8
-"""So many steps in a row have to grow: caches fill and allocators learn in fewer."""
+"""The number of steps in a row that must grow. Caches fill and allocators learn in fewer."""
 _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
 """Fewer steps say nothing, because the first is special and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""So many steps, and so many of all, have to take the most for it to be no chance."""
+"""The number and the share of steps that must take the most, so that it is no chance."""
 _ROUNDING = 1e-3
 """Peaks that differ by less are alike: a prediction is no more exact (docs/predict.md)."""
 
 
 def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
-    """What each of the last `STEPS` steps took more than the one before, about.
+    """Returns about how much each of the last `STEPS` steps took more than the one before.
 
     Args:
         step_peaks_bytes: The peak of each step.

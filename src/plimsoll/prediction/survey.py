@@ -1,4 +1,4 @@
-"""What a program is made of that could be changed, as a trial of it saw."""
+"""The parts of a program that could be changed, as a trial of it saw them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Place:
 
     Attributes:
         line: Its number.
-        function: The function it is in, by its qualified name; "<module>" for none.
+        function: The qualified name of the function around it; "<module>" for none.
     """
 
     line: int
@@ -26,8 +26,8 @@ class ArgumentUse:
     """An option of the script's command line, by `argparse`.
 
     Attributes:
-        names: As "--batch-size"; several for one and the same.
-        value: What it is in this trial; None also for what is no plain value.
+        names: All names of the option, such as "--batch-size".
+        value: The value in this trial; None also for a value that is no plain data.
     """
 
     names: list[str]
@@ -39,16 +39,16 @@ class OptimizerUse:
     """An optimizer.
 
     Attributes:
-        kind: Its class, as "torch.optim.adamw.AdamW".
-        made: Where the script makes it; None where a library does.
-        stepped: Where the script calls its `step`; None likewise.
-        settings: Of what it was made with, the plain values.
-        parameter_bytes: Of what it updates.
-        gradient_bytes: Of the gradients at its last step.
-        state_bytes: Of its state, on GPUs.
+        kind: Its class, such as "torch.optim.adamw.AdamW".
+        made: The place where the script makes it; None where a library does.
+        stepped: The place where the script calls its `step`; None where a library does.
+        settings: The plain values among its constructor's arguments.
+        parameter_bytes: The size of the parameters that it updates.
+        gradient_bytes: The size of the gradients at its last step.
+        state_bytes: The size of its state on GPUs.
         is_foreach: Whether its last step handled all parameters at once, in lists.
-        keeps_gradients: Whether gradients lived on while the model was called for the next step,
-            although no others were added to them.
+        keeps_gradients: Whether gradients stayed in memory while the model was called for the next
+            step, although the script accumulates none.
     """
 
     kind: str
@@ -72,10 +72,11 @@ class LossUse:
     """Calls of cross_entropy in one place.
 
     Attributes:
-        called: Where the script calls it, or what calls it; None where that is not known.
-        logits_bytes: Of the logits of the largest call.
-        rows: How many rows these have, each with a target.
-        calls: How many calls there were.
+        called: The place where the script calls it, or calls a library that does; None where that
+            is not known.
+        logits_bytes: The size of the logits of the largest call.
+        rows: The number of rows of these logits, each with a target.
+        calls: The number of calls.
     """
 
     called: Place | None
@@ -86,12 +87,12 @@ class LossUse:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """Modules that compute again in the backward pass what they do not keep.
+    """Modules that are recomputed in the backward pass, and the effect of that.
 
     Attributes:
         modules: Their names.
-        peak_bytes: Of allocated memory then, about.
-        seconds: That a step takes longer, about.
+        peak_bytes: The estimated peak of allocated memory then.
+        seconds: The estimated time that a step takes longer.
     """
 
     modules: list[str]
@@ -101,12 +102,13 @@ class Recomputation:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """Where the script is while a model is called.
+    """A place in the script from which a model is called.
 
     Attributes:
         place: The line.
-        tensors: Variables that hold tensors with a row for each of the batch, and no parameter.
-        mappings: Variables that hold mappings of such, among them what the model is given.
+        tensors: Variables that hold tensors with a row for each sample of the batch; parameters are
+            left out.
+        mappings: Variables that hold mappings of such tensors, the model's input among them.
     """
 
     place: Place
@@ -120,20 +122,20 @@ class ModelUse:
 
     Attributes:
         kind: Its class.
-        names: Expressions that mean it in the script, as "model" or "self.net", each with the
-            function in which it does, and the name of the model within what they mean: "" or, of a
-            wrapped one, as "module".
+        names: Expressions for it in the script, such as "model" or "self.net". Each has the
+            function in which it is valid, and the model's attribute in its value: "" for the value
+            itself, or "module" for a wrapped model.
         calls: The functions of the script that call it, from the outside in.
-        batch: The first dimension of what it is called with; None where that is not known.
+        batch: The first dimension of its input; None where that is not known.
         is_transformers: Whether it is a `PreTrainedModel`.
-        attention: Its attention's implementation, by Transformers; else None.
+        attention: Transformers' name of its attention implementation; None for other models.
         has_batch_statistics: Whether it normalizes by the batch's own statistics.
         has_dropout: Whether it draws random numbers in training.
         autocast: The type of autocast during its call; None for none.
         parameter_types: Bytes of parameters on GPUs by type.
-        recomputations: What could be computed again, the fewest bytes first.
+        recomputations: The sets of modules that could be recomputed, the lowest peak first.
         blocks: Lists of modules of one kind in it, by name: its layers. "" for the model itself.
-        is_wrapped: Whether it is called by way of DistributedDataParallel or the like.
+        is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
     """
 
     kind: str
@@ -153,14 +155,14 @@ class ModelUse:
 
 @dataclass(frozen=True)
 class Wrapping:
-    """Where a model is put into what several ranks train it by.
+    """A place where a model is wrapped for training on several ranks.
 
     Attributes:
         kind: The wrapper's class, "DistributedDataParallel" or "FullyShardedDataParallel".
-        made: Where the script does that; None where a library does.
-        settings: Of what it was made with, what matters: "gradient_as_bucket_view", or
-            "sharding_strategy" by its name.
-        comes_first: Whether no optimizer had been made then.
+        made: The place in the script; None where a library wraps it.
+        settings: The settings that change memory: "gradient_as_bucket_view", or the name of
+            "sharding_strategy".
+        comes_first: Whether the wrapper is made before the first optimizer.
     """
 
     kind: str
@@ -171,17 +173,17 @@ class Wrapping:
 
 @dataclass(frozen=True)
 class AllocatorUse:
-    """What an allocator reserves for the run's requests.
+    """The memory that an allocator reserves for the run's requests.
 
     Attributes:
         allocator: "native", "elastic" or "uncached".
-        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        conf: Its settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from the driver, where that has no end.
-        fits: Whether it serves all in the room that there is: it reserves no more, or cached memory
-            goes back in time, at whatever pace other streams go on.
-        least_bytes: The least room in which it serves all, to a granule, where it does not fit and
-            this was found out; else None.
+        peak_reserved_bytes: The most taken from a driver with memory without end.
+        fits: Whether it serves all requests in the given room, at any pace of other streams. It
+            reserves no more than the room, or returns cached memory in time.
+        least_bytes: The least room in which it serves all requests, to a granule; None where it
+            fits, or where this was not searched for.
     """
 
     allocator: str
@@ -193,24 +195,24 @@ class AllocatorUse:
 
     @property
     def least_reserved_bytes(self) -> int:
-        """What it needs at the least, as far as that was found out."""
+        """The least known room in which it serves all requests."""
         return self.peak_reserved_bytes if self.least_bytes is None else self.least_bytes
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What a program is made of.
+    """The parts of a program that could be changed.
 
     Attributes:
         arguments: Options of its command line.
-        optimizers: In the order in which they were made.
-        models: Those that are trained, the one that keeps the most first.
+        optimizers: The optimizers, in the order in which they were made.
+        models: The trained models, the one that keeps the most memory first.
         losses: Calls of cross_entropy, the largest first.
-        backwards: Where the script calls `backward`.
-        allocators: What these reserve for the same requests; the script's own is the first. Of a
-            job, what the rank needs that needs the most.
-        ranks: How many ranks the job has; 1 for no job.
-        wrappings: Of the job's models, the outermost ones.
+        backwards: The places where the script calls `backward`.
+        allocators: The use of each allocator for the same requests, the script's own first. For a
+            job, the use of the rank that needs the most.
+        ranks: The number of ranks of the job; 1 for no job.
+        wrappings: The outermost wrappers of the job's models.
     """
 
     arguments: list[ArgumentUse] = field(default_factory=list)
@@ -223,12 +225,12 @@ class Survey:
     wrappings: list[Wrapping] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`, also by way of JSON."""
+        """Returns the survey that `to_dict` turned into plain data, also after JSON."""
         return cls(
             arguments=[ArgumentUse(**each) for each in values["arguments"]],
             optimizers=[_optimizer(each) for each in values["optimizers"]],

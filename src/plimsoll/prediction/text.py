@@ -46,8 +46,8 @@ def prediction_text(prediction: PredictionParts, width: int | None = None) -> st
     """The whole prediction, without colour.
 
     Args:
-        prediction: What is said.
-        width: The columns that there are; None leaves lines as long as they are.
+        prediction: The prediction.
+        width: The number of columns; None leaves lines as long as they are.
     """
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
@@ -204,7 +204,7 @@ def memory_text(p: PredictionParts) -> str:
 
 
 def host_lines(p: PredictionParts) -> Iterator[str]:
-    """What it takes of the host's memory."""
+    """Yields the lines about the host's memory."""
     if p.host_peak_bytes is not None:
         whole = ", of one machine with all its ranks" if is_job(p) else ""
         yield f"{host_row(p.host_peak_bytes, p.host_peak_range_bytes)}{whole}"
@@ -296,7 +296,7 @@ def _compiled(p: PredictionParts) -> Iterator[str]:
 
 
 def _eagerly(p: PredictionParts, eager: EagerUse) -> str:
-    """What compiling saves or costs."""
+    """Returns the sentence about the memory and time that compiling saves or costs."""
     percent = 100 * (p.peak_reserved_bytes / max(1, eager.peak_reserved_bytes) - 1)
     text = (
         f"run eagerly: peak allocated {format_size(eager.peak_allocated_bytes)}, "
@@ -402,7 +402,7 @@ def _matters(assumed: Assumed) -> bool:
 
 
 def written_lines(written: list[Written]) -> Iterator[str]:
-    """What the script wrote, as far as there is room."""
+    """Yields the files that the script wrote, as far as there is room."""
     if not written:
         return
     yield "Written, and thrown away:"

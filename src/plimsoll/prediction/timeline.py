@@ -9,15 +9,15 @@ MOST_POINTS = 240
 
 @dataclass(frozen=True)
 class Timeline:
-    """What was live and what was reserved, over a part of a run that is divided evenly by events.
+    """Live and reserved memory over a part of a run. Points divide the part evenly by events.
 
-    Each point stands for the moment of its part at which the most was allocated.
+    Each point has the figures at the moment of the most allocated bytes since the point before.
 
     Attributes:
-        first_event: Where it begins.
-        end_event: Where it ends, the first event that is not in it.
-        by_category: Bytes at each point, of the categories that there are; together they are what
-            was allocated, but for what blocks were not split further.
+        first_event: The first event.
+        end_event: The first event after the part.
+        by_category: Bytes at each point by category. They add up to the allocated bytes without the
+            remainders of blocks that were not split.
         reserved_bytes: The most that was taken from the driver, in each part.
         first_step: The number of the step whose end is the first of `step_ends`; 1 is the first.
         step_ends: The points at which a step ends.

@@ -1,4 +1,4 @@
-"""What others already have of a card."""
+"""The memory of a card that other programs already have."""
 
 from __future__ import annotations
 

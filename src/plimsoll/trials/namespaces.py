@@ -15,7 +15,7 @@ _IFF_UP = 1
 
 
 def enter_namespaces(*, with_network: bool) -> None:
-    """Give this process, and all that it starts, mounts and a network of their own.
+    """Gives this process, and all processes that it starts, mounts and a network of their own.
 
     Every user and group keeps its number. Root keeps all numbers. An ordinary user keeps one user
     and one group; the kernel shows files of other users as those of `nobody`.

@@ -20,7 +20,7 @@ from plimsoll.trials import kernel
 from plimsoll.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""A folder with mounts in it is made anew if it has at most so many entries."""
+"""The most entries of a folder with mounts in it that the trial makes anew."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108

@@ -37,7 +37,7 @@ def largest_first(found: Sequence[Written]) -> list[Written]:
 
 
 def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
-    """What differs from the real files: in the upper folders of overlays, and new in the root."""
+    """Returns the differences from real files, in overlays' upper folders and in the root."""
     found = [one for layer in layers for one in _changed(layer.upper, layer.lower)]
     return largest_first([*found, *_new(root, Path("/"))])
 
@@ -55,7 +55,7 @@ def _new(folder: Path, place: Path) -> Iterator[Written]:
 
 
 def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
-    """What a file of a trial is to the real one at its place: nothing where it is the same."""
+    """Yields the difference of a trial's file from the real one; none where both are the same."""
     try:
         before = place.lstat()
     except OSError:
@@ -104,7 +104,7 @@ def _is_opaque(folder: Path) -> bool:
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
-    """What differs when a file was changed: a copy begins with the real one's."""
+    """Returns the state that differs once a file changed. A copy begins with the real one's."""
     return (status.st_mode, status.st_size, status.st_mtime_ns)
 
 

@@ -1,1 +1,1 @@
-"""What can be changed about a script so that it takes less, one kind of change a file."""
+"""The changes to a script that save memory, one kind of change a file."""

@@ -65,7 +65,7 @@ def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
 
 
 def find_trainer_call(script: ScriptText) -> ast.Call:
-    """Where the script makes the arguments of a Trainer.
+    """Finds the call with which the script makes the arguments of a Trainer.
 
     Raises:
         CannotChangeError: If it makes none.

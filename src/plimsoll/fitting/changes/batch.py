@@ -30,7 +30,7 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     """Run the batch in 2, 4, … parts: by the script's options, its Trainer, or a loop of its own.
 
     Args:
-        survey: Of the script as it is.
+        survey: The survey of the script as it is.
         script: Its text.
     """
     try:

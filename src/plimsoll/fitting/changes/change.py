@@ -1,4 +1,4 @@
-"""What a change to a script is."""
+"""A change to a script."""
 
 from __future__ import annotations
 
@@ -20,22 +20,25 @@ class Change:
     """One change, which can be tried.
 
     Attributes:
-        kind: What it is about; a plan has at most one change of a kind.
-        name: What it does, in words: "use the fused AdamW".
-        detail: What tells it from others of this name.
-        edit: What it makes of the script; raises `CannotChangeError`.
-        arguments: Options that the script is called with instead of its own, and their values.
-        order: Those of a lower one are made first: what wraps less of the script.
+        kind: The kind of change. A plan has at most one change of a kind.
+        name: The change in words: "use the fused AdamW".
+        detail: The text that tells it from other changes of this name.
+        edit: Returns the changed script, or raises `CannotChangeError`.
+        arguments: Options of the script that the change sets, and their values.
+        order: The place among several changes; lower ones come first. A change that wraps less of
+            the script has a lower one.
         allocator: The allocator that it needs; None for any.
-        conf: PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
-        caveat: How results may differ from what they were; "" where they are the same, within the
-            noise of two runs.
-        note: What to know about results that stay what they were.
-        saves_bytes: No more than this, of the peak; a bound.
-        costs_seconds: Of a step, about; below 0 where it is faster. Until it was tried.
-        unseen_seconds: Of a step, about, that no simulation counts: what the host computes.
-        excludes: Kinds that it cannot be with.
-        short: The name where there is little room, as "fused AdamW"; "" where `name` is as short.
+        conf: The PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
+        caveat: The way in which results may differ; "" where they are the same, within the noise of
+            two runs.
+        note: Advice on results that stay the same.
+        saves_bytes: The most that it can save of the peak.
+        costs_seconds: The estimated time that it adds to a step, before a trial measured it. A
+            faster step has a negative number.
+        unseen_seconds: The estimated time that the host computes in a step, which no simulation
+            counts.
+        excludes: The kinds that it cannot be combined with.
+        short: A short name for narrow columns, as "fused AdamW"; "" where `name` is short enough.
     """
 
     kind: str
@@ -56,10 +59,10 @@ class Change:
 
     @property
     def keeps_results(self) -> bool:
-        """Whether results stay what they were."""
+        """Whether results stay the same."""
         return not self.caveat
 
     @property
     def label(self) -> str:
-        """What lists and tables call it."""
+        """Its name in lists and tables."""
         return self.short or self.name

@@ -31,11 +31,10 @@ def first_budgets(survey: Survey) -> tuple[float, ...]:
 
 
 def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
-    """What to try next, of budgets between those that were tried.
+    """Returns the budgets to try next, between those that were tried.
 
-    The peak is not monotonic in the budget (pytorch #197838). Above the largest budget that is
-    enough may be a larger one; where none is enough, a lower peak may be on either side of the
-    lowest.
+    The peak is not monotonic in the budget (pytorch #197838). A larger budget may also suffice than
+    the largest that does. If none suffices, a lower peak may be on either side of the lowest one.
 
     >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 600)
     [0.375]
@@ -44,7 +43,7 @@ def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
 
     Args:
         peaks: Bytes at the peak, by budget.
-        most_bytes: What there is.
+        most_bytes: The memory that may be used.
     """
     tried = sorted(peaks)
     enough = [budget for budget in tried if peaks[budget] <= most_bytes]

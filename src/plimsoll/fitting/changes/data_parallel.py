@@ -96,7 +96,7 @@ def _sharded(script: ScriptText, survey: Survey, wrapping: Wrapping) -> ScriptTe
 
 
 def _check(script: ScriptText) -> None:
-    """What is done to a whole model, the script does not do."""
+    """Refuses a script that uses the whole model, of which a rank would have a part."""
     for node in ast.walk(script.tree):
         if isinstance(node, ast.Attribute) and node.attr in _OF_WHOLE_MODELS:
             raise CannotChangeError(f"the script {_OF_WHOLE_MODELS[node.attr]}")

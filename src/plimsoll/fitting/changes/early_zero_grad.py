@@ -45,7 +45,7 @@ def _freed(script: ScriptText, use: OptimizerUse) -> ScriptText:
 
 
 def _optimizer(script: ScriptText, call: ast.Call) -> str:
-    """Of "optimizer.step()" and of "scaler.step(optimizer)" it is "optimizer"."""
+    """Returns "optimizer" for "optimizer.step()" and for "scaler.step(optimizer)"."""
     if call.args and isinstance(call.args[0], ast.Name | ast.Attribute):
         return script.text_of(call.args[0])
     if isinstance(call.func, ast.Attribute) and call.func.attr == "step":
@@ -54,7 +54,7 @@ def _optimizer(script: ScriptText, call: ast.Call) -> str:
 
 
 def _is_update(statement: ast.stmt) -> bool:
-    """Of a scaler, which follows its step."""
+    """Returns whether a statement updates a scaler, as after its step."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)

@@ -68,7 +68,7 @@ def _on_host(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change
 
 
 def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText], ScriptText]:
-    """Of the first version: the wrapper's arguments."""
+    """Changes the arguments of the first version's wrapper."""
 
     def edit(script: ScriptText) -> ScriptText:
         call, _ = find_wrapping(script, wrapping)
@@ -88,7 +88,7 @@ def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
 def _second(
     name: str, value: str | None, is_meant: Callable[[ast.Call], bool]
 ) -> Callable[[ScriptText], ScriptText]:
-    """Of the second version: an argument of the calls of `fully_shard`."""
+    """Changes an argument of the second version's calls, `fully_shard`."""
 
     def edit(script: ScriptText) -> ScriptText:
         for place in range(len(list(_shards(script)))):

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def job_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """What could be changed about how the ranks share the work; nothing for one rank.
+    """Yields changes to the way in which ranks share the work; none for one rank.
 
     Args:
-        survey: Of the script as it is.
+        survey: The survey of the script as it is.
         script: Its text.
     """
     if survey.ranks > 1:

@@ -30,6 +30,6 @@ KINDS = (
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """What could be changed about a program that allocates so many bytes at its peak."""
+    """Yields changes for any program that allocates `allocated_bytes` at its peak."""
     for kind in KINDS:
         yield from kind(survey, allocated_bytes)

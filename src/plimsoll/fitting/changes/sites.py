@@ -1,4 +1,4 @@
-"""Where in a script the things are that changes are made to."""
+"""Finds the places in a script that changes are made to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pass:
         block: The block.
         first: The place in it of the statement that calls the model.
         last: The place of the one that calls `backward`.
-        call: What the survey saw at the model's call.
+        call: The survey's entry for the model's call.
     """
 
     function: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
@@ -80,10 +80,10 @@ def only_model(survey: Survey) -> ModelUse | None:
 
 
 def trained(survey: Survey) -> ModelUse:
-    """The same where there has to be one.
+    """Returns the model that the script trains.
 
     Raises:
-        CannotChangeError: If there is none, or several.
+            CannotChangeError: If the script trains no model, or several.
     """
     model = only_model(survey)
     if model is None:
@@ -97,8 +97,8 @@ class Named:
 
     Attributes:
         name: The expression, as "model" or "self.net".
-        path: What the model is within it: "" for it itself, or of a wrapper's part its name.
-        statement: After it, the variable holds the model.
+        path: The model's attribute in its value: "" for the value itself, or a wrapper's attribute.
+        statement: The statement after which the variable holds the model.
     """
 
     name: str
@@ -198,7 +198,7 @@ def find_optimizer_name(statement: ast.stmt, call: ast.Call) -> str:
 
 
 def last_name(node: ast.expr) -> str:
-    """Of "torch.optim.AdamW" it is "AdamW"."""
+    """Returns "AdamW" for "torch.optim.AdamW"."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

@@ -20,7 +20,7 @@ _STATE_COSTS = 1 / 25e9  # seconds a byte that crosses the bus
 
 
 def optimizer_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """What can be changed about the optimizer, where the script has one."""
+    """Yields changes to the script's optimizer, if it has one."""
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers

@@ -1,4 +1,4 @@
-"""What a Trainer's arguments can change: how it computes, and with which optimizer."""
+"""Changes to the arguments of a Trainer: its precision and its optimizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def trainer_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Of a script whose optimizer a library makes and steps: what Transformers' Trainer can do."""
+    """Yields changes to Transformers' Trainer, whose optimizer a library makes and steps."""
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers

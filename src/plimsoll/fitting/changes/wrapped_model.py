@@ -1,4 +1,4 @@
-"""Where a script wraps its model so that several ranks train it."""
+"""Finds the place where a script wraps its model for several ranks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find_wrapping(script: ScriptText, wrapping: Wrapping) -> tuple[ast.Call, ast
 
 
 def _aliases(script: ScriptText, name: str) -> Iterator[str]:
-    """What the script calls a name that it imports, as "DDP"."""
+    """Yields the script's own names for a name that it imports, as "DDP"."""
     for node in ast.walk(script.tree):
         if isinstance(node, ast.ImportFrom):
             yield from (each.asname for each in node.names if each.name == name and each.asname)

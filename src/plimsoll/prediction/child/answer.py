@@ -1,23 +1,19 @@
-"""What the simulated process found out, for the process that asked."""
+"""The answer of the simulated process to the process that asked."""
 
 from __future__ import annotations
 
-import errno
-import socket
-import sys
-import traceback
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll import _core
-from plimsoll.analysis import NO_LINE, source_line
+from plimsoll.analysis import source_line
 from plimsoll.gpus import gpu_profiles
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
+from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
     SIZES_BY_DATA,
@@ -44,9 +40,6 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
-_NO_ROOM_FOR_CONTEXT = "CUDA out of memory: the card has no room for the process's context"
-
-
 def make_report(
     simulation: Simulation,
     labels: BlockLabels,
@@ -56,47 +49,65 @@ def make_report(
     stop: Stop | None,
     seconds: float,
 ) -> dict[str, Any]:
-    """A `PredictionParts` as a dictionary, and how the script ended.
+    """Returns a `PredictionParts` as a dictionary, and the script's ending.
 
-    Keys: prediction; device: that it is of; context_bytes: the size of a context on that device;
-    error: None, "out_of_memory" or "other"; unknown_read: where the script first read a value that
-    was not computed, or None; missed_network: whether it ended because something is offline;
-    device_failure and reason: of "other", see `ScriptError`.
+    The figures of "prediction" are those of "device", where a context takes "context_bytes".
+    "error" is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error
+    "other", see `ScriptError`. "unknown_read" is the line that first read a value that was not
+    computed, or None. "missed_network" says whether the script ended because it is offline.
     """
-    device_failure = _device_failure(simulation)
-    has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
-    has_ended = has_ended and device_failure is None
-    failed = not has_ended and stop is None
-    out_of_memory = _out_of_memory(error) if failed else None
+    ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
-    allocators = simulation.allocators
     used = [
         _used_gpu(simulation, labels, high_water, device)
         for device in sorted(simulation.contexts) or [0]
     ]
     fullest = min(used, key=lambda gpu: gpu.headroom_bytes)
-    device, run, limit = fullest.device, fullest.run, fullest.limit
-    allocator, profile = allocators[device], simulation.profiles[device]
-    allocated, shared = fullest.peak.allocated_bytes, fullest.peak.shared
-    line_of_site = cache(lambda site: source_line(run.frames(site)))
-    peak = find_peak(run, line_of_site)
-    by_category = dict(peak.by_category)
-    by_category["rounding"] += allocated - sum(by_category.values())
-    fits = out_of_memory is None
-    step = labels.step_clock.step(device, _line) if fits else None
+    prediction = _prediction(simulation, labels, request, used, fullest, ending, stop, seconds)
+    return {
+        "prediction": prediction.to_dict(),
+        "device": fullest.device,
+        "context_bytes": simulation.profiles[fullest.device].context_bytes,
+        "error": ending.kind,
+        "unknown_read": _first_unknown_read(prediction.assumptions),
+        "missed_network": ending.missed_network,
+        "device_failure": ending.device_failure if ending.has_failed else None,
+        "reason": reason_of(error) if ending.has_failed else None,
+    }
+
+
+def _prediction(
+    simulation: Simulation,
+    labels: BlockLabels,
+    request: Request,
+    used: list[_UsedGpu],
+    fullest: _UsedGpu,
+    ending: ScriptEnding,
+    stop: Stop | None,
+    seconds: float,
+) -> PredictionParts:
+    device, run, shared = fullest.device, fullest.run, fullest.peak.shared
+    profile, setup = simulation.profiles[device], request.setup
+    peak = find_peak(run, cache(lambda site: source_line(run.frames(site))))
+    fits = ending.out_of_memory is None
+    step = labels.step_clock.step(device, line_of_stack) if fits else None
     no_others = _why_no_other_cards(simulation) if fits else None
-    prediction = PredictionParts(
+    says_others = fits and not request.finds_least and no_others is None
+    stopped = None
+    if stop is not None and not ending.has_ended:
+        stopped = Stopped(stop.why, stop.line, peak.event, len(run.action))
+    return PredictionParts(
         script=request.title,
         gpu=profile.name,
-        driver=request.setup.driver,
-        allocator=request.setup.allocator,
-        policy=request.setup.policy or "strict",
-        conf=allocator.conf,
+        driver=setup.driver,
+        allocator=setup.allocator,
+        policy=setup.policy or "strict",
+        conf=simulation.allocators[device].conf,
         torch=".".join(map(str, simulation.version)),
         total_bytes=profile.total_bytes,
-        used_bytes=request.setup.used_bytes,
+        used_bytes=setup.used_bytes,
         context_bytes=fullest.context_bytes,
-        peak_allocated_bytes=allocated,
+        peak_allocated_bytes=fullest.peak.allocated_bytes,
         peak_reserved_bytes=fullest.peak.reserved_bytes,
         device_used_bytes=fullest.card_bytes,
         nccl_bytes=fullest.nccl_bytes,
@@ -109,119 +120,43 @@ def make_report(
         headroom_bytes=fullest.headroom_bytes,
         peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None,
-        out_of_memory=out_of_memory,
-        stopped=None
-        if stop is None or has_ended
-        else Stopped(stop.why, stop.line, peak.event, len(run.action)),
-        num_ooms=sum(each.memory_stats()["num_ooms"] for each in allocators),
-        by_category=by_category,
+        out_of_memory=ending.out_of_memory,
+        stopped=stopped,
+        num_ooms=sum(each.memory_stats()["num_ooms"] for each in simulation.allocators),
+        by_category=_with_rounding(peak.by_category, fullest.peak.allocated_bytes),
         top_lines=peak.top_lines,
         step_peaks_bytes=peak.step_peaks_bytes,
         step_seconds=None if step is None else step.seconds,
         step_seconds_range=None if step is None else step.seconds_range,
         step=step,
-        other_cards=[]
-        if request.finds_least or not fits or no_others
-        else _other_cards(simulation, used),
+        other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
         assumptions=_assumptions(simulation),
-        written=[],  # the process that asked will look
+        written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
-        limit_bytes=None if limit is None else limit.limit_bytes,
+        limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
-    kind = "out_of_memory" if out_of_memory else "other" if failed else None
-    return {
-        "prediction": prediction.to_dict(),
-        "device": device,
-        "context_bytes": profile.context_bytes,
-        "error": kind,
-        "unknown_read": _first_unknown_read(prediction.assumptions),
-        "missed_network": failed and _missed_network(error),
-        "device_failure": device_failure if failed else None,
-        "reason": reason_of(error) if failed else None,
-    }
 
 
-def _device_failure(simulation: Simulation) -> str | None:
-    """Why a kernel's check failed, with the program's line; None if all checks held."""
-    found = simulation.library.failure()
-    if found is None:
-        return None
-    why, stack = found
-    line = _line(stack) if stack else NO_LINE
-    return why if line == NO_LINE else f"{line}: {why}"
-
-
-def reason_of(error: BaseException | None) -> str | None:
-    """What raised an error, in one line, and the program's innermost line there."""
-    if error is None or isinstance(error, SystemExit):
-        return None
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    name = type(error).__name__
-    line = line_of(error)
-    where = "" if line == NO_LINE else f" ({line})"  # of a SyntaxError the text has the line
-    return f"{name}{': ' if first else ''}{first}{where}"
-
-
-def line_of(error: BaseException) -> str:
-    """The program's innermost line that raised an error."""
-    return source_line(
-        [
-            (frame.filename, frame.lineno or 0, frame.name)
-            for frame in reversed(traceback.extract_tb(error.__traceback__))
-        ]
-    )
+def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
+    """Adds what no category has to the rounding."""
+    rest = allocated_bytes - sum(by_category.values())
+    return by_category | {"rounding": by_category["rounding"] + rest}
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
-    """The line; assumptions are in the order in which they were made."""
+    """Returns the line of the first assumed read. Assumptions are in the order of their making."""
     reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
     return next((read.line or "on a line that is not known" for read in reads), None)
 
 
-def _out_of_memory(error: BaseException | None) -> str | None:
-    """PyTorch's text, if that is why the script ended, whatever it made of the error."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    failures = (each for each in _behind(error) if isinstance(each, torch.OutOfMemoryError))
-    return next((str(each) or _NO_ROOM_FOR_CONTEXT for each in failures), None)
-
-
-def _missed_network(error: BaseException | None) -> bool:
-    """Whether the script failed because it is offline, by its error and those behind it.
-
-    In a trial that has loopback alone, an address that cannot be found or reached counts too.
-    """
-    errors = _behind(error)
-    if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):
-        return True
-    has_network = any(name != "lo" for _, name in socket.if_nameindex())
-    return not has_network and any(map(_is_unreachable, errors))
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    return isinstance(error, socket.gaierror) or (
-        isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
-    )
-
-
-def _behind(error: BaseException | None) -> list[BaseException]:
-    """An error, and those that led to it."""
-    errors: list[BaseException] = []
-    while error is not None and error not in errors:
-        errors.append(error)
-        error = error.__cause__ or error.__context__
-    return errors
-
-
 def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
-    """What happened on a device."""
+    """Returns the events of a device."""
     engine = simulation.allocators[device].engine
     action, address, size, _, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
@@ -238,11 +173,6 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
     )
 
 
-@cache
-def _line(stack: int) -> str:
-    return source_line(_core.stack_frames(stack))
-
-
 def _assumptions(simulation: Simulation) -> list[Assumed]:
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
@@ -250,14 +180,14 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
         if entry[0] is None and assumption.stack:
-            entry[0] = _line(assumption.stack)
+            entry[0] = line_of_stack(assumption.stack)
         entry[1] += assumption.count
         entry[2] = max(entry[2], assumption.bytes)
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
-    # What was not computed is of interest where something hung on values that nobody knows.
+    # A value that was not computed matters only where a read or a size depended on one.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
@@ -302,7 +232,7 @@ class _UsedGpu:
     headroom_bytes: int
 
     def use(self) -> GpuUse:
-        """The part of it that a prediction says of each GPU."""
+        """Returns the part that a prediction lists for each GPU."""
         return GpuUse(
             device=self.device,
             peak_allocated_bytes=self.peak.allocated_bytes,
@@ -332,10 +262,11 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Every known card, by what it would have left in the place of any of the GPUs.
+    """Returns the verdict on every known card in the place of each of the GPUs.
 
-    A card with room for all that was reserved fits. One with room for less may still, by returning
-    cached memory: there the requests of each GPU are replayed under its limit.
+    A card with room for all reserved memory fits. A card with less room may fit if the allocator
+    returns cached memory in time. For such a card the requests of each GPU are replayed under its
+    limit.
     """
     recordings: dict[int, Recording] = {}
 
@@ -373,7 +304,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def recorded_run(simulation: Simulation, device: int) -> Recording:
-    """The requests of a device, for replays."""
+    """Returns the requests of a device as a recording, for replays."""
     columns = simulation.allocators[device].engine.history_columns()
     action, address, size, stream, time_us, _, shared = columns
     keep = np.isin(action, [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED])

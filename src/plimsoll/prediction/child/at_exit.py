@@ -1,4 +1,4 @@
-"""What a simulated process used of each GPU, in the form in which a real one tells it."""
+"""The use of each GPU by a simulated process, in the form in which a real process reports it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
     """Let this process say what it used when it ends.
 
     Args:
-        simulation: Its GPUs, which nobody has used yet.
-        high_water: What they held at most.
+        simulation: Its GPUs, before their first use.
+        high_water: The most that they held.
         to: As PLIMSOLL_REPORT.
     """
     native = NativeReplay(simulation) if simulation.setup.allocator == "elastic" else None

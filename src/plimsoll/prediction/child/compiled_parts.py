@@ -58,7 +58,7 @@ def watch_compiled(
         watchers: Which guard what is noted.
         note_module: Called with each module that is compiled.
         before_step: Called with an optimizer, before its compiled step.
-        after_step: The same, after it, unless hooks heard of it, where Dynamo gave up.
+        after_step: Called after that step, unless hooks reported it because Dynamo gave up.
         steps_of: How many steps of an optimizer ended so far.
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile

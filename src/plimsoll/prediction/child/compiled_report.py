@@ -1,4 +1,4 @@
-"""What the simulated process compiled, as Dynamo and the simulated GPU counted it."""
+"""The compiled parts of a simulated process, counted by Dynamo and the simulated GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def compiled_use(
     Args:
         simulation: The GPUs.
         device: The one that the report is about.
-        level: What was allocated after each of its events, in bytes.
+        level: The allocated bytes after each of its events.
     """
     dynamo = sys.modules.get("torch._dynamo.utils")
     functions = [] if dynamo is None else _functions(dynamo.get_compilation_metrics())

@@ -1,6 +1,6 @@
 """Which rank of a job failed first, and why: each notes its error at the moment that it ends it.
 
-Who exits first says little. A rank that raised an error still takes down its process groups, and
+The order of exits says little. A rank that raised an error still takes down its process groups, and
 those that wait for it may be gone before, with a closed connection for an error.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.prediction.child.answer import reason_of
+from plimsoll.prediction.child.script_ending import reason_of
 from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:

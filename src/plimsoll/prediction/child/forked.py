@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _MOST = 4096
 _SHARE = 0.003
-"""Of the time that passes, what finding out how much was copied may take."""
+"""The share of time that measuring the copied memory may take."""
 
 
 class _Slot(ctypes.Structure):
-    """What a forked process tells; all that stems from this process has the same table."""
+    """The report of a forked process. All descendants of the first process share the table."""
 
     _fields_ = [
         ("process", ctypes.c_int64),
@@ -65,7 +65,7 @@ class ForkedProcesses:
         simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
-        """What all of them take now, beyond what they share with this process; and at most."""
+        """Returns the memory of all of them that this process does not share, now and at most."""
         known = min(self._table.count, _MOST)
         self._live += [self._table.slots[number] for number in range(self._seen, known)]
         self._seen = known

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HighWaterMark:
-    """Of one GPU.
+    """The high-water mark of one GPU.
 
     Attributes:
-        allocated_bytes: In live blocks.
-        reserved_bytes: Taken from the driver.
-        dedicated_bytes: Of that, on the card itself.
-        shared: What lay in shared memory; None where nothing could.
+        allocated_bytes: The bytes in live blocks.
+        reserved_bytes: The bytes taken from the driver.
+        dedicated_bytes: The part on the card itself.
+        shared: The use of shared memory; None where no memory could spill.
     """
 
     allocated_bytes: int
@@ -60,7 +60,7 @@ class HighWaterMarks:
         return now if before is None else _highest(before, now)
 
     def card_bytes(self, device: int) -> int:
-        """What nvidia-smi would show at the peak: CUDA's context, NCCL, and what is reserved."""
+        """Returns the bytes that nvidia-smi would show at the peak, CUDA's context included."""
         simulation = self._simulation
         context = simulation.profiles[device].context_bytes if device in simulation.contexts else 0
         return context + simulation.nccl_bytes(device) + self.of(device).dedicated_bytes

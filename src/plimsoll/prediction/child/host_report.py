@@ -1,4 +1,4 @@
-"""What the processes of a program take of the host's memory, put together."""
+"""The host memory of all processes of a program, put together."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def tell_host_use(watch: HostWatch, folder: str) -> None:
 
 
 def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str, Any]:
-    """What a prediction says of the host's memory.
+    """Returns the keys of a prediction about the host's memory.
 
     Args:
-        own: Of the program's own process.
-        folder: Where the processes that it started left what they took.
-        request: What was asked; where only some of a job's ranks ran, nothing is said.
+        own: The use of the program's own process.
+        folder: The folder in which the processes that it started left their reports.
+        request: The request. If only some of a job's ranks ran, the host's memory is unknown.
     """
     if own is None or request.ranks is not None:
         return {}

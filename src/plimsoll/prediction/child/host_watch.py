@@ -1,9 +1,9 @@
 """Notes what of the host's memory this process would take on a machine with a GPU.
 
-That is what its own memory has grown by since before the script, without what importing PyTorch
-took (another build has another size) and without what only the simulation has; with what is not
-there here: large tensors without contents, and page-locked and shared memory that nobody wrote to.
-Files that are mapped do not count, since the kernel can drop them.
+The figure is the growth of the process's own memory since before the script. It leaves out the
+import of PyTorch, because another build has another size, and the simulation's own data. It adds
+memory that is absent here: large tensors without contents, and page-locked and shared memory that
+was never written. Mapped files do not count, since the kernel can drop them.
 
 A thread looks some times a second. The kernel says what the most was in between.
 """
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.5
-"""Between two looks."""
+"""The time between two looks."""
 _SHARE = 0.006
-"""Of the time that passes, what looking takes."""
+"""The share of time that looking takes."""
 _EVENT_BYTES = 72
 """TraceEvent of the core's events/event.h."""
 _LABEL_BYTES = 160
@@ -78,7 +78,7 @@ class HostWatch:
         threading.Thread(target=run, daemon=True).start()
 
     def stop(self) -> HostUse | None:
-        """What was found; None where this system does not say, and in forked processes."""
+        """Returns the use; None where this system has no figures, and in forked processes."""
         if not self._has_begun or os.getpid() != self._process:
             return None
         self._is_over.set()
@@ -113,7 +113,7 @@ class HostWatch:
             other -= int(library.lib.plimsoll_registered_bytes())
             other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
-            # What was absent at most was so beside what there was before, or is now.
+            # The most absent memory lay beside the memory of the last look, or of this one.
             beside, self._own = min(memory.own, self._own), memory.own
             seen = max(memory.own + account.absent, beside + account.most_absent)
             self._least = max(self._least, seen + now + other)
@@ -121,7 +121,7 @@ class HostWatch:
             self._peak = max(self._peak, self._least, most + other)
 
     def _own_records(self) -> int:
-        """What the simulation keeps of what happened."""
+        """Returns the memory of the simulation's own records."""
         events = sum(each.engine.history_size for each in self._simulation.allocators)
         return events * _EVENT_BYTES + sum(map(len, self._labels.by_device)) * _LABEL_BYTES
 

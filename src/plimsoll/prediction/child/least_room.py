@@ -12,7 +12,7 @@ from plimsoll.torch.simulated.memory_limits import without_limit
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
-_PART = 400  # what is found is at most one part of so many too much
+_PART = 400  # the result is too large by at most one part of 400
 _MOST_EVENTS = 4 << 20  # replayed, in seconds
 
 
@@ -39,7 +39,7 @@ def least_reserved_bytes(
         simulation: The simulated GPUs.
         device: The one whose requests these are.
         allocated: The most in live blocks, which no allocator can do without.
-        reserved: What was reserved.
+        reserved: The reserved bytes.
 
     Returns:
         None where nobody knows: if requests can spill, or there are too many.

@@ -27,7 +27,7 @@ class LoaderBatches:
 
     @property
     def waiting_bytes(self) -> int:
-        """What would wait now."""
+        """The bytes that would wait now."""
         return sum(
             count * size
             for loader, (count, size) in list(self._loaders.items())
@@ -57,7 +57,7 @@ class LoaderBatches:
 
 
 def _bytes_of(data: Any) -> int:
-    """Of the tensors of a batch, as they lie in shared memory, or page-locked."""
+    """Returns the bytes of a batch's tensors in shared or page-locked memory."""
     from plimsoll.data.tree import tensors_of  # which needs PyTorch
 
     return sum(

@@ -1,4 +1,4 @@
-"""What PyTorch's allocator would have reserved, for a simulated run under another allocator."""
+"""The reserved memory of PyTorch's allocator, for a simulated run under another allocator."""
 
 from __future__ import annotations
 

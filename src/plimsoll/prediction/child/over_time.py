@@ -34,10 +34,10 @@ def over_time(
 
     Args:
         blocks: Its blocks.
-        rounded: What each of them takes.
+        rounded: The bytes that each of them takes.
         category: The index into `CATEGORIES` of each.
-        reserved: What was taken from the driver after each event.
-        steps: At which events a step ended.
+        reserved: The bytes taken from the driver after each event.
+        steps: The events at which a step ended.
     """
     level = blocks.level(rounded)
     if not len(level):
@@ -61,7 +61,7 @@ def over_time(
 
 
 def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
-    """From which event to which, the first step that ends there, and where they end."""
+    """Returns the first and the last event to show, the first step that ends, and all ends."""
     ends = sorted({end for end in steps if 0 < end <= len(level)})
     if len(ends) <= _MOST_STEPS:
         return 0, len(level), 1, ends

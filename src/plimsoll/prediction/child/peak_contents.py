@@ -35,12 +35,12 @@ class Run:
         action: Codes of `Action`.
         address: Addresses.
         size: Bytes asked for.
-        shared: What of the block is in shared memory.
+        shared: The bytes of the block in shared memory.
         site: Numbers of the sites that asked, or gave back.
         frames: The call stack of a site, with its origin (`plimsoll.recordings.origin`).
-        labels: What addresses hold.
-        round_request: What a request of that many bytes takes.
-        steps: At which events a step of the program ended.
+        labels: The contents of addresses.
+        round_request: Returns the size of the block for a request.
+        steps: The events at which a step of the program ended.
     """
 
     action: NDArray[np.uint8]
@@ -56,7 +56,7 @@ class Run:
 
 @dataclass(frozen=True)
 class PeakContents:
-    """What was live at the moment of the most allocated bytes.
+    """The live blocks at the moment of the most allocated bytes.
 
     Attributes:
         event: Its number.
@@ -64,10 +64,10 @@ class PeakContents:
         by_category: Bytes by category.
         top_lines: Source lines by bytes.
         step_peaks_bytes: The most allocated within each step.
-        shared_by_category: What was in shared memory when it held the most, by category.
+        shared_by_category: The bytes in shared memory by category, when it held the most.
         shared_lines: Source lines by the bytes that they had there then.
-        level: What was allocated after each event, by the sizes asked for and rounding.
-        timeline: The same over the run, by category; None where nothing happened.
+        level: The allocated bytes after each event, requested sizes and rounding.
+        timeline: Memory over the run by category; None where nothing happened.
     """
 
     event: int
@@ -149,7 +149,7 @@ def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
 
 
 def reserved_after(run: Run) -> NDArray[np.int64]:
-    """What was taken from the driver after each event."""
+    """Returns the bytes taken from the driver after each event."""
     takes = np.isin(run.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
     gives = np.isin(run.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
     size = run.size.astype(np.int64)

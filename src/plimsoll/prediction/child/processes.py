@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
 from plimsoll.files import NewFile
-from plimsoll.prediction.child.answer import line_of, make_report
+from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.cards import card_files, read_cards
 from plimsoll.prediction.child.first_failure import Failure, first_failure, note_failure
 from plimsoll.prediction.child.heartbeat import beat
@@ -29,6 +29,7 @@ from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.script_ending import line_of
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
@@ -44,12 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StartedProcesses:
-    """What the processes of one program write, and where. It goes to each of them.
+    """The reports of one program's processes, and their folder. Each process has a copy of this.
 
     Attributes:
-        request: What the program was asked for.
-        process: The program's own.
-        folder: Where the files are.
+        request: The request for the program.
+        process: The number of the program's own process.
+        folder: The folder of the reports.
     """
 
     request: Request
@@ -115,7 +116,7 @@ class StartedProcesses:
 
     @property
     def told(self) -> list[Told]:
-        """What the processes told so far."""
+        """The reports so far."""
         files = sorted(Path(self.folder).glob("*.json"))
         return [Told(**json.loads(file.read_text())) for file in files]
 
@@ -127,7 +128,7 @@ class StartedProcesses:
         error is "killed" where a GPU was used, and nothing is known of how much.
 
         Args:
-            own: What the program's own process tells.
+            own: The report of the program's own process.
             failed_rank: The rank whose failure ended the job, if one did.
         """
         assert own.report is not None
@@ -178,7 +179,7 @@ def begin_started(values: dict[str, Any]) -> None:
 
 
 def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
-    """What this process tells; before its end, that it is there."""
+    """Returns the report of this process; before its end, that it exists."""
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
     return Told(
         process=os.getpid(),

@@ -1,7 +1,7 @@
 """The programs in Python that a script starts so that they have no simulated GPUs.
 
-These come with the environment, so a program has none that is given another one, or that is told
-not to look. What it would take on a GPU nobody sees: the report names it.
+The environment brings the simulated GPUs, so a program has none if the script gives it another
+environment, or an option that ignores it. Its GPU memory is not counted, and the report names it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 _HEEDLESS = re.compile(r"-[^-cmWX]*[IES]")
 """Options with which an interpreter leaves out PYTHONPATH, or `sitecustomize`."""
 _ENVIRONMENTS = {"subprocess.Popen": 3, "os.posix_spawn": 2}
-"""Where the events that have one have it."""
+"""The place of the environment among the arguments of the events that have one."""
 _MOST_SHOWN = 80
 
 
@@ -75,7 +75,7 @@ def _is_shell(words: list[str]) -> bool:
 
 
 def _options(words: list[str]) -> list[str] | None:
-    """What an interpreter of Python is told at the beginning of a command; None if it is none."""
+    """Returns Python's own options at the beginning of a command; None for another program."""
     if not words:
         return None
     if _PYTHON.fullmatch(os.path.basename(words[0])):  # noqa: PTH119  a word of any kind

@@ -1,7 +1,7 @@
 """Runs a script as a job of several ranks, as PyTorch's `torchrun` would.
 
-What the ranks print is shown as it comes, each line with its rank. The first one that fails ends
-the job, and nothing more is shown of the others.
+The output of ranks is shown as it comes, each line with its rank. The first rank that fails ends
+the job, and no more output of the others is shown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 0.02
 _SECONDS_TO_ANSWER = 30
-"""Of a rank that was interrupted: it tells what it took so far."""
+"""The time that an interrupted rank has to report its use so far."""
 _SECONDS_TO_END = 5
 _ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
 """Signals that no other rank's failure sends: who is ended so failed by itself."""
@@ -56,7 +56,7 @@ class _Rank:
         self._thread.start()
 
     def finish_showing(self) -> None:
-        """What it printed is shown when this returns, unless who it started goes on to print."""
+        """Waits until the rank's output is shown, unless a process it started goes on to print."""
         self._thread.join(_SECONDS_TO_END)
 
     def send(self, number: signal.Signals) -> None:
@@ -112,7 +112,7 @@ def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
 
 
 def _environments(request: Request) -> Iterator[dict[str, str]]:
-    """What torchrun puts into the environment of each rank."""
+    """Yields the variables that torchrun adds to the environment of each rank."""
     assert request.nproc_per_node is not None
     local, nodes = request.nproc_per_node, request.nnodes
     world = {
@@ -139,7 +139,7 @@ def _environments(request: Request) -> Iterator[dict[str, str]]:
 
 
 def pretend_to_be_one(request: Request) -> None:
-    """Have in this process's environment what a job's first rank is told of the job."""
+    """Adds to this process's environment the variables of a job's first rank."""
     assert request.nproc_per_node is not None
     local = request.nproc_per_node
     told = {"RANK": 0, "LOCAL_RANK": 0, "GROUP_RANK": 0, "LOCAL_WORLD_SIZE": local}

@@ -1,4 +1,4 @@
-"""What a process has of the host's memory now, and had at most since it was last asked."""
+"""The host memory of a process now, and the most since the last look."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Resident:
     """Bytes in memory.
 
     Attributes:
-        own: Of no file: the heap and other memory of its own.
-        shared: Of memory that it shares with others.
-        most_own: The most that the former was, about.
+        own: The memory of no file: the heap and other private memory.
+        shared: The memory that it shares with other processes.
+        most_own: About the most that `own` was.
     """
 
     own: int
@@ -33,7 +33,7 @@ class Resident:
 
 
 def resident(process: int | str = "self") -> Resident | None:
-    """Read it, and have the most begin anew; None if the process is gone, or nobody says."""
+    """Reads the figures and starts a new maximum; None if the process is gone or hides them."""
     folder = Path("/proc") / str(process)
     try:
         found = _STATUS.search((folder / "status").read_bytes())
@@ -48,9 +48,9 @@ def resident(process: int | str = "self") -> Resident | None:
 
 
 def common_bytes(process: int) -> int | None:
-    """What of a process's own memory others have too, since one was forked from the other.
+    """Returns the private memory that other processes still share after a fork; None if unknown.
 
-    It takes milliseconds to say.
+    The kernel needs milliseconds for the answer.
     """
     try:
         found = _SMAPS.search(Path(f"/proc/{process}/smaps_rollup").read_bytes())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.watchers import Watchers
 
 _MOST_RESULTS = 64
-"""So many of the newest results of modules are looked at."""
+"""The number of the newest module results that are kept."""
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ class _Steps:
     """Steps of one kind, by their ends.
 
     Attributes:
-        what: Of what a step is one.
-        count: How many ends there were.
-        ends: The latest of them, in order.
+        what: The kind of step.
+        count: The number of ends.
+        ends: The latest ends, in order.
     """
 
     what: str
@@ -69,7 +69,7 @@ class _Steps:
     def usual(self, device: int) -> tuple[_End, _End]:
         """The ends of the usual step: the middle one of those with the usual batch.
 
-        Of two in the middle the shorter one, since a checkpoint or an evaluation only adds time.
+        For an even number it takes the shorter middle one: a checkpoint only adds time.
         """
         pairs = list(pairwise(self.ends))
         batches = Counter(end.samples.since(begin.samples) for begin, end in pairs)
@@ -121,7 +121,7 @@ class StepClock:
         self._outermost = None
 
     def step(self, device: int, line_of: Callable[[int], str]) -> StepTime | None:
-        """What a usual step takes on a device; None where there were too few."""
+        """Returns the time of a usual step on a device; None after too few steps."""
         steps = self._steady()
         if steps is None:
             return None

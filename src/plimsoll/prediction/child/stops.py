@@ -1,4 +1,4 @@
-"""What ends a trial before its script does: a value that does not come, a bound, an interrupt."""
+"""The reasons that end a trial before its script: a missing value, a bound, an interrupt."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Stop:
     """Why a trial ended before its script.
 
     Attributes:
-        why: What ended the script.
-        line: Where the script was.
+        why: The reason.
+        line: The script's line then.
     """
 
     why: str
@@ -38,7 +38,7 @@ class Stops:
     """Ends the script of a trial where it would go on for ever, or for too long.
 
     Attributes:
-        stop: What ended the script; None while nothing has.
+        stop: The end of the script; None while it runs.
     """
 
     def __init__(self, simulation: Simulation, at_most_events: int | None) -> None:

@@ -1,4 +1,4 @@
-"""What one process of a predicted program tells, and what a job's processes tell together."""
+"""The report of one process of a predicted program, and the reports of a job put together."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Told:
-    """What a process used.
+    """The report of one process.
 
     Attributes:
         process: Its number.
-        rank: In its job; None where it has none.
+        rank: Its rank in the job; None where it has none.
         has_joined: Whether it joined the job itself: who it started has its environment too.
         host: The number of its machine in the job.
         report: As `make_report` makes it; None where the process was killed.
@@ -64,7 +64,7 @@ def _weight(told: Told) -> tuple[bool, int]:
 
 
 def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
-    """What a rank took."""
+    """Returns the use of a rank."""
     assert told.rank is not None
     found, card = told.prediction, card_of(told, cards)
     if told.report is None or found is None:

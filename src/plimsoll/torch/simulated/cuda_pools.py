@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from plimsoll import _core
 
@@ -12,11 +12,66 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
-class _Seeds:
-    """Where graphs read random numbers' seed and offset: two numbers for all graphs of a device.
+def pool_functions(simulation: Simulation) -> dict[str, Any]:
+    """Returns the names that `torch._C` has for pools and graphs."""
+    pools = _Pools(simulation)
+    return {
+        "_MemPool": type("MemPool", (_MemPool,), {"_pools": pools}),
+        "_CUDAGraph": type("CudaGraph", (_CudaGraph,), {"_pools": pools}),
+        "_graph_pool_handle": pools.new_user_pool,
+        "_cuda_isCurrentStreamCapturing": lambda: bool(simulation.capturing),
+        "_cuda_beginAllocateToPool": pools.begin,
+        "_cuda_beginAllocateCurrentThreadToPool": pools.begin,
+        "_cuda_beginAllocateCurrentStreamToPool": pools.begin,
+        "_cuda_endAllocateToPool": pools.end,
+        "_cuda_releasePool": pools.release,
+    }
 
-    As CUDAGeneratorState::register_graph has them (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp): made
-    for the first graph before its capture begins, on its stream, and freed with the last.
+
+class _Pools:
+    """The private pools and the captures of a process.
+
+    Attributes:
+        simulation: The GPUs.
+        lib: The C functions of the simulated GPUs.
+        seeds: The numbers from which graphs read random numbers' state.
+        captures: The graphs that may be under way, in the order in which they began.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.lib = simulation.library.lib
+        self.seeds = _Seeds()
+        self.captures: list[weakref.ref[_CudaGraph]] = []
+        self._graph_numbers, self._user_numbers = itertools.count(1), itertools.count(1)
+
+    def new_graph_pool(self) -> tuple[int, int]:
+        return (next(self._graph_numbers), 0)
+
+    def new_user_pool(self) -> tuple[int, int]:
+        return (0, next(self._user_numbers))
+
+    def current_device(self) -> int:
+        return int(self.lib.plimsoll_current_device())
+
+    def engine(self, device: int) -> _core.Engine:
+        return self.simulation.allocators[device].engine
+
+    def begin(self, index: int, pool: tuple[int, int]) -> None:
+        self.engine(index).begin_allocate_to_pool(*pool, None)
+
+    def end(self, index: int, pool: tuple[int, int]) -> None:
+        self.engine(index).end_allocate_to_pool(*pool)
+
+    def release(self, index: int, pool: tuple[int, int]) -> None:
+        self.engine(index).release_pool(*pool)
+
+
+class _Seeds:
+    """The seed and the offset of random numbers that all graphs of a device read.
+
+    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) makes both for the
+    first graph before its capture begins, on its stream, and frees them with the last graph.
     """
 
     def __init__(self) -> None:
@@ -39,168 +94,159 @@ class _Seeds:
             self._numbers.pop(device, None)
 
 
-def pool_functions(simulation: Simulation) -> dict[str, Any]:
-    """The names that `torch._C` has for them."""
-    lib = simulation.library.lib
-    allocators = simulation.allocators
-    graph_ids, user_ids = itertools.count(1), itertools.count(1)
-    captures: list[weakref.ref[Any]] = []  # the graphs that may be under way, the last begun last
-    seeds = _Seeds()
+class _MemPool:
+    """torch.cuda.MemPool; a subclass names the process's pools."""
 
-    def engine(index: int) -> Any:
-        return allocators[index].engine
+    _pools: ClassVar[_Pools]
 
-    class MemPool:
-        def __init__(
-            self,
-            allocator: Any = None,
-            is_user_created: bool = True,
-            use_on_oom: bool = False,
-            no_split: bool = False,
-        ) -> None:
-            self.allocator = allocator
-            self._id = (0, next(user_ids)) if is_user_created else (next(graph_ids), 0)
-            self.device = int(lib.plimsoll_current_device())
-            on = engine(self.device)
-            on.begin_allocate_to_pool(*self._id, None)
-            on.end_allocate_to_pool(*self._id)
-            if use_on_oom:
-                on.set_pool_option(*self._id, _core.PoolOption.use_on_oom, True)
-            if no_split:
-                on.set_pool_option(*self._id, _core.PoolOption.no_split, True)
+    def __init__(
+        self,
+        allocator: Any = None,
+        is_user_created: bool = True,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+    ) -> None:
+        self.allocator = allocator
+        pools = self._pools
+        self._id = pools.new_user_pool() if is_user_created else pools.new_graph_pool()
+        self.device = pools.current_device()
+        engine = pools.engine(self.device)
+        engine.begin_allocate_to_pool(*self._id, None)
+        engine.end_allocate_to_pool(*self._id)
+        if use_on_oom:
+            engine.set_pool_option(*self._id, _core.PoolOption.use_on_oom, True)
+        if no_split:
+            engine.set_pool_option(*self._id, _core.PoolOption.no_split, True)
 
-        @property
-        def id(self) -> tuple[int, int]:
-            return self._id
+    @property
+    def id(self) -> tuple[int, int]:
+        return self._id
 
-        def use_count(self) -> int:
-            return 1
+    def use_count(self) -> int:
+        return 1
 
-        def __del__(self) -> None:
-            if not simulation.is_over:
-                engine(self.device).release_pool(*self._id)
-                engine(self.device).empty_cache(*self._id)
+    def __del__(self) -> None:
+        if not self._pools.simulation.is_over:
+            engine = self._pools.engine(self.device)
+            engine.release_pool(*self._id)
+            engine.empty_cache(*self._id)
 
-    class CudaGraph:
-        """A capture keeps the memory of its pool until it is reset; a replay asks for none."""
 
-        _keeps_graph: bool
-        _kept_pools: list[tuple[int, int]]
-        _pool: tuple[int, int] | None = None
-        _has_graph_exec = False
-        _capture = 0
-        """Its number; 0 for none."""
-        _is_under_way = False
+class _CudaGraph:
+    """torch.cuda.CUDAGraph; a subclass names the process's pools.
 
-        def __new__(cls, keep_graph: bool = False) -> Any:
-            graph = super().__new__(cls)
-            graph._keeps_graph = keep_graph
-            graph._kept_pools = []
-            return graph
+    A capture keeps the memory of its pool until it is reset. A replay asks for no memory.
+    """
 
-        def capture_begin(
-            self,
-            pool: tuple[int, int] | None = None,
-            capture_error_mode: str = "global",
-        ) -> None:
-            self._device = int(lib.plimsoll_current_device())
-            seeds.lend(self._device, id(self))
-            self._pool = pool or (next(graph_ids), 0)
-            stream = int(lib.plimsoll_current_stream(self._device))
-            engine(self._device).begin_allocate_to_pool(*self._pool, stream)
-            lib.plimsoll_forget_capture(self._capture)
-            self._capture = simulation.set_capturing(self._device, on=True)
-            engine(self._device).begin_graph_capture()
-            self._is_under_way = True
-            captures.append(weakref.ref(self))
+    _pools: ClassVar[_Pools]
+    _keeps_graph: bool
+    _kept_pools: list[tuple[int, int]]
+    _pool: tuple[int, int] | None = None
+    _has_graph_exec = False
+    _capture = 0
+    """The number of the capture; 0 for none."""
+    _is_under_way = False
 
-        # From 2.14 on torch.cuda calls both halves.
-        def capture_end_pre(self) -> None:
-            self._is_under_way = False
-            simulation.set_capturing(self._device, on=False)
-            engine(self._device).end_graph_capture()
-            engine(self._device).end_allocate_to_pool(*self._pool)  # type: ignore[misc]
+    def __new__(cls, keep_graph: bool = False) -> Any:
+        graph = super().__new__(cls)
+        graph._keeps_graph = keep_graph
+        graph._kept_pools = []
+        return graph
 
-        def capture_end_post(self) -> None:
-            pass
+    def capture_begin(
+        self,
+        pool: tuple[int, int] | None = None,
+        capture_error_mode: str = "global",
+    ) -> None:
+        pools = self._pools
+        self._device = pools.current_device()
+        pools.seeds.lend(self._device, id(self))
+        self._pool = pool or pools.new_graph_pool()
+        stream = int(pools.lib.plimsoll_current_stream(self._device))
+        engine = pools.engine(self._device)
+        engine.begin_allocate_to_pool(*self._pool, stream)
+        pools.lib.plimsoll_forget_capture(self._capture)
+        self._capture = pools.simulation.set_capturing(self._device, on=True)
+        engine.begin_graph_capture()
+        self._is_under_way = True
+        pools.captures.append(weakref.ref(self))
 
-        def capture_end(self) -> None:
-            CudaGraph.capture_end_pre(self)
-            self._has_graph_exec = not self._keeps_graph
+    # From 2.14 on torch.cuda calls both halves.
+    def capture_end_pre(self) -> None:
+        self._is_under_way = False
+        self._pools.simulation.set_capturing(self._device, on=False)
+        engine = self._pools.engine(self._device)
+        engine.end_graph_capture()
+        engine.end_allocate_to_pool(*self._pool)  # type: ignore[misc]
 
-        @staticmethod
-        def get_currently_capturing_graph() -> Any:
-            captures[:] = [ref for ref in captures if (graph := ref()) and graph._is_under_way]
-            graph = captures[-1]() if captures else None
-            if graph is None:
-                raise RuntimeError("no CUDA graph is being captured")
-            return graph
+    def capture_end_post(self) -> None:
+        pass
 
-        def instantiate(self) -> None:
-            self._has_graph_exec = True
+    def capture_end(self) -> None:
+        _CudaGraph.capture_end_pre(self)
+        self._has_graph_exec = not self._keeps_graph
 
-        def replay(self) -> None:
-            lib.plimsoll_replay(self._capture)
+    @classmethod
+    def get_currently_capturing_graph(cls) -> Any:
+        captures = cls._pools.captures
+        captures[:] = [ref for ref in captures if (graph := ref()) and graph._is_under_way]
+        graph = captures[-1]() if captures else None
+        if graph is None:
+            raise RuntimeError("no CUDA graph is being captured")
+        return graph
 
-        def reset(self) -> None:
-            if self._pool is not None and not simulation.is_over:
-                if self._is_under_way:  # what was to be captured failed
-                    CudaGraph.capture_end_pre(self)
-                for pool in CudaGraph.pools(self):
-                    engine(self._device).release_pool(*pool)
-                seeds.take_back(self._device, id(self))
-            lib.plimsoll_forget_capture(self._capture)
-            self._capture = 0
-            self._pool = None
-            self._kept_pools.clear()
-            self._has_graph_exec = False
+    def instantiate(self) -> None:
+        self._has_graph_exec = True
 
-        def __del__(self) -> None:
-            CudaGraph.reset(self)
+    def replay(self) -> None:
+        self._pools.lib.plimsoll_replay(self._capture)
 
-        # From 2.13 on torch.cuda.CUDAGraph has one of its own, and PyTorch's is C++'s.
-        def __init_subclass__(cls) -> None:
-            own = cls.__dict__.get("__del__")
-            if own is not None:
+    def reset(self) -> None:
+        pools = self._pools
+        if self._pool is not None and not pools.simulation.is_over:
+            if self._is_under_way:  # the capture failed
+                _CudaGraph.capture_end_pre(self)
+            for pool in _CudaGraph.pools(self):
+                pools.release(self._device, pool)
+            pools.seeds.take_back(self._device, id(self))
+        pools.lib.plimsoll_forget_capture(self._capture)
+        self._capture = 0
+        self._pool = None
+        self._kept_pools.clear()
+        self._has_graph_exec = False
 
-                def end(self: Any) -> None:
-                    own(self)
-                    CudaGraph.reset(self)
+    def __del__(self) -> None:
+        _CudaGraph.reset(self)
 
-                cls.__del__ = end  # type: ignore[method-assign]
+    # From 2.13 on torch.cuda.CUDAGraph has a `__del__`, which cannot call this class's: PyTorch's
+    # base class is one of C++.
+    def __init_subclass__(cls) -> None:
+        own = cls.__dict__.get("__del__")
+        if own is not None:
 
-        def pool(self) -> Any:
-            return self._pool
+            def end(self: Any) -> None:
+                own(self)
+                _CudaGraph.reset(self)
 
-        def pools(self) -> list[Any]:
-            return [self._pool, *self._kept_pools]
+            cls.__del__ = end  # type: ignore[method-assign]
 
-        def _retain_pool(self, pool: tuple[int, int]) -> None:
-            first, second = pool
-            if (first, second) not in CudaGraph.pools(self):
-                engine(self._device).use_pool(first, second)
-                self._kept_pools.append((first, second))
+    def pool(self) -> Any:
+        return self._pool
 
-        def register_generator_state(self, state: Any) -> None:
-            pass
+    def pools(self) -> list[Any]:
+        return [self._pool, *self._kept_pools]
 
-        def enable_debug_mode(self) -> None:
-            pass
+    def _retain_pool(self, pool: tuple[int, int]) -> None:
+        first, second = pool
+        if (first, second) not in _CudaGraph.pools(self):
+            self._pools.engine(self._device).use_pool(first, second)
+            self._kept_pools.append((first, second))
 
-        def debug_dump(self, debug_path: str) -> None:
-            pass
+    def register_generator_state(self, state: Any) -> None:
+        pass
 
-    def begin(index: int, pool: tuple[int, int]) -> None:
-        engine(index).begin_allocate_to_pool(*pool, None)
+    def enable_debug_mode(self) -> None:
+        pass
 
-    return {
-        "_MemPool": MemPool,
-        "_CUDAGraph": CudaGraph,
-        "_graph_pool_handle": lambda: (0, next(user_ids)),
-        "_cuda_isCurrentStreamCapturing": lambda: bool(simulation.capturing),
-        "_cuda_beginAllocateToPool": begin,
-        "_cuda_beginAllocateCurrentThreadToPool": begin,
-        "_cuda_beginAllocateCurrentStreamToPool": begin,
-        "_cuda_endAllocateToPool": lambda index, pool: engine(index).end_allocate_to_pool(*pool),
-        "_cuda_releasePool": lambda index, pool: engine(index).release_pool(*pool),
-    }
+    def debug_dump(self, debug_path: str) -> None:
+        pass

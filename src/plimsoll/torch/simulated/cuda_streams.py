@@ -2,144 +2,151 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ctypes
     from types import ModuleType
 
-    from plimsoll.torch.simulated.simulation import Simulation
+    from plimsoll.torch.simulated.cuda_devices import CudaDevices
 
 _CUDA = 1  # PyTorch's number of the type of device
 
 
-def stream_functions(
-    c: ModuleType,
-    simulation: Simulation,
-    use: Callable[[int], None],
-    set_device: Callable[[int], None],
-) -> dict[str, Any]:
-    """The names that `torch._C` has for them.
+def stream_functions(c: ModuleType, devices: CudaDevices) -> dict[str, Any]:
+    """Returns the names that `torch._C` has for streams and events.
 
     Args:
         c: `torch._C`.
-        simulation: The GPUs.
-        use: Makes a device's context, if it has none.
-        set_device: Makes a device the thread's current one.
+        devices: The current device and the contexts.
     """
-    lib = simulation.library.lib
-    allocators = simulation.allocators
-    functions: dict[str, Any] = {}
+    streams = _Streams(devices)
+    return {
+        "_CudaStreamBase": type("CudaStreamBase", (_CudaStream, c.Stream), {"_lib": devices.lib}),
+        "_CudaEventBase": type("CudaEventBase", (_CudaEvent, c.Event), {"_timer_type": c.Event}),
+        "_CUDAGreenContext": _GreenContext,
+        "_cuda_getCurrentStream": lambda index: (streams.current(index), index, _CUDA),
+        "_cuda_getCurrentRawStream": streams.current,
+        "_cuda_getDefaultStream": lambda index: (0, index, _CUDA),
+        "_cuda_getStreamFromExternal": lambda pointer, index: (pointer, index, _CUDA),
+        "_cuda_setStream": streams.set_current,
+        "_cuda_synchronize": streams.synchronize,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_sleep": streams.sleep,
+    }
 
-    class CudaStreamBase(c.Stream):  # type: ignore[misc, name-defined]
-        def __new__(
-            cls,
-            priority: int = 0,
-            stream_id: int = 0,
-            device_index: int = 0,
-            device_type: int = 0,
-            stream_ptr: int = 0,
-        ) -> Any:
-            if stream_ptr:
-                stream_id = stream_ptr
-            if stream_id or device_index or device_type:
-                return super().__new__(
-                    cls, stream_id=stream_id, device_index=device_index, device_type=1
-                )
-            device = int(lib.plimsoll_current_device())
-            return super().__new__(cls, device=f"cuda:{device}", priority=priority)
 
-        @property
-        def cuda_stream(self) -> int:
-            return int(self.stream_id)
+class _Streams:
+    """The current streams of the devices."""
 
-        @property
-        def priority(self) -> int:
-            return -1 if self.stream_id & 2 else 0
+    def __init__(self, devices: CudaDevices) -> None:
+        self._devices, self._lib = devices, devices.lib
+        self._has_streams = False
 
-        @staticmethod
-        def priority_range() -> tuple[int, int]:
-            return (0, -5)
+    def current(self, index: int) -> int:
+        if not self._has_streams:  # PyTorch asks the current device for its streams' priorities
+            self._has_streams = True
+            self._devices.use(self._devices.current())
+        return int(self._lib.plimsoll_current_stream(index))
 
-    class CudaEventBase(c.Event):  # type: ignore[misc, name-defined]
-        def __new__(
-            cls,
-            enable_timing: bool = False,
-            blocking: bool = False,
-            interprocess: bool = False,
-            external: bool = False,
-        ) -> Any:
-            event = super().__new__(
-                cls,
-                "cuda",
-                enable_timing=enable_timing,
-                blocking=blocking,
-                interprocess=interprocess,
-            )
-            event._timer = c.Event("cuda", enable_timing=True) if enable_timing else None
-            return event
+    def set_current(self, stream_id: int, device_index: int, device_type: int) -> None:
+        if self._devices.current() != device_index:
+            self._devices.set_current(device_index)
+        self._lib.plimsoll_set_stream(device_index, stream_id)
 
-        # torch.Event measures up to an event of its own class only.
-        def record(self, stream: Any = None) -> None:
-            super().record(stream)
-            if self._timer is not None:
-                self._timer.record(stream)
-
-        def elapsed_time(self, end_event: Any) -> float:
-            if self._timer is None or end_event._timer is None:
-                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-            return float(self._timer.elapsed_time(end_event._timer))
-
-        @property
-        def cuda_event(self) -> int:
-            return int(self.event_id)
-
-    functions["_CudaStreamBase"] = CudaStreamBase
-    functions["_CudaEventBase"] = CudaEventBase
-
-    def stream_data(index: int, stream: int) -> tuple[int, int, int]:
-        return stream, index, _CUDA
-
-    has_streams = False
-
-    def current(index: int) -> int:
-        nonlocal has_streams
-        if not has_streams:  # PyTorch asks the current device for the priorities of its streams
-            has_streams = True
-            use(int(lib.plimsoll_current_device()))
-        return int(lib.plimsoll_current_stream(index))
-
-    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
-        if int(lib.plimsoll_current_device()) != device_index:
-            set_device(device_index)
-        lib.plimsoll_set_stream(device_index, stream_id)
-
-    functions["_cuda_getCurrentStream"] = lambda index: stream_data(index, current(index))
-    functions["_cuda_getCurrentRawStream"] = current
-    functions["_cuda_getDefaultStream"] = lambda index: stream_data(index, 0)
-    functions["_cuda_getStreamFromExternal"] = lambda pointer, index: stream_data(index, pointer)
-    functions["_cuda_setStream"] = set_stream
-
-    def synchronize() -> None:
-        device = int(lib.plimsoll_current_device())
+    def synchronize(self) -> None:
+        device, simulation = self._devices.current(), self._devices.simulation
         if device in simulation.capturing:
-            raise c.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+            raise self._devices.error(
+                "CUDA error: operation not permitted when stream is capturing"
+            )
         simulation.refuse_after_failure()
-        use(device)
-        allocators[device].gpu.synchronize()
+        self._devices.use(device)
+        simulation.allocators[device].gpu.synchronize()
 
-    functions["_cuda_synchronize"] = synchronize
-    functions["_cuda_ipc_collect"] = lambda: None
-    functions["_cuda_sleep"] = lambda cycles: allocators[
-        int(lib.plimsoll_current_device())
-    ].gpu.launch(current(int(lib.plimsoll_current_device())), cycles * 1e-9)
+    def sleep(self, cycles: int) -> None:
+        device = self._devices.current()
+        gpu = self._devices.simulation.allocators[device].gpu
+        gpu.launch(self.current(device), cycles * 1e-9)
 
-    functions["_CUDAGreenContext"] = _GreenContext
-    return functions
+
+class _CudaStream:
+    """torch.cuda.Stream, beside torch.Stream as the other base class."""
+
+    _lib: ClassVar[ctypes.CDLL]
+    stream_id: int
+
+    def __new__(
+        cls,
+        priority: int = 0,
+        stream_id: int = 0,
+        device_index: int = 0,
+        device_type: int = 0,
+        stream_ptr: int = 0,
+    ) -> Any:
+        make: Any = super().__new__
+        if stream_ptr:
+            stream_id = stream_ptr
+        if stream_id or device_index or device_type:
+            return make(cls, stream_id=stream_id, device_index=device_index, device_type=_CUDA)
+        device = int(cls._lib.plimsoll_current_device())
+        return make(cls, device=f"cuda:{device}", priority=priority)
+
+    @property
+    def cuda_stream(self) -> int:
+        return int(self.stream_id)
+
+    @property
+    def priority(self) -> int:
+        return -1 if self.stream_id & 2 else 0
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return (0, -5)
+
+
+class _CudaEvent:
+    """torch.cuda.Event, beside torch.Event as the other base class.
+
+    torch.Event measures the time to an event of its own class only. So a second event, of that
+    class, keeps the time.
+    """
+
+    _timer_type: ClassVar[Any]
+    _timer: Any
+    event_id: int
+
+    def __new__(
+        cls,
+        enable_timing: bool = False,
+        blocking: bool = False,
+        interprocess: bool = False,
+        external: bool = False,
+    ) -> Any:
+        make: Any = super().__new__
+        event = make(
+            cls, "cuda", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        )
+        event._timer = cls._timer_type("cuda", enable_timing=True) if enable_timing else None
+        return event
+
+    def record(self, stream: Any = None) -> None:
+        super().record(stream)  # type: ignore[misc]
+        if self._timer is not None:
+            self._timer.record(stream)
+
+    def elapsed_time(self, end_event: Any) -> float:
+        if self._timer is None or end_event._timer is None:
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        return float(self._timer.elapsed_time(end_event._timer))
+
+    @property
+    def cuda_event(self) -> int:
+        return int(self.event_id)
 
 
 class _GreenContext:
-    """A part of a GPU's multiprocessors; memory is that of the whole."""
+    """A part of a GPU's multiprocessors. Memory is the whole GPU's."""
 
     def __init__(self, num_sms: int | None, device: int) -> None:
         self.num_sms = num_sms

@@ -1,1 +1,1 @@
-"""What the simulated program is made of that could be changed."""
+"""Finds the parts of the simulated program that could be changed."""

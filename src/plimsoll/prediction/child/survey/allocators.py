@@ -1,4 +1,4 @@
-"""What other settings and other allocators would reserve for the same requests."""
+"""The memory that other settings and allocators reserve for the same requests."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def try_allocators(simulation: Simulation, device: int, room: int | None) -> lis
     """Replay a run under its own settings and others.
 
     Args:
-        simulation: What ran.
+        simulation: The GPUs of the run.
         device: The card whose requests are served.
-        room: What the program and NCCL may take; None for all that they ask for.
+        room: The memory that the program and NCCL may take; None for no bound.
     """
     recording, allocator = recorded_run(simulation, device), simulation.allocators[device]
     if room is not None:

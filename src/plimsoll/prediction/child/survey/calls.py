@@ -1,4 +1,4 @@
-"""The calls of a step's modules: when each was, how long it took, what it gave back."""
+"""The calls of a step's modules, each with its moments, its time and its results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ModuleCall:
 
     Attributes:
         module: The module; it lives on, as the program's memory is not asked for.
-        start: How many events had been on the device when it began.
-        end: When it ended.
-        seconds: What it took on the device.
-        given: Addresses of the storages that it was called with.
-        results: Of those that it gave back.
+        start: The number of events on the device when it began.
+        end: The number of events when it ended.
+        seconds: Its time on the device.
+        given: Addresses of the storages of its inputs.
+        results: Addresses of the storages of its results.
         inner: The calls that it made.
     """
 
@@ -38,7 +38,7 @@ class StepCalls:
     """The calls of one step after the other.
 
     Attributes:
-        calls: Of this step's outermost modules.
+        calls: The calls of this step's outermost modules.
         device: The device that is watched.
     """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def first_ranks_surveyor(
     request: Request, simulation: Simulation, labels: BlockLabels
 ) -> Surveyor | None:
-    """What surveys the program where this process is the first rank of a job that is surveyed."""
+    """Returns the surveyor if this process is the first rank of a job that is surveyed."""
     if request.survey is None or request.nproc_per_node is None:
         return None
     if launched_as("RANK") != min(request.ranks or [0]):
@@ -68,7 +68,7 @@ def join_surveys(request: Request) -> None:
 
 
 def _fullest(ranks: Sequence[Sequence[AllocatorUse]], of: AllocatorUse) -> AllocatorUse:
-    """What an allocator reserves on the rank where it reserves the most, and what all ranks need.
+    """Returns an allocator's use on the rank where it reserves most, with the need of all ranks.
 
     A rank that fits needs less than one that does not.
     """

@@ -1,4 +1,4 @@
-"""What a tensor takes on this rank: of one that is shared out, the rank's part."""
+"""The size of a tensor on this rank. A tensor that is shared out has a part on each rank."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from typing import Any
 
 
 def own_bytes(tensor: Any) -> int:
-    """Of its contents here."""
+    """Returns the bytes of the tensor's contents on this rank."""
     local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
     return int(local.nbytes)

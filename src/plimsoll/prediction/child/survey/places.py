@@ -23,7 +23,7 @@ def script_frames() -> Iterator[FrameType]:
 
 
 def place_of(frame: FrameType) -> Place:
-    """Where a frame is."""
+    """Returns the place of a frame."""
     return Place(frame.f_lineno, frame.f_code.co_qualname)
 
 

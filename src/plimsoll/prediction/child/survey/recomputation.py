@@ -1,10 +1,9 @@
-"""Which modules to compute again in the backward pass, for the least time under a budget.
+"""Chooses modules to recompute in the backward pass, for the least time under a budget.
 
-A module that is computed again keeps nothing between its forward and its backward pass but its
-inputs, which those before it gave. What a set of modules saves is found by dynamic programming over
-the tree of their calls; what memory then peaks at, from the lifetimes of the blocks of a step that
-was simulated: the blocks that a module keeps are taken away between the end of its call and the
-moment when its backward pass frees the first of them, and are there all at once from then on.
+A recomputed module keeps only its inputs between its forward and its backward pass, and the modules
+before it made these. Dynamic programming over the tree of calls finds the bytes that a set of
+modules saves. The lifetimes of a simulated step's blocks give the peak then: the blocks that a
+module keeps leave at the end of its call, and all return when its backward pass frees the first.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ if TYPE_CHECKING:
 
     from plimsoll.analysis import Lifetimes
 
-_STEPS = 256  # in which bytes are counted
+_STEPS = 256  # units of the dynamic programming
 _PLANS = 24
-_SMALLEST_SHARE = 2e-4  # of the peak: what keeps less is not asked for
+_SMALLEST_SHARE = 2e-4  # of the peak; modules that keep less are left out
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a module, by event and by what it kept.
+    """One call of a module. Its moments are numbers of events.
 
     Attributes:
-        start: How many events there had been when it began.
-        end: When it ended.
-        seconds: What it took.
-        backward: When the backward pass began that needs what it kept.
-        given: Addresses of what it was called with.
-        results: Addresses of what it gave back.
+        start: The moment when it began.
+        end: The moment when it ended.
+        seconds: The time that it took.
+        backward: The moment when the backward pass began that needs its blocks.
+        given: Addresses of its inputs.
+        results: Addresses of its results.
     """
 
     start: int
@@ -56,9 +55,9 @@ class Module:
 
     Attributes:
         name: Its name in the model.
-        may_repeat: Whether it may be computed again without another result.
+        may_repeat: Whether a recomputation gives the same results.
         calls: Its calls in the step.
-        inner: Those modules that it calls.
+        inner: The modules that it calls.
     """
 
     name: str
@@ -69,14 +68,14 @@ class Module:
 
 @dataclass
 class _Kept:
-    """What one call of a module keeps.
+    """The blocks that one call of a module keeps.
 
     Attributes:
-        end: When its blocks leave, if it is computed again.
-        again: When they are back.
+        end: The moment when the blocks leave, if the module is recomputed.
+        again: The moment when they are back.
         blocks: Numbers of the blocks.
-        given: Of those that it was called with, and that would have been freed before.
-        rise: By how much memory rises while it is called.
+        given: Numbers of the input blocks that a recomputation keeps longer.
+        rise: The rise of memory during the call.
     """
 
     end: int
@@ -87,7 +86,7 @@ class _Kept:
 
 
 class _Step:
-    """The blocks of one step, and what memory is without some of them."""
+    """The blocks of one step, and the memory without some of them."""
 
     def __init__(self, blocks: Lifetimes, sizes: NDArray[np.uint64], begin: int, end: int) -> None:
         self.begin, self.end = begin, end
@@ -99,7 +98,7 @@ class _Step:
         self.address = blocks.address[first:last]
 
     def kept(self, call: Call) -> _Kept | None:
-        """What a call keeps for the backward pass, besides its results."""
+        """Returns the blocks that a call keeps for the backward pass, besides its results."""
         first, last = np.searchsorted(self.start, [call.start, call.end])
         part = np.arange(first, last)
         part = part[self.stop[part] >= call.backward]
@@ -116,7 +115,7 @@ class _Step:
         return _Kept(call.end, again, part, self._given(call, again), rise)
 
     def _given(self, call: Call, again: int) -> NDArray[np.int64]:
-        """What a call is given and what would be freed before it is needed again."""
+        """Returns the input blocks that the step frees before a recomputation needs them."""
         if not call.given:
             return np.zeros(0, dtype=np.int64)
         addresses = np.array(sorted(call.given), dtype=np.uint64)
@@ -129,11 +128,11 @@ class _Step:
         return live.astype(np.int64)
 
     def saved_by(self, kept: _Kept) -> int:
-        """What is gone between the passes."""
+        """Returns the bytes that a recomputation saves between the passes."""
         return int(self.size[kept.blocks].sum()) - int(self.size[kept.given].sum())
 
     def peak_without(self, kept: Iterable[_Kept]) -> int:
-        """The most that is allocated in the step where calls do not keep what they kept."""
+        """Returns the peak of the step without the kept blocks of these calls."""
         change = np.zeros(self.end - self.begin + 1, dtype=np.int64)
         spikes: list[tuple[int, int]] = []
         until: dict[int, int] = {}
@@ -159,17 +158,17 @@ def recomputations(
     begin: int,
     end: int,
 ) -> list[Recomputation]:
-    """Sets of modules, from none to all, each with the least time for what it saves.
+    """Returns sets of modules, from none to all, each with the least time for the bytes it saves.
 
     Args:
-        modules: The outermost ones, those that a model calls itself.
-        blocks: Of the whole run.
-        sizes: What each block counts.
+        modules: The outermost modules, which the model itself calls.
+        blocks: The blocks of the whole run.
+        sizes: The bytes of each block, rounding included.
         begin: The event with which the step begins.
         end: The event after the step.
 
     Returns:
-        The highest peak first. Only those that are lower than all that take less time.
+        The sets with the highest peak first. Each set has a lower peak than all faster ones.
     """
     step = _Step(blocks, sizes, begin, end)
     if not len(step.level):
@@ -201,16 +200,16 @@ def _front(plans: list[Recomputation], peak: int) -> Iterator[Recomputation]:
 
 @dataclass(eq=False)
 class _Choice:
-    """A module that may be computed again, as a whole or in parts.
+    """A module that may be recomputed, as a whole or in parts.
 
     Attributes:
         module: The module.
-        kept: What its calls keep.
-        bytes: Of that.
-        seconds: That its calls took.
+        kept: The blocks that its calls keep.
+        bytes: The bytes that its recomputation saves.
+        seconds: The time that its calls took.
         inner: The choices within it.
-        place: How early it is called; early ones are better computed again, for they are needed
-            when the backward pass has freed the others.
+        place: The moment of its first call. An early module is the better choice, because the
+            backward pass needs it after it freed the blocks of later ones.
     """
 
     module: Module
@@ -222,11 +221,11 @@ class _Choice:
 
     @property
     def most(self) -> int:
-        """That can be saved of it."""
+        """The most bytes that it and its inner modules can save."""
         return max(self.bytes, sum(each.most for each in self.inner))
 
     def best(self, unit: int) -> _Best:
-        """The least seconds for each number of units of bytes."""
+        """Returns the least seconds for each number of units that the choice can save."""
         best = _Best.nothing()
         for each in self.inner:
             best = best.join(each.best(unit))
@@ -247,7 +246,7 @@ def _choices(modules: list[Module], step: _Step, least: int) -> Iterator[_Choice
 
 
 class _Best:
-    """The least seconds in which at least so many units are saved, and with what."""
+    """The least seconds that save each number of units, and the choices that take them."""
 
     def __init__(self, seconds: NDArray[np.float64], chosen: list[tuple[_Choice, ...]]) -> None:
         self.seconds = seconds
@@ -255,11 +254,11 @@ class _Best:
 
     @classmethod
     def nothing(cls) -> _Best:
-        """Nothing is saved, and nothing is spent."""
+        """Returns the plan that saves no bytes and takes no time."""
         return cls(np.zeros(1), [()])
 
     def join(self, other: _Best) -> _Best:
-        """Of two sets of modules that have nothing in common."""
+        """Combines the plans of two sets of modules that have no module in common."""
         count = len(self.seconds) + len(other.seconds) - 1
         seconds = np.full(count, np.inf)
         origin = np.zeros(count, dtype=np.int64)
@@ -273,7 +272,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def or_all(self, choice: _Choice, units: int) -> _Best:
-        """Or the whole module instead, for up to so many units."""
+        """Adds the whole module as one choice, which saves up to `units`."""
         count = max(len(self.seconds), units + 1)
         seconds = np.full(count, np.inf)
         seconds[: len(self.seconds)] = self.seconds
@@ -284,7 +283,7 @@ class _Best:
         return _Best(seconds, chosen)._monotonic()
 
     def _monotonic(self) -> _Best:
-        """What saves more for less time does for less, too."""
+        """Replaces plans by those that save more in less time."""
         for at in range(len(self.seconds) - 2, -1, -1):
             if self.seconds[at + 1] < self.seconds[at]:
                 self.seconds[at], self.chosen[at] = self.seconds[at + 1], self.chosen[at + 1]
@@ -294,11 +293,11 @@ class _Best:
 def modules_by_name(
     calls: Iterable[tuple[str, bool, Call, str | None]],
 ) -> list[Module]:
-    """The tree of modules, from their calls.
+    """Builds the tree of modules from their calls.
 
     Args:
-        calls: Of each call the module's name, whether it may be computed again, the call, and the
-            name of the module that made it; None for the model.
+        calls: For each call the module's name, whether it may be recomputed, the call, and the name
+            of the calling module; None for the model.
     """
     modules: dict[str, Module] = {}
     inner: defaultdict[str | None, list[str]] = defaultdict(list)

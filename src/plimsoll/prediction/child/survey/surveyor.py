@@ -37,8 +37,8 @@ class _Step:
 
     Attributes:
         device: The device on which it ran.
-        calls: Of the outermost modules.
-        backwards: When its backward passes began.
+        calls: The calls of the outermost modules.
+        backwards: The moments when its backward passes began.
         end: The event after it.
         allocated_bytes: At the end of its forward pass.
     """
@@ -101,7 +101,7 @@ class Surveyor:
         self._arguments.install()
 
     def survey(self) -> Survey:
-        """What was seen."""
+        """Returns all that was seen."""
         models = [
             replace(use, recomputations=self._recomputations(module))
             for module, use in self._models.uses()

@@ -1,8 +1,8 @@
-"""What the trees of CUDA graphs ask of the allocator: `mode="reduce-overhead"` of torch.compile.
+"""The allocator's functions for trees of CUDA graphs: `mode="reduce-overhead"` of torch.compile.
 
-A graph keeps its addresses. Once it was replayed, the blocks of its pool are free for the allocator
-though results lie in them; before another graph is recorded, a checkpoint makes them live again, as
-they were when the graph's recording ended.
+A graph keeps its addresses. After a replay the allocator takes the blocks of the graph's pool for
+free, though results lie in them. Before PyTorch records another graph, a checkpoint makes them live
+again, as they were when the first graph's recording ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PoolState:
 def graph_tree_functions(
     simulation: Simulation, adopt: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """The names that `torch._C` has for them.
+    """Returns the names that `torch._C` has for the trees of CUDA graphs.
 
     Args:
         simulation: The GPUs.
@@ -46,75 +46,115 @@ def graph_tree_functions(
             it can be freed by its address.
     """
     lib = simulation.library.lib
+    _declare(lib)
+    checkpoints, storages = _Checkpoints(simulation, adopt), _Storages(lib)
+    return {
+        "_cuda_CUDAAllocator_AllocatorState": PoolState,
+        "_cuda_checkPoolLiveAllocations": checkpoints.are_live,
+        "_cuda_getCheckpointState": checkpoints.state,
+        "_cuda_setCheckpointPoolState": checkpoints.restore,
+        "_construct_storage_from_data_pointer": storages.lend,
+        "_construct_CUDA_Tensor_From_Storage_And_Metadata": _tensor_in,
+        "_has_Standard_Deleter": storages.owns_memory,
+        "_free_And_Remove_DeleterFn": storages.let_go,
+        "_set_storage_access_error_msg": _refuse_access,
+        "_set_storage_data_ptr_access_error_msg": storages.refuse_access,
+    }
+
+
+def _declare(lib: ctypes.CDLL) -> None:
     lib.plimsoll_lend.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int]
     lib.plimsoll_refuse_storage.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    for name in ("owns", "own", "disown", "let_go"):
+    for name in ("owns", "own", "disown", "let_go", "address"):
         getattr(lib, f"plimsoll_{name}").argtypes = [ctypes.c_void_p]
+    lib.plimsoll_address.restype = ctypes.c_uint64
 
-    def engine(device: int) -> _core.Engine:
-        return simulation.allocators[device].engine
 
-    def live_blocks(device: int, pool: _Pool) -> list[_Block]:
+class _Checkpoints:
+    """The states of pools that graphs return to."""
+
+    def __init__(self, simulation: Simulation, adopt: Callable[[int, int], None]) -> None:
+        self._allocators, self._lib = simulation.allocators, simulation.library.lib
+        self._adopt = adopt
+
+    def _engine(self, device: int) -> _core.Engine:
+        return self._allocators[device].engine
+
+    def _live_blocks(self, device: int, pool: _Pool) -> list[_Block]:
         return [
             _Block(block.address, block.size, segment.stream)
-            for segment in engine(device).segments()
+            for segment in self._engine(device).segments()
             if (segment.pool.first, segment.pool.second) == tuple(pool)
             for block in segment.blocks
             if block.state == "active_allocated"
         ]
 
-    def are_live(device: int, pool: _Pool, expected: set[int]) -> bool:
-        return {block.address for block in live_blocks(device, pool)} == set(expected)
+    def are_live(self, device: int, pool: _Pool, expected: set[int]) -> bool:
+        """Returns whether the live blocks of a pool are exactly those at these addresses."""
+        return {block.address for block in self._live_blocks(device, pool)} == set(expected)
 
-    def get_state(device: int, pool: _Pool) -> PoolState:
-        return PoolState((pool[0], pool[1]), live_blocks(device, pool))
+    def state(self, device: int, pool: _Pool) -> PoolState:
+        return PoolState((pool[0], pool[1]), self._live_blocks(device, pool))
 
-    def set_state(device: int, state: PoolState, stale: list[int], owners: list[int]) -> None:
-        for block in live_blocks(device, state.pool):
-            engine(device).free(block.address)
+    def restore(self, device: int, state: PoolState, stale: list[int], owners: list[int]) -> None:
+        """Frees the live blocks of a pool, and makes those of a state live at their addresses.
+
+        Args:
+            device: The device.
+            state: The pool and its blocks.
+            stale: The storages that lose their blocks.
+            owners: The storages that own blocks of the state. `adopt` gets all other blocks.
+        """
+        engine = self._engine(device)
+        for block in self._live_blocks(device, state.pool):
+            engine.free(block.address)
         for storage in stale:
-            lib.plimsoll_disown(storage)
+            self._lib.plimsoll_disown(storage)
         for block in state.blocks:
-            engine(device).allocate_at(block.address, block.size, block.stream, *state.pool)
+            engine.allocate_at(block.address, block.size, block.stream, *state.pool)
         unowned = {block.address for block in state.blocks}
         for storage in owners:
-            lib.plimsoll_own(storage)
-            unowned.discard(int(lib.plimsoll_address(storage)))
+            self._lib.plimsoll_own(storage)
+            unowned.discard(int(self._lib.plimsoll_address(storage)))
         for address in unowned:
-            adopt(address, device)
+            self._adopt(address, device)
 
-    def lent_storage(address: int, device: Any, size: int) -> Any:
+
+class _Storages:
+    """Storages over the memory of graphs' results."""
+
+    def __init__(self, lib: ctypes.CDLL) -> None:
+        self._lib = lib
+
+    def lend(self, address: int, device: Any, size: int) -> Any:
+        """Returns a storage at an address, whose memory the graph keeps."""
         import torch
 
         storage = torch.empty(0, dtype=torch.uint8, device=device).untyped_storage()
-        lib.plimsoll_lend(storage._cdata, address, size, storage.device.index)
+        self._lib.plimsoll_lend(storage._cdata, address, size, storage.device.index)
         return storage
 
-    def tensor_in(metadata: dict[str, Any], storage: Any) -> Any:
-        import torch
+    def owns_memory(self, storage: int) -> bool:
+        return bool(self._lib.plimsoll_owns(storage))
 
-        place = (metadata["storage_offset"], metadata["size"], metadata["stride"])
-        empty = torch.empty(0, dtype=metadata["dtype"], device=storage.device)
-        return empty.set_(storage, *place)
+    def let_go(self, storage: int) -> None:
+        """Frees a storage's block while the storage lives on."""
+        self._lib.plimsoll_let_go(storage)
 
-    def refuse_access(tensor: Any, why: str) -> None:
-        import torch
+    def refuse_access(self, storage: int, why: str) -> None:
+        """Makes later uses of a storage's pointer fail with `why`."""
+        self._lib.plimsoll_refuse_storage(storage, why.encode())
 
-        torch.ops.plimsoll.refuse_access(tensor, why)
 
-    lib.plimsoll_address.argtypes = [ctypes.c_void_p]
-    lib.plimsoll_address.restype = ctypes.c_uint64
-    return {
-        "_cuda_CUDAAllocator_AllocatorState": PoolState,
-        "_cuda_checkPoolLiveAllocations": are_live,
-        "_cuda_getCheckpointState": get_state,
-        "_cuda_setCheckpointPoolState": set_state,
-        "_construct_storage_from_data_pointer": lent_storage,
-        "_construct_CUDA_Tensor_From_Storage_And_Metadata": tensor_in,
-        "_has_Standard_Deleter": lambda storage: bool(lib.plimsoll_owns(storage)),
-        "_free_And_Remove_DeleterFn": lambda storage: lib.plimsoll_let_go(storage),
-        "_set_storage_access_error_msg": refuse_access,
-        "_set_storage_data_ptr_access_error_msg": lambda storage, why: lib.plimsoll_refuse_storage(
-            storage, why.encode()
-        ),
-    }
+def _tensor_in(metadata: dict[str, Any], storage: Any) -> Any:
+    import torch
+
+    place = (metadata["storage_offset"], metadata["size"], metadata["stride"])
+    empty = torch.empty(0, dtype=metadata["dtype"], device=storage.device)
+    return empty.set_(storage, *place)
+
+
+def _refuse_access(tensor: Any, why: str) -> None:
+    import torch
+
+    torch.ops.plimsoll.refuse_access(tensor, why)

@@ -1,0 +1,136 @@
+"""The way a script ended: by itself, out of memory, or by an error, and the line that raised it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from plimsoll import _core
+from plimsoll.analysis import NO_LINE, source_line
+
+if TYPE_CHECKING:
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+_NO_ROOM_FOR_CONTEXT = "CUDA out of memory: the card has no room for the process's context"
+
+
+@dataclass(frozen=True)
+class ScriptEnding:
+    """The way a script ended.
+
+    Attributes:
+        has_ended: Whether it ended by itself, with the exit status 0 and every kernel's check held.
+        has_failed: Whether it ended otherwise, and plimsoll did not stop it.
+        device_failure: The reason why a kernel's check failed; None if all checks held.
+        out_of_memory: PyTorch's text if the script failed for lack of memory; None otherwise.
+        missed_network: Whether it failed because it is offline.
+    """
+
+    has_ended: bool
+    has_failed: bool
+    device_failure: str | None
+    out_of_memory: str | None
+    missed_network: bool
+
+    @staticmethod
+    def of(
+        simulation: Simulation, error: BaseException | None, *, is_stopped: bool
+    ) -> ScriptEnding:
+        """Returns the ending of a script that raised `error`, or none."""
+        device_failure = _device_failure(simulation)
+        has_ended = error is None or (isinstance(error, SystemExit) and not error.code)
+        has_ended = has_ended and device_failure is None
+        has_failed = not has_ended and not is_stopped
+        return ScriptEnding(
+            has_ended,
+            has_failed,
+            device_failure,
+            _out_of_memory(error) if has_failed else None,
+            has_failed and _missed_network(error),
+        )
+
+    @property
+    def kind(self) -> str | None:
+        """None, "out_of_memory" or "other"."""
+        if self.out_of_memory:
+            return "out_of_memory"
+        return "other" if self.has_failed else None
+
+
+def _device_failure(simulation: Simulation) -> str | None:
+    """Returns why a kernel's check failed, with the program's line; None if all checks held."""
+    found = simulation.library.failure()
+    if found is None:
+        return None
+    why, stack = found
+    line = line_of_stack(stack) if stack else NO_LINE
+    return why if line == NO_LINE else f"{line}: {why}"
+
+
+def reason_of(error: BaseException | None) -> str | None:
+    """Returns an error's name and first line, with the program's innermost line that raised it."""
+    if error is None or isinstance(error, SystemExit):
+        return None
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    name = type(error).__name__
+    line = line_of(error)
+    where = "" if line == NO_LINE else f" ({line})"  # a SyntaxError's text names the line
+    return f"{name}{': ' if first else ''}{first}{where}"
+
+
+def line_of(error: BaseException) -> str:
+    """Returns the program's innermost line that raised an error."""
+    return source_line(
+        [
+            (frame.filename, frame.lineno or 0, frame.name)
+            for frame in reversed(traceback.extract_tb(error.__traceback__))
+        ]
+    )
+
+
+@cache
+def line_of_stack(stack: int) -> str:
+    """Returns the program's innermost line of a numbered call stack."""
+    return source_line(_core.stack_frames(stack))
+
+
+def _out_of_memory(error: BaseException | None) -> str | None:
+    """Returns PyTorch's text if lack of memory ended the script, also behind another error."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    failures = (each for each in _behind(error) if isinstance(each, torch.OutOfMemoryError))
+    return next((str(each) or _NO_ROOM_FOR_CONTEXT for each in failures), None)
+
+
+def _missed_network(error: BaseException | None) -> bool:
+    """Returns whether the script failed because it is offline, by its error and those behind it.
+
+    In a trial that has loopback alone, an address that cannot be found or reached counts too.
+    """
+    errors = _behind(error)
+    if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):
+        return True
+    has_network = any(name != "lo" for _, name in socket.if_nameindex())
+    return not has_network and any(map(_is_unreachable, errors))
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    return isinstance(error, socket.gaierror) or (
+        isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+    )
+
+
+def _behind(error: BaseException | None) -> list[BaseException]:
+    """Returns an error, and those that led to it."""
+    errors: list[BaseException] = []
+    while error is not None and error not in errors:
+        errors.append(error)
+        error = error.__cause__ or error.__context__
+    return errors
