@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self, TypeVar
 
-from plimsoll import analysis
+from plimsoll.analysis import CATEGORIES as ALL_CATEGORIES
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
@@ -32,8 +32,8 @@ STARTED_PROGRAM = "a Python program that the script started has no simulated GPU
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
 """What is assumed where one of plimsoll's own watchers raised an error (`plimsoll.watchers`)."""
-CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
-"""What memory is for, as `plimsoll.analysis.CATEGORIES` says it; a prediction knows it of all."""
+CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
+"""The categories of memory in a prediction, which knows the category of every block."""
 
 
 _Number = TypeVar("_Number", int, float)
