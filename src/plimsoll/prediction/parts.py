@@ -31,7 +31,7 @@ ENDED_BY_SIGNAL = (
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """What is assumed of one that was started otherwise than by `multiprocessing`."""
 WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
-"""What is assumed where one of plimsoll's own watchers raised an error (`plimsoll.watchers`)."""
+"""The assumption where one of plimsoll's own watchers (see `watchers`) raised an error."""
 CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction, which knows the category of every block."""
 
