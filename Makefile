@@ -69,7 +69,7 @@ test-core-windows: $(VENV)/.packaging
 	PLIMSOLL_ZIG=$$(echo $(CURDIR)/$(SITE)/ziglang/zig) PLIMSOLL_TARGET=x86_64-windows-gnu \
 	  cmake -S . -B $(WINDOWS_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
 	  -DCMAKE_TOOLCHAIN_FILE=packaging/zig.cmake >/dev/null
-	cmake --build $(WINDOWS_TESTS) -- --quiet
+	+cmake --build $(WINDOWS_TESTS) -- --quiet
 	WINEDEBUG=-all wine $(WINDOWS_TESTS)/core_tests.exe
 
 # The oldest versions that pyproject.toml allows, also of what builds the package. PyTorch's is
@@ -191,12 +191,12 @@ $(FUZZ)/.built: $(VENV)/.tested $(SOURCES)
 build-core-tests: $(VENV)/.tested
 	cmake -S . -B $(CORE_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
 	  -DPLIMSOLL_SANITIZE=ON >/dev/null
-	cmake --build $(CORE_TESTS) -- --quiet
+	+cmake --build $(CORE_TESTS) -- --quiet
 
 build-thread-tests: $(VENV)/.tested
 	cmake -S . -B $(THREAD_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
 	  -DPLIMSOLL_SANITIZE_THREAD=ON >/dev/null
-	cmake --build $(THREAD_TESTS) --target stress -- --quiet
+	+cmake --build $(THREAD_TESTS) --target stress -- --quiet
 
 # A process for each processor; tests that are close by share what they set up.
 python-test: $(VENV)/.tested
@@ -212,7 +212,7 @@ benchmark-predict: $(VENV)/.tested
 # Without a GPU; on one, `python benchmarks/allocator.py --gpu` compares with PyTorch's own.
 benchmark-allocator: $(VENV)/.torch
 	cmake -S . -B build/benchmarks -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_BENCHMARKS=ON >/dev/null
-	cmake --build build/benchmarks -- --quiet
+	+cmake --build build/benchmarks -- --quiet
 	python benchmarks/allocator.py
 
 # Need the recorded workloads beside the project; the second one, a GPU as well.

@@ -109,7 +109,7 @@ def _search(script: Path, within: int) -> tuple[Search, int, float]:
 
     context = gpu_profile(GPU).context_bytes
     room = within - context
-    request = Options(GPU, host_memory="256GiB", dedicated=room).request(script)
+    request = Options(gpu=GPU, host_memory="256GiB", dedicated=room).request(script)
     text = ScriptText.of(script.read_text())
     search = Search(Attempts(request, script, text, room), room, Quiet())
     began = time.perf_counter()

@@ -55,7 +55,7 @@ def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
 
 @pytest.mark.long
 def test_a_sharded_model_is_whole_for_less_time_or_on_the_host() -> None:
-    request = Options("T4", nproc_per_node=2).request(FULLY_SHARDED)
+    request = Options(gpu="T4", nproc_per_node=2).request(FULLY_SHARDED)
     script = ScriptText.of(FULLY_SHARDED.read_text())
     attempts = Attempts(request, FULLY_SHARDED, script, GiB)
     (base,) = attempts.run([()])

@@ -599,7 +599,9 @@ def test_used_memory_is_asked_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_card_is_smaller_by_what_others_use() -> None:
     def total(**options: Any) -> int:
-        (profile,) = Options("T4", **options).request("json.tool", is_module=True).setup.profiles()
+        (profile,) = (
+            Options(gpu="T4", **options).request("json.tool", is_module=True).setup.profiles()
+        )
         return profile.total_bytes
 
     assert total(used="3GiB") == CARD.total_bytes - 3 * GiB

@@ -44,7 +44,7 @@ class Trials:
 
     def predict(self, text: str = "torch.compile(f)", **options: Any) -> Prediction:
         self._script.write_text(text)
-        found: Prediction = self._predict(Options("T4", **options).request(self._script, []))
+        found: Prediction = self._predict(Options(gpu="T4", **options).request(self._script, []))
         return found
 
     def _run(self, request: Request, **_: Any) -> Prediction:

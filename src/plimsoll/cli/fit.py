@@ -13,31 +13,18 @@ import typer
 from plimsoll.cli.fit_within import run_within
 from plimsoll.cli.options import (
     DEFAULT_GPU,
-    Allocator,
+    SIMULATION,
     Arguments,
-    AtMostEvents,
     BatchSize,
-    Conf,
-    Dedicated,
-    Driver,
     Gpu,
-    Gpus,
-    HostMemory,
-    KeepWrites,
     Model,
     Module,
-    Network,
-    Nnodes,
     NoScript,
-    NprocPerNode,
-    Policy,
     RecipeName,
     SaveRecipe,
     SeqLen,
-    Shared,
-    Unknown,
-    Used,
-    Values,
+    Simulation,
+    takes_simulation,
 )
 from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
@@ -55,6 +42,7 @@ if TYPE_CHECKING:
     Shown = Callable[[int | None, Trial | None], None]
 
 
+@takes_simulation(*(name for name in SIMULATION if name not in ("world", "ranks")))
 def fit(
     script: NoScript = None,
     arguments: Arguments = None,
@@ -109,23 +97,9 @@ def fit(
     headroom: Annotated[
         str | None, typer.Option(help="What is to stay free, such as 2GiB or 5%.", metavar="SIZE")
     ] = None,
-    used: Used = None,
     gpu: Gpu = None,
-    gpus: Gpus = None,
-    nproc_per_node: NprocPerNode = None,
-    nnodes: Nnodes = 1,
-    driver: Driver = "linux",
-    conf: Conf = "",
-    allocator: Allocator = "native",
-    policy: Policy = None,
-    dedicated: Dedicated = None,
-    shared: Shared = None,
-    host_memory: HostMemory = None,
-    values: Values = "auto",
-    unknown: Unknown = "balanced",
-    at_most_events: AtMostEvents = None,
-    keep_writes: KeepWrites = False,
-    network: Network = False,
+    *,
+    simulation: Simulation,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find what to change so that a script fits a card, or the largest value of an argument.
@@ -145,17 +119,11 @@ def fit(
     from plimsoll.fitting.text import fit_text
     from plimsoll.prediction.options import Options
 
-    cards = [
-        Options(
-            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-            values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes, used=used,
-            network=network,
-        )
-        for name in gpu or [DEFAULT_GPU]
-    ]  # fmt: skip
+    cards = [Options(gpu=name, **simulation) for name in gpu or [DEFAULT_GPU]]
     program = chosen_program(
         script, arguments, module=module, model=model, recipe=recipe, batch_size=batch_size,
-        seq_len=seq_len, save_recipe=save_recipe, force=force, is_job=nproc_per_node is not None,
+        seq_len=seq_len, save_recipe=save_recipe, force=force,
+        is_job=simulation["nproc_per_node"] is not None,
     )  # fmt: skip
     for card in cards:  # what is wrong is said before the first run
         card.request(program.script, is_module=module)

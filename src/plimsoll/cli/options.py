@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 DEFAULT_GPU = "H100"
 
@@ -58,7 +63,7 @@ Gpu = Annotated[
 ]
 Gpus = Annotated[
     int | None,
-    typer.Option(help="How many of them.", show_default="1, or those of --nproc-per-node"),
+    typer.Option(help="How many cards the machine has.", show_default="1, or one a rank"),
 ]
 NprocPerNode = Annotated[
     int | None,
@@ -144,3 +149,57 @@ Address = Annotated[
         help="Of a Ray cluster that is to do the work, such as ray://head:10001.", metavar="ADDRESS"
     ),
 ]
+
+Simulation = dict[str, Any]
+"""Options of a simulation, by name."""
+SIMULATION: Mapping[str, tuple[Any, Any]] = {
+    "gpus": (Gpus, None),
+    "nproc_per_node": (NprocPerNode, None),
+    "nnodes": (Nnodes, 1),
+    "world": (World, None),
+    "ranks": (Ranks, None),
+    "driver": (Driver, "linux"),
+    "conf": (Conf, ""),
+    "allocator": (Allocator, "native"),
+    "policy": (Policy, None),
+    "dedicated": (Dedicated, None),
+    "used": (Used, None),
+    "shared": (Shared, None),
+    "host_memory": (HostMemory, None),
+    "values": (Values, "auto"),
+    "unknown": (Unknown, "balanced"),
+    "at_most_events": (AtMostEvents, None),
+    "keep_writes": (KeepWrites, False),
+    "network": (Network, False),
+}
+"""The fields of `plimsoll.prediction.options.Options`, but the card: type and default of each."""
+
+
+def takes_simulation(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb options of `SIMULATION` where its parameter `simulation` stands.
+
+    The verb gets them as one dictionary, by name.
+    """
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(verb, eval_str=True).parameters.values():
+            if parameter.name != "simulation":
+                parameters.append(parameter)
+                continue
+            for name in names:
+                annotation, default = SIMULATION[name]
+                kind = parameter.kind
+                parameters.append(
+                    inspect.Parameter(name, kind, default=default, annotation=annotation)
+                )
+
+        @functools.wraps(verb)
+        def command(**given: Any) -> None:
+            verb(**given, simulation={name: given.pop(name) for name in names})
+
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
+
+    return decorate

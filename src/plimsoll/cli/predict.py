@@ -14,33 +14,18 @@ import typer
 
 from plimsoll.cli.options import (
     DEFAULT_GPU,
-    Allocator,
+    SIMULATION,
     Arguments,
-    AtMostEvents,
     BatchSize,
-    Conf,
-    Dedicated,
-    Driver,
     Gpu,
-    Gpus,
-    HostMemory,
-    KeepWrites,
     Model,
     Module,
-    Network,
-    Nnodes,
     NoScript,
-    NprocPerNode,
-    Policy,
-    Ranks,
     RecipeName,
     SaveRecipe,
     SeqLen,
-    Shared,
-    Unknown,
-    Used,
-    Values,
-    World,
+    Simulation,
+    takes_simulation,
 )
 from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
@@ -59,6 +44,7 @@ if TYPE_CHECKING:
 _BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
 
+@takes_simulation(*SIMULATION)
 def predict(
     script: NoScript = None,
     arguments: Arguments = None,
@@ -69,24 +55,8 @@ def predict(
     seq_len: SeqLen = None,
     save_recipe: SaveRecipe = None,
     gpu: Gpu = None,
-    gpus: Gpus = None,
-    nproc_per_node: NprocPerNode = None,
-    nnodes: Nnodes = 1,
-    world: World = None,
-    ranks: Ranks = None,
-    driver: Driver = "linux",
-    conf: Conf = "",
-    allocator: Allocator = "native",
-    policy: Policy = None,
-    dedicated: Dedicated = None,
-    used: Used = None,
-    shared: Shared = None,
-    host_memory: HostMemory = None,
-    values: Values = "auto",
-    unknown: Unknown = "balanced",
-    at_most_events: AtMostEvents = None,
-    keep_writes: KeepWrites = False,
-    network: Network = False,
+    *,
+    simulation: Simulation,
     check: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
@@ -127,16 +97,12 @@ def predict(
     program = chosen_program(
         script, arguments, module=module, model=model, recipe=recipe, batch_size=batch_size,
         seq_len=seq_len, save_recipe=save_recipe, force=force,
-        is_job=nproc_per_node is not None or world is not None,
+        is_job=simulation["nproc_per_node"] is not None or simulation["world"] is not None,
     )  # fmt: skip
     requests = [
-        Options(
-            name, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-            values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
-            world, ranks, used, network,
-        ).request(program.script, program.arguments, is_module=module)
+        Options(gpu=name, **simulation).request(program.script, program.arguments, is_module=module)
         for name in gpu or [DEFAULT_GPU]
-    ]  # fmt: skip  # what is wrong is said before the first run
+    ]  # what is wrong is said before the first run
     if view is not None:
         check_page(requests, view, force=force)
     program = program.saved(save_recipe, force=force)

@@ -12,14 +12,26 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from plimsoll.cli.options import Module, Script, Unknown, Values
+from plimsoll.cli.options import (
+    SIMULATION,
+    Conf,
+    Dedicated,
+    Module,
+    Policy,
+    Script,
+    Simulation,
+    takes_simulation,
+)
 from plimsoll.endings import check_new_recording
 from plimsoll.engines.real_gpus import count_gpus
 from plimsoll.errors import InputError
 from plimsoll.files import check_can_be_made, check_is_new
 from plimsoll.script_file import script_file
 
+_SIMULATED = ("gpus", "driver", "host_memory", "values", "unknown")
 
+
+@takes_simulation(*_SIMULATED)
 def run(
     script: Script,
     arguments: Annotated[
@@ -33,7 +45,7 @@ def run(
             show_default="elastic; simulated: native",
         ),
     ] = None,
-    conf: Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")] = "",
+    conf: Conf = "",
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Append the account to a file, one JSON object a line."),
@@ -42,13 +54,8 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Record what happens to GPU memory, as .plim."),
     ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),
-    ] = None,
-    dedicated: Annotated[
-        str | None, typer.Option(help="The most of each card's own memory, such as 6GiB.")
-    ] = None,
+    policy: Policy = None,
+    dedicated: Dedicated = None,
     shared: Annotated[
         str | None, typer.Option(help="The most of the host's memory for each GPU.")
     ] = None,
@@ -60,13 +67,8 @@ def run(
     simulate: Annotated[
         str | None, typer.Option(metavar="GPU", help="Simulate a card, such as H100.")
     ] = None,
-    gpus: Annotated[int, typer.Option(help="How many cards to simulate.")] = 1,
-    driver: Annotated[str, typer.Option(help="To simulate: linux, or wddm (Windows).")] = "linux",
-    host_memory: Annotated[
-        str | None, typer.Option(help="Of the simulated machine, such as 64GiB.")
-    ] = None,
-    values: Values = "auto",
-    unknown: Unknown = "balanced",
+    *,
+    simulation: Simulation,
 ) -> None:
     """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
 
@@ -88,10 +90,9 @@ def run(
         os.environ["PLIMSOLL_RECORD"] = str(record.absolute())
     libraries = {"CUPY": cupy, "NUMBA": numba, "RMM": rmm}
     if simulate is None:
-        if gpus != 1 or driver != "linux" or host_memory is not None:
-            raise InputError("--gpus, --driver and --host-memory go with --simulate")
-        if values != "auto" or unknown != "balanced":
-            raise InputError("--values and --unknown go with --simulate")
+        for name, value in simulation.items():
+            if value != SIMULATION[name][1]:
+                raise InputError(f"--{name.replace('_', '-')} goes with --simulate")
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
         _run_live(command, allocator or "elastic", conf, json, tiers, libraries)
@@ -103,8 +104,8 @@ def run(
     from plimsoll.prediction.options import Options
 
     options = Options(
-        simulate, gpus, driver, conf, allocator or "native", policy, dedicated, shared, host_memory,
-        values, unknown,
+        gpu=simulate, conf=conf, allocator=allocator or "native", policy=policy,
+        dedicated=dedicated, shared=shared, **simulation,
     )  # fmt: skip
     request = options.request(script, own, is_module=module)
     become(replace(request, account=_account(json)))

@@ -67,7 +67,7 @@ def try_changes(
     """
     halved = None if vary is None else halving_change(arguments, vary)
     profile = gpu_profile(gpu)
-    request = Options(gpu, conf=conf, allocator=allocator).request(script, arguments)
+    request = Options(gpu=gpu, conf=conf, allocator=allocator).request(script, arguments)
     path = Path(request.script).resolve()
     room = profile.total_bytes - profile.context_bytes
     attempts = Attempts(request, path, ScriptText.read(path), room)

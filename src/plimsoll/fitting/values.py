@@ -88,7 +88,7 @@ def fit(
     if at_most is not None and at_most < max(multiple_of, 1):
         raise InputError("the values to try begin at 1 or above, and end where they begin or above")
     own, others = take_out(arguments, vary)
-    asked = Options(gpu, **options)
+    asked = Options(gpu=gpu, **options)
     request = replace(asked, used=used_memory(asked.used)).request(script, others, is_module=module)
     search = _Search(
         replace(request, finds_least=True),

@@ -111,7 +111,7 @@ def fit_within(
             f"CUDA's context takes {format_size(profile.context_bytes)} of {profile.name}, and "
             f"there is {format_size(max(0, room))}"
         )
-    asked = Options(gpu, **{**options, "dedicated": dedicated})
+    asked = Options(gpu=gpu, **{**options, "dedicated": dedicated})
     request = asked.request(script, arguments)
     if request.runs_distinct:
         request = replace(request, ranks=find_roles(request).ranks, runs_distinct=False)

@@ -30,7 +30,7 @@ _VALUES: dict[str, ValuesName] = {"auto": "automatic", "real": "real", "none": "
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """As `plimsoll.predict` takes and explains them."""
 

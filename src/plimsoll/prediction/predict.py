@@ -112,9 +112,11 @@ def predict(
         ScriptError: If the script failed for another reason than memory.
     """
     options = Options(
-        gpu, gpus, driver, conf, allocator, policy, dedicated, shared, host_memory,
-        values, unknown, at_most_events, keep_writes, nproc_per_node, nnodes,
-        world, ranks, used, network,
+        gpu=gpu, gpus=gpus, driver=driver, conf=conf, allocator=allocator, policy=policy,
+        dedicated=dedicated, shared=shared, host_memory=host_memory, values=values,
+        unknown=unknown, at_most_events=at_most_events, keep_writes=keep_writes,
+        nproc_per_node=nproc_per_node, nnodes=nnodes, world=world, ranks=ranks, used=used,
+        network=network,
     )  # fmt: skip
     kept = script if module else kept_script(os.fspath(script))
     request = options.request(kept, arguments, is_module=module)

@@ -57,7 +57,7 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
     """
     request = None
     if case.kind == "prediction":
-        options = Options(case.gpu or "", conf=case.conf or "", allocator=case.allocator)
+        options = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
         request = options.request(case.program, case.arguments)
         torch = metadata.version("torch")
         asked = {**asdict(request), "arguments": case.arguments}
