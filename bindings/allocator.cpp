@@ -30,6 +30,10 @@ void bind_allocator(nb::module_& module) {
 
   module.attr("OLDEST_VERSION") = kOldestTorch.to_string();
   module.attr("NEWEST_VERSION") = kNewestTorch.to_string();
+  nb::dict rules;
+#define PLIMSOLL_SINCE(rule, major, minor) rules[#rule] = nb::make_tuple(major, minor);
+#include "plimsoll/torch_versions.inc"
+  module.attr("TORCH_RULES") = rules;
   module.def(
       "plain_version",
       [](const std::string& version) { return TorchVersion::parse(version).to_string(); },

@@ -279,6 +279,8 @@ OLDEST_VERSION: str = '2.9'
 
 NEWEST_VERSION: str = '2.15'
 
+TORCH_RULES: dict[str, tuple[int, int]] = ...
+
 def plain_version(version: str) -> str:
     """
     The version of PyTorch without patch level and build: 2.11 for 2.11.0+cu130.

@@ -1,20 +1,53 @@
-"""How the names of files end: recordings, and the other formats that a name can promise."""
+"""The formats of recordings, and how the names of other files end."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from plimsoll.errors import InputError
 
-SNAPSHOTS = (".pickle", ".pickle.gz", ".pkl", ".pkl.gz")
-"""Endings of PyTorch's memory snapshots."""
-TRACES = (".plim", ".parquet")
-"""Endings of plimsoll's traces; the first is that of a trace written while a program runs."""
-RECORDINGS = (*TRACES, *SNAPSHOTS)
-READABLE = (
-    f"snapshots of PyTorch ({', '.join(SNAPSHOTS)}) and traces of plimsoll ({', '.join(TRACES)})"
+
+@dataclass(frozen=True)
+class Format:
+    """A format of recordings.
+
+    Attributes:
+        what: Files of it, in words.
+        endings: How their names end; the usual one first.
+        begins: How their contents begin.
+        reader: The module of `plimsoll.recordings` whose function `read` reads a file, given its
+            path, the bytes that this may take, and `needs_history`.
+        goes_by: Whether the events can be gone through without being held all together.
+    """
+
+    what: str
+    endings: tuple[str, ...]
+    begins: tuple[bytes, ...]
+    reader: str
+    goes_by: bool = True
+
+
+SNAPSHOT = Format(
+    "snapshots of PyTorch",
+    (".pickle", ".pickle.gz", ".pkl", ".pkl.gz"),
+    (b"\x80", b"\x1f\x8b"),
+    "snapshot_reader",
+    goes_by=False,
 )
+FORMATS = (
+    SNAPSHOT,
+    Format("traces of plimsoll", (".plim",), (b"\xff\xff\xff\xff",), "stream_reader"),
+    Format("traces of plimsoll", (".parquet",), (b"PAR1",), "parquet"),
+)
+"""All formats of recordings. A file that begins as none of them is read as a snapshot."""
+SNAPSHOTS = SNAPSHOT.endings
+"""Endings of PyTorch's memory snapshots."""
+TRACES = tuple(ending for each in FORMATS if each is not SNAPSHOT for ending in each.endings)
+"""Endings of traces; the first is that of a trace written while a program runs."""
+RECORDINGS = (*TRACES, *SNAPSHOTS)
+READABLE = f"{SNAPSHOT.what} ({', '.join(SNAPSHOTS)}) and traces of plimsoll ({', '.join(TRACES)})"
 """All files that can be read as recordings, in words."""
 _FORMATS = {Path(f"name{ending}").suffix for ending in RECORDINGS} | {
     ".csv", ".htm", ".html", ".jpg", ".json", ".jsonl", ".pdf", ".png", ".pt", ".svg", ".txt",

@@ -45,6 +45,7 @@ def test_every_snippet_of_which_something_is_known_is_found() -> None:
     assert {(article, number) for article, number in CASES if article in articles} <= found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("snippet", "case"),
     [

@@ -65,6 +65,7 @@ def captured(mib: int) -> tuple[Any, Any]:
 # --- several regions at once -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @on_h100s()
 def test_several_regions_leave_and_come_back_by_one_call() -> None:
     kept = empty(100, "weights"), empty(30, "kv-cache"), empty(7, "other")
@@ -79,6 +80,7 @@ def test_several_regions_leave_and_come_back_by_one_call() -> None:
     del kept
 
 
+@pytest.mark.long
 @on_h100s("--gpus", "2")
 def test_regions_are_paused_all_or_none() -> None:
     kept = [empty(m, name, d) for d in ("cuda:0", "cuda:1") for m, name in ((20, "a"), (30, "b"))]
@@ -93,6 +95,7 @@ def test_regions_are_paused_all_or_none() -> None:
     del kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backup", ["host", "disk", "drop"])
 @on_h100s("--dedicated", "1GiB")
 def test_a_resume_that_finds_no_room_for_the_last_region_pauses_the_first_again(
@@ -115,6 +118,7 @@ def test_a_resume_that_finds_no_room_for_the_last_region_pauses_the_first_again(
     del kept
 
 
+@pytest.mark.long
 @on_h100s("--host-memory", "2GiB")
 def test_a_pause_that_the_host_has_no_room_for_leaves_all_on_the_card() -> None:
     kept = empty(600, "weights"), empty(700, "kv-cache")

@@ -87,6 +87,7 @@ print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
 """
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_fused_function_takes_its_result_and_nothing_between() -> None:
     def many(x: Any) -> Any:
@@ -187,6 +188,7 @@ def test_what_a_kernel_reads_is_known_where_it_calls_functions_of_tritons() -> N
     assert kernel.metadata.shared > 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_every_compilation_is_counted() -> None:
     from plimsoll.prediction.child.compiled_report import compiled_use
@@ -203,6 +205,7 @@ def test_every_compilation_is_counted() -> None:
     assert [function.graphs for function in use.functions] == [70]
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_kernels_of_the_program_are_its_own_in_compiled_functions_too() -> None:
     from plimsoll.torch.simulated.start import running

@@ -47,6 +47,7 @@ def traps(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_folder_full_of_traps_changes_nothing(script: Path, traps: Path) -> None:
     found = [
         plimsoll("predict", script, "--gpu", "T4", "--json", folder=folder)
@@ -60,6 +61,7 @@ def test_a_folder_full_of_traps_changes_nothing(script: Path, traps: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_the_folder_of_the_script_comes_first(script: Path, tmp_path: Path) -> None:
     (script.parent / "colorsys.py").write_text("COUNT = 1 << 21\n")
     script.write_text(MINE.replace("import helper", "import colorsys as helper"))
@@ -67,6 +69,7 @@ def test_the_folder_of_the_script_comes_first(script: Path, tmp_path: Path) -> N
     assert json.loads(done.stdout)["peak_allocated_bytes"] == 8 << 20
 
 
+@pytest.mark.long
 def test_a_module_is_found_in_the_current_folder(script: Path) -> None:
     for name in ("pyarrow", "rich", "typer", "runpy", "subprocess", "tempfile"):
         (script.parent / f"{name}.py").write_text(TRAP)  # what only we import, before it runs

@@ -256,6 +256,7 @@ def load_with_several_depths() -> None:
         assert peak(depth, keeps=False) <= most
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_the_device_holds_one_batch_more_than_the_depth(allocator: str) -> None:
     output_of(load_with_several_depths, "--allocator", allocator)
@@ -371,6 +372,7 @@ def test_an_end_before_the_end_leaves_nothing_behind() -> None:
     assert torch.cuda.memory_allocated() == 0
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_batches_of_any_structure() -> None:
     from transformers import BatchEncoding
@@ -436,6 +438,7 @@ def test_what_is_made_in_inference_mode_can_be_trained_with() -> None:
         (weight * x).sum().backward()
 
 
+@pytest.mark.long
 @on_simulated_gpus("--gpus", "2")
 def test_another_stream_and_another_gpu() -> None:
     with Streams():
@@ -517,6 +520,7 @@ def test_when_memory_is_short_the_loader_does_not_get_ahead() -> None:
     assert sum(1 for _ in batches) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collate", [None, "pinned"])
 @on_simulated_gpus()
 def test_worker_processes(collate: str | None) -> None:

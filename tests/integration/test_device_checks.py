@@ -50,6 +50,7 @@ def _end_of(expression: str) -> str:
     return told
 
 
+@pytest.mark.long
 @on_simulated_gpus(gpu="H100")
 def test_programs_end_as_on_an_h100() -> None:
     different = []

@@ -62,6 +62,7 @@ def test_whether_a_limit_is_enough_is_a_key_and_the_exit_status(
     assert json.loads(done.stdout)["fits_limit"] is fits
 
 
+@pytest.mark.long
 def test_the_command_counts_work_and_no_time() -> None:
     done = command(str(TRAIN), "--search-events", "30000")
     assert done.returncode == 0, done.stderr

@@ -102,6 +102,7 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.glob("plimsoll-oom-*")) == []
 
 
+@pytest.mark.long
 def test_what_goes_wrong_with_the_explanation_hides_nothing(tmp_path: Path) -> None:
     done = run(FILLS, "nowhere_to_write", tmp_path)
     assert done.returncode == 1
@@ -206,6 +207,7 @@ def test_a_recording_that_is_kept_goes_on_when_the_watch_has_ended(tmp_path: Pat
         pass
 
 
+@pytest.mark.long
 def test_a_watch_of_optimizers_steps_warns_and_ends_by_itself(tmp_path: Path) -> None:
     done = run(TRAINS, "to_the_end_of_the_watch", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -214,6 +216,7 @@ def test_a_watch_of_optimizers_steps_warns_and_ends_by_itself(tmp_path: Path) ->
     assert f"{place(TRAINS, 'optimizer.step')}: LeakWarning" in done.stderr
 
 
+@pytest.mark.long
 def test_steps_that_are_told_are_not_counted_twice(tmp_path: Path) -> None:
     done = run(TRAINS, "with_steps_that_are_told", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -228,6 +231,7 @@ def test_too_few_steps_are_refused() -> None:
         LeakWatch(record="run.html")
 
 
+@pytest.mark.long
 def test_a_training_loop_is_watched_by_its_optimizers_steps(tmp_path: Path) -> None:
     done = run(TRAINS, "of_the_whole_loop", tmp_path)
     assert done.returncode == 0, done.stderr

@@ -81,6 +81,7 @@ def in_this_process(
             yield Done(index, None, str(error))
 
 
+@pytest.mark.long
 def test_json_has_ranks_groups_and_outliers(folder: Path) -> None:
     found = json.loads(run(folder, "--no-advice", "--json").stdout)
     assert [one["rank"] for one in found["ranks"]] == [0, 1, 2, 3]

@@ -214,6 +214,7 @@ def test_why_it_ran_out_comes_before_a_leak(explained: Explanation) -> None:
     assert explained.out_of_memory == []
 
 
+@pytest.mark.long
 def test_a_script_that_grows_is_told_so_and_how_to_find_the_line(tmp_path: Path) -> None:
     script = tmp_path / "grows.py"
     script.write_text(

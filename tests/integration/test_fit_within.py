@@ -123,6 +123,7 @@ def test_the_run_is_drawn_below_the_answer_without_colour_in_a_pipe() -> None:
     assert max(map(len, lines[place:])) == 100
 
 
+@pytest.mark.long
 def test_what_cannot_be_is_said_before_the_first_run(tmp_path: Path) -> None:
     page = tmp_path / "out.html"
     page.write_text("mine")

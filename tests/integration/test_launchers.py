@@ -54,6 +54,7 @@ def test_a_plain_process_imports_nothing_and_runs_the_next_sitecustomize(tmp_pat
     assert chained.stdout.splitlines() == ["[]", "noted True"]
 
 
+@pytest.mark.long
 def test_torchruns_ranks_run_a_script_unmodified() -> None:
     status, said = launch(*TORCHRUN)
     assert status == 0, said

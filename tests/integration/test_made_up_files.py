@@ -74,6 +74,7 @@ def check_weights(folder: str) -> None:
     assert not AutoModel.from_pretrained(folder).training
 
 
+@pytest.mark.long
 def test_weights_are_those_of_a_new_model(models: Path) -> None:
     check_weights(str(models / "tied" / "alone"))
 

@@ -80,6 +80,7 @@ class Deep:
         return peak
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_the_peak_keeps_to_the_budget_and_just_enough_moves() -> None:
     deep = Deep()
@@ -187,6 +188,7 @@ def test_gradients_are_accumulated_within_the_budget() -> None:
         deep.optimizer.zero_grad()
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_forward_pass_that_fails_leaves_nothing_behind() -> None:
     deep = Deep()
@@ -375,6 +377,7 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
         kept.backward()
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_values_come_back_as_they_left() -> None:
     offload_module._SMALLEST = 1  # small tensors have values here

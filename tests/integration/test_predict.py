@@ -95,6 +95,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 class TestTheWorkloadOfTheExample:
     """What the README claims of the recorded workloads, for one of them, wherever this runs."""
 
+    @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:
         (truth,) = replay(RECORDED_GPT2)
         assert truth.matches_recording is True
@@ -203,6 +204,7 @@ class TestCommand:
         assert "in inner" in done.stderr
         assert "plimsoll/" not in done.stderr.split("Traceback")[1].split("ValueError")[0]
 
+    @pytest.mark.long
     @pytest.mark.parametrize(
         "ending",
         ["exit", "other", "same"],
@@ -223,6 +225,7 @@ class TestCommand:
         assert done.stdout == ""
         assert done.stderr.splitlines()[-1].startswith(f"plimsoll: {tmp_path / 'script.py'} ")
 
+    @pytest.mark.long
     def test_a_script_that_fails_after_it_read_unknown_values_says_so_first(
         self, tmp_path: Path
     ) -> None:
@@ -561,6 +564,7 @@ def test_a_script_that_python_cannot_read_says_so_once(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_steps_are_seen_and_the_lines_that_hold_the_most_are_named() -> None:
     found = predict(TRAIN_GPT, ["--depth", "2", "--steps", "3"], gpu="H100")
     assert len(found.step_peaks_bytes) == 3

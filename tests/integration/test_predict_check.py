@@ -51,6 +51,7 @@ def test_the_same_program_matches_on_the_recorded_card(recording: Path) -> None:
     assert rest == ["", "At the peaks every source line holds the same."]
 
 
+@pytest.mark.long
 def test_what_was_changed_is_the_line_that_differs_the_most(recording: Path) -> None:
     found = check(LAYERS, recording, ["256", "8192"])
     assert not found.matches
@@ -104,6 +105,7 @@ def test_a_recording_without_stacks_is_compared_by_sizes(tmp_path: Path) -> None
     assert [(row.what, row.difference_bytes) for row in found.held] == [("32.00 MiB", 32 * MiB)]
 
 
+@pytest.mark.long
 def test_what_cannot_be_compared_is_one_line(recording: Path, tmp_path: Path) -> None:
     done = command("predict", "--check", tmp_path / "nope.plim", LAYERS)
     assert (done.returncode, done.stdout) == (2, "")

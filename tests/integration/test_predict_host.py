@@ -45,16 +45,19 @@ def test_what_the_program_takes_is_in_it(kind: str, nothing: int) -> None:
     assert peak(kind) - nothing == pytest.approx(SIZE, abs=NEAR)
 
 
+@pytest.mark.long
 def test_page_locked_memory_is_rounded_up_as_pytorch_does(nothing: int) -> None:
     assert peak("pinned") - nothing == pytest.approx(512 * MiB, abs=NEAR)
 
 
+@pytest.mark.long
 def test_batches_that_wait_are_in_it(nothing: int) -> None:
     batches = 4 * SIZE // 4
     held = 2 * SIZE // 4  # and what the workers make of one each
     assert batches - NEAR < peak("loader") - nothing < batches + 2 * held + 2 * NEAR
 
 
+@pytest.mark.long
 def test_what_is_placed_in_shared_memory_is_in_it(nothing: int) -> None:
     state = 2 * (SIZE // 8 * 4)
     assert peak("placed", allocator="elastic") - nothing == pytest.approx(state, abs=NEAR)

@@ -156,6 +156,7 @@ def test_a_rank_that_fails_ends_the_others_and_its_traceback_is_shown() -> None:
     assert last.startswith(f"plimsoll: {RANK} ended with status 1: rank 1: ValueError: this rank")
 
 
+@pytest.mark.long
 def test_a_ranks_exit_status_is_the_jobs() -> None:
     with pytest.raises(ScriptError, match="status 3: rank 1 failed") as raised:
         predict(RANK, ["ends"], nproc_per_node=2)
@@ -191,6 +192,7 @@ def test_ranks_have_the_environment_that_torchrun_gives_them(tmp_path: Path) -> 
     assert {name: given[0][name] for name in values} == {name: given[1][name] for name in values}
 
 
+@pytest.mark.long
 def test_a_job_without_gpus_needs_none() -> None:
     found = predict(RANK, ["nowhere"], nproc_per_node=2)
     assert not found.uses_cuda
@@ -239,6 +241,7 @@ def test_an_interrupt_gives_the_answer_so_far_and_leaves_no_process() -> None:
     assert all(map(ends_soon, ranks))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_command_that_is_ended_leaves_no_process(number: signal.Signals) -> None:
     command, ranks = waiting_job()

@@ -48,6 +48,7 @@ def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_module_runs_as_python_runs_it_and_is_named(folder: Path) -> None:
     done = command("predict", "-m", "mine.train", "--gpu", "T4", "--", "2", folder=folder)
     assert done.returncode == 0, done.stderr

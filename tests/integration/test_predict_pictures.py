@@ -35,6 +35,7 @@ def predicted(
 
 
 class TestPlot:
+    @pytest.mark.long
     def test_it_follows_the_answer_a_hundred_columns_wide_without_colour_in_a_pipe(self) -> None:
         done = predicted("--plot", "--gpu", "T4", LAYERS, "--", "4096")
         assert done.returncode == 0, done.stderr
@@ -49,6 +50,7 @@ class TestPlot:
         assert "░░ activations" in picture[15]
         assert "\x1b" not in done.stdout
 
+    @pytest.mark.long
     def test_it_has_colour_on_a_terminal(self) -> None:
         leader, follower = pty.openpty()
         command = [sys.executable, "-m", "plimsoll", "predict", "--plot", str(LAYERS), "--", "64"]
@@ -91,6 +93,7 @@ class TestPlot:
         assert "with --json the timeline is in the answer" in done.stderr
 
 
+@pytest.mark.long
 def test_the_timeline_reaches_the_peak_and_is_plain_data() -> None:
     found = predict(LAYERS, ["4096"])
     assert found.timeline is not None

@@ -31,6 +31,7 @@ def predict_command(*options: str, script: Path = PROCESSES) -> subprocess.Compl
     )
 
 
+@pytest.mark.long
 def test_spawned_processes_are_seen_and_the_largest_is_told_first() -> None:
     found = predict(PROCESSES, ["spawn"], gpu="T4")
     taken = [use.peak_allocated_bytes for use in found.processes]
@@ -61,6 +62,7 @@ def test_a_table_of_cards_says_whose_figures_they_are() -> None:
     assert head.split()[0] == "card"
 
 
+@pytest.mark.long
 def test_a_forked_process_that_nobody_waits_for_is_seen() -> None:
     done = predict_command("--json", "--", "fork")
     assert done.returncode == 0, done.stderr

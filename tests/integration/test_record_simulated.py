@@ -76,6 +76,7 @@ def test_a_recording_ends_before_the_programs_variables_do(tmp_path: Path) -> No
     assert Action.FREE_REQUESTED not in trace.load().action
 
 
+@pytest.mark.long
 def test_the_command_records_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim")
     assert done.returncode == 0, done.stderr
@@ -125,6 +126,7 @@ def test_a_recording_of_another_allocator_is_replayed_as_one_of_pytorchs_own(
     assert len(own.emptied_caches) == len(other.emptied_caches) == empties
 
 
+@pytest.mark.long
 def test_a_recording_names_its_card(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim")
     assert done.returncode == 0, done.stderr
@@ -149,6 +151,7 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     assert "allocated_bytes.all.peak" in plain.stdout
 
 
+@pytest.mark.long
 def test_the_environment_does_the_same(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, PLIMSOLL_RECORD="run.plim")
     assert done.returncode == 0, done.stderr
@@ -164,6 +167,7 @@ def test_processes_that_a_program_starts_have_files_of_their_own(tmp_path: Path)
     assert [len(read_recording(path).marks) for path in files] == [0, 3]
 
 
+@pytest.mark.long
 def test_a_rank_has_a_file_of_its_own(tmp_path: Path) -> None:
     done = run("three_steps", tmp_path, "--record", tmp_path / "run.plim", RANK="3")
     assert done.returncode == 0, done.stderr
@@ -179,6 +183,7 @@ def test_a_file_that_exists_is_refused_before_the_script_runs(tmp_path: Path) ->
     )
 
 
+@pytest.mark.long
 def test_a_script_that_fails_leaves_a_whole_file(tmp_path: Path) -> None:
     done = run("until_memory_is_out", tmp_path, "--record", tmp_path / "run.plim")
     assert done.returncode == 1
@@ -188,6 +193,7 @@ def test_a_script_that_fails_leaves_a_whole_file(tmp_path: Path) -> None:
     assert (recording.devices[0].load().action == Action.OOM).sum() == 1
 
 
+@pytest.mark.long
 def test_programs_record_a_part_of_themselves(tmp_path: Path) -> None:
     done = run("and_record_a_part", tmp_path)
     assert done.returncode == 0, done.stderr
@@ -198,12 +204,14 @@ def test_programs_record_a_part_of_themselves(tmp_path: Path) -> None:
     assert replay(recording)[0].matches_recording is True
 
 
+@pytest.mark.long
 def test_a_recording_may_begin_before_pytorch_is_imported(tmp_path: Path) -> None:
     done = run(TRAINS.with_name("before_torch.py"), tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(read_recording(tmp_path / "run.plim").marks) == 2
 
 
+@pytest.mark.long
 def test_pytorchs_own_history_goes_on_beside_it(tmp_path: Path) -> None:
     done = run("beside_pytorchs_own_history", tmp_path, "--record", "run.plim")
     assert done.returncode == 0, done.stderr
@@ -226,6 +234,7 @@ def test_each_gpu_is_recorded(tmp_path: Path) -> None:
     assert counts == [10, 11]
 
 
+@pytest.mark.long
 def test_a_killed_script_leaves_a_file_that_opens(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "plimsoll", "run", "--simulate", "H100"]
     path = tmp_path / "run.plim"

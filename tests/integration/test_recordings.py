@@ -28,7 +28,7 @@ from plimsoll.recordings import (
     write_parquet,
 )
 from plimsoll.recordings.events import COLUMNS
-from plimsoll.recordings.reading import read_snapshot
+from plimsoll.recordings.snapshot_reader import read_snapshot
 from tests.recordings import EXAMPLES, SMALL
 
 if TYPE_CHECKING:

@@ -120,6 +120,7 @@ def test_an_option_that_stands_too_late_is_told_its_place(
     )
 
 
+@pytest.mark.long
 def test_a_script_may_have_an_option_of_that_name(script: Path) -> None:
     for before in ([script, "--"], [script]):
         done = run("--simulate", "T4", *before, "--simulate", "fast")

@@ -127,6 +127,7 @@ def peaks(uses: list[GpuUse]) -> list[list[int | None]]:
 PROGRAM_NAMES = ["second_gpu", "data_parallel", "split_model"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gib", [16, 18])
 def test_gpus_spill_into_the_same_memory_of_the_host(gib: int, tmp_path: Path) -> None:
     """6 GiB hold what each GPU spills, but not what both spill that are asked for 18 GiB."""
@@ -163,6 +164,7 @@ def test_rows_of_a_prediction_are_pytorchs_own_counters(
     assert peaks(found.devices) == counters(capfd.readouterr().err)
 
 
+@pytest.mark.long
 def test_data_parallel_takes_more_of_the_first_gpu() -> None:
     first, second = predict(SEVERAL, ["data_parallel"], gpu="T4", gpus=2).devices
     assert (first.peak_allocated_bytes or 0) > (second.peak_allocated_bytes or 0) > 0

@@ -34,6 +34,7 @@ def _held() -> list[int]:
     return [torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count())]
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_a_gradient_is_freed_where_the_program_drops_it() -> None:
     _let_engine_come_last()
@@ -47,6 +48,7 @@ def test_a_gradient_is_freed_where_the_program_drops_it() -> None:
         assert _held() == before
 
 
+@pytest.mark.long
 @on_simulated_gpus("--gpus", "2")
 def test_gradients_on_several_devices_are_freed_too() -> None:
     _let_engine_come_last()
@@ -100,6 +102,7 @@ class _Nested(torch.autograd.Function):  # type: ignore[misc, name-defined]
             return torch.autograd.grad(x.sin(), x, gradients[0])[0]
 
 
+@pytest.mark.long
 @on_simulated_gpus("--gpus", "2")
 def test_passes_inside_passes_and_of_several_threads_end() -> None:
     from torch.utils.checkpoint import checkpoint

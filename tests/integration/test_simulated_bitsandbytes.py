@@ -171,6 +171,7 @@ def count_outliers(count: int) -> None:
     assert torch.ops.bitsandbytes.int8_vectorwise_quant(features, 6.0).numel() == count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("unknown", "count"), [("most", 8192), ("least", 0)])
 def test_all_features_have_outliers_at_most_and_none_at_least(unknown: str, count: int) -> None:
     output_of(count_outliers, "--unknown", unknown, arguments=(count,))

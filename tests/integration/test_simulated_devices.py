@@ -116,6 +116,7 @@ def test_types_of_tensors_on_a_gpu_make_such_tensors() -> None:
     assert not torch.zeros(3).is_cuda
 
 
+@pytest.mark.long
 @on_simulated_gpus("--gpus", "2", gpu="H100")
 def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> None:
     """Measured with PyTorch 2.11, each call in a process that then uses the second GPU."""

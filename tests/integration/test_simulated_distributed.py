@@ -23,6 +23,7 @@ def train(backend: str, kind: str, **environment: str) -> tuple[dict[str, int], 
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["nccl", "gloo"])
 def test_one_process_of_many_trains(backend: str) -> None:
     found, said = train(backend, "ddp", WORLD_SIZE="8", RANK="3")
@@ -134,6 +135,7 @@ def test_a_backend_of_nccls_has_every_method_of_process_group_nccl() -> None:
     assert not hasattr(other, "_group_start")
 
 
+@pytest.mark.long
 def test_one_process_of_one_says_nothing() -> None:
     _, said = train("nccl", "ddp")
     assert "pretended" not in said

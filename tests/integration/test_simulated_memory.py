@@ -139,6 +139,7 @@ def test_a_history_of_an_unknown_kind_is_refused() -> None:
     assert str(caught.value) == "expected state to be 'state', 'all', or None"
 
 
+@pytest.mark.long
 def test_a_snapshots_stacks_end_in_the_program() -> None:
     output_of(PROGRAMS / "simulated" / "own_stacks.py", environment={})
 

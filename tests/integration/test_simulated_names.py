@@ -94,6 +94,7 @@ def test_settings_are_remembered() -> None:
     assert torch.backends.cudnn.benchmark_limit == 3
 
 
+@pytest.mark.long
 @on_simulated_gpus("--gpus", "1", gpu="H100")
 def test_a_workspace_of_a_size_that_the_program_sets_is_taken() -> None:
     before = torch._C._cuda_getCublasWorkspaceSize()

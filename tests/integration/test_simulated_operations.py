@@ -69,6 +69,7 @@ def test_a_scaler_steps_although_it_knows_no_gradients() -> None:
     assert scaler.get_scale() == 65536
 
 
+@pytest.mark.long
 @on_simulated_gpus("--unknown", "least")
 def test_a_scaler_skips_its_first_steps_where_data_is_to_take_the_least() -> None:
     layer = torch.nn.Linear(2048, 2048).cuda()
@@ -291,6 +292,7 @@ def _convolve() -> None:
     print(torch.cuda.max_memory_allocated())
 
 
+@pytest.mark.long
 def test_gradients_of_each_sample_are_predicted() -> None:
     found = predict(PROGRAMS / "simulated" / "gradients_of_each_sample.py", gpu="T4")
     assert found.fits

@@ -58,6 +58,7 @@ def test_a_worker_that_uses_cuda_after_its_parent_fails_instead_of_hanging() -> 
         next(iter(torch.utils.data.DataLoader(OnDevice(), num_workers=1)))
 
 
+@pytest.mark.long
 def test_spawned_processes_have_gpus_of_their_own() -> None:
     out = output_of(PROGRAMS / "simulated" / "spawned_processes.py")
     assert out.splitlines() == [f"NVIDIA A100-SXM4-80GB {4 << 20}"] * 2

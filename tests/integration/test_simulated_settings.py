@@ -26,6 +26,7 @@ def set_the_environment() -> None:
     ask_for_more_than_half()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "elastic"])
 def test_the_environment_is_read_when_cuda_is_used_first(allocator: str) -> None:
     assert output_of(set_the_environment, "--allocator", allocator) == "refused\n"

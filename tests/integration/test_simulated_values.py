@@ -379,6 +379,7 @@ class Attending(torch.nn.Module):  # type: ignore[name-defined,misc]
         return self.out(seen.transpose(1, 2).flatten(2)[:, -1]).float()
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_classifier_with_attention_learns(is_causal: bool) -> None:

@@ -102,6 +102,7 @@ def test_a_loop_asks_the_driver_once() -> None:
     assert shown("tensors_in_a_row")["calls, kept"] == "1"
 
 
+@pytest.mark.long
 def test_without_a_cache_a_loop_asks_the_driver_each_time() -> None:
     assert shown("tensors_in_a_row")["calls, emptied"] == "10"
     assert shown("tensors_in_a_row", "--allocator", "uncached")["calls, kept"] == "10"
@@ -265,6 +266,7 @@ def test_what_is_kept_from_each_step_is_a_leak() -> None:
         assert listed("leak", "warning").count(way) == 5
 
 
+@pytest.mark.long
 def test_a_healthy_loop_keeps_nothing() -> None:
     figures = shown("leak")
     for way in ("nothing kept", "detached losses kept", "numbers added"):
@@ -341,6 +343,7 @@ def test_linux_keeps_to_dedicated_memory() -> None:
     assert figures["32 locked beside 48"] == "0 0 32"
 
 
+@pytest.mark.long
 def test_a_pinned_loader_with_eight_workers_delivers_every_batch() -> None:
     options = ("--driver", "wddm", "--host-memory", "64GiB")
     numbers = [list(range(first, first + 4)) for first in range(0, 28, 4)]

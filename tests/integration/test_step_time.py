@@ -132,6 +132,7 @@ def test_of_two_variants_the_faster_one_is_known(pair: tuple[str, str], tmp_path
     assert (first.seconds < second.seconds) == (one < other)
 
 
+@pytest.mark.long
 def test_a_step_is_made_of_its_parts_and_lies_within_its_range(tmp_path: Path) -> None:
     step = train(tmp_path)
     parts = step.compute_seconds + step.copies_seconds + step.waiting_seconds

@@ -24,7 +24,7 @@ from plimsoll.page.run import prepare
 from plimsoll.recordings import Recording, TraceWriter, read_recording, write_parquet
 from plimsoll.recordings.checks import reading_memory
 from plimsoll.recordings.events import COLUMNS
-from plimsoll.recordings.reading import read_snapshot
+from plimsoll.recordings.snapshot_reader import read_snapshot
 from plimsoll.units import MiB
 from tests import fuzz
 from tests.recordings import ROOT, SMALL

@@ -85,6 +85,7 @@ def test_a_region_has_memory_of_its_own_in_the_tier_that_it_prefers() -> None:
     assert shared() == 0
 
 
+@pytest.mark.long
 @on_h100s("--policy", "spill", "--dedicated", "1GiB", "--shared", "2GiB")
 def test_what_spills_is_told_once_with_the_line() -> None:
     _first = empty(900)
@@ -171,6 +172,7 @@ def ask_for_what_the_elastic_allocator_has() -> None:
     assert plimsoll.memory_snapshot()["segments"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("allocator", ["native", "uncached"])
 def test_under_another_allocator_the_reason_is_said(allocator: str) -> None:
     output_of(ask_for_what_the_elastic_allocator_has, "--allocator", allocator, gpu="H100")
@@ -311,6 +313,7 @@ class Spilled:
 SPILLING = ("--policy", "spill", "--dedicated", "1200MiB")
 
 
+@pytest.mark.long
 @on_h100s(*SPILLING)
 def test_what_spilled_comes_back_by_itself_after_a_step() -> None:
     spilled = Spilled()

@@ -116,6 +116,7 @@ def test_two_processes_are_taken_apart() -> None:
     assert h100["processes"][0]["allocated_bytes"] == 7 * 40 * MIB
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_is_gone(runtime: Path) -> None:
     with running("31") as pid:
         assert gpu_of(look(), pid)
@@ -196,6 +197,7 @@ def test_a_process_that_is_stopped_is_called_silent() -> None:
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_the_text_names_the_next_command() -> None:
     with running("34"):
         done = command("top", "--once")
@@ -206,6 +208,7 @@ def test_the_text_names_the_next_command() -> None:
     assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)  # others may run here too
 
 
+@pytest.mark.long
 def test_a_terminal_without_the_signs_of_the_bars_gets_the_figures(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -216,6 +219,7 @@ def test_a_terminal_without_the_signs_of_the_bars_gets_the_figures(
     assert "holder.py 39" in done.stdout
 
 
+@pytest.mark.long
 def test_names_that_are_no_text_are_shown() -> None:
     with running("40", os.fsdecode(b"caf\xe9")) as pid:
         found = look()

@@ -78,6 +78,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
             for path in folder.rglob("*")}  # fmt: skip
 
 
+@pytest.mark.long
 def test_predict_leaves_no_trace_and_lists_what_was_written(
     project: Path, tracker: Tracker
 ) -> None:
@@ -137,6 +138,7 @@ def test_writes_stay_where_that_is_wanted(
     assert tracker.calls == 3
 
 
+@pytest.mark.long
 def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
     before = contents(project)
     done = subprocess.run(
@@ -219,6 +221,12 @@ time.sleep(300)
 """
 
 
+def heed_signals() -> None:
+    """Have a new process end at signals that this one ignores, as under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
 @pytest.mark.parametrize("kind", [Kind.OVERLAY, Kind.WALL])
 def test_a_signal_to_plimsoll_alone_leaves_nothing_behind(
@@ -233,7 +241,7 @@ def test_a_signal_to_plimsoll_alone_leaves_nothing_behind(
         [sys.executable, "-m", "plimsoll", "predict", "holds_on.py"],
         env={**os.environ, "TMPDIR": str(temporary), "PLIMSOLL_TRIAL": kind},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_signals,
     ) as process:  # fmt: skip
         assert process.stderr is not None
         said = next(line for line in process.stderr if line.startswith("ready"))

@@ -22,12 +22,14 @@ def library() -> str:
     return str(build(SIMULATED_GPU))
 
 
+@pytest.mark.long
 def test_the_check_passes_where_all_works(library: str) -> None:
     command = [sys.executable, "-P", "-m", "plimsoll.torch.simulated.check", library]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "step"),
     [

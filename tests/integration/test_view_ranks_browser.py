@@ -38,6 +38,7 @@ def chosen(page: Page) -> str | None:
     return page.get_attribute("canvas", "aria-valuetext")
 
 
+@pytest.mark.long
 def test_keys_choose_a_rank_and_open_it(open_page: Open, folder: Path) -> None:
     result = view_ranks(folder)
     assert [*result.rank_pages] == [0, 1, 2, 3]
@@ -53,6 +54,7 @@ def test_keys_choose_a_rank_and_open_it(open_page: Open, folder: Path) -> None:
     assert page.url.endswith("/job/rank1.html")
 
 
+@pytest.mark.long
 def test_a_server_opens_each_rank(open_page: Open, folder: Path) -> None:
     with serve_ranks(folder) as server:
         page = open_page(server.url, allowed=server.url)

@@ -64,6 +64,7 @@ def test_until_a_residual_is_small() -> None:
     loop.check()
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_until_a_loss_is_small() -> None:
     loop = Loop()
@@ -142,6 +143,7 @@ def test_until_a_quasi_newton_method_is_content() -> None:
     assert loop.rounds > 1
 
 
+@pytest.mark.long
 @on_simulated_gpus()
 def test_until_nothing_is_active() -> None:
     loop = Loop()
@@ -208,6 +210,7 @@ def test_what_the_host_was_told_is_what_the_device_has() -> None:
 # --- whole trials --------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_value_that_never_comes_ends_the_trial_with_its_answer() -> None:
     found = predict(WAITING / "for_ever.py")
     assert found.stopped is not None
@@ -223,6 +226,7 @@ def test_a_value_that_never_comes_ends_the_trial_with_its_answer() -> None:
     assert said["its values were not computed: there are many"] == "aten::normal_"
 
 
+@pytest.mark.long
 def test_a_loop_over_known_values_ends_by_the_bound_alone() -> None:
     found = predict(WAITING / "diverges.py", at_most_events=5000)
     assert found.stopped is not None
@@ -231,6 +235,7 @@ def test_a_loop_over_known_values_ends_by_the_bound_alone() -> None:
     assert found.assumptions == []
 
 
+@pytest.mark.long
 def test_an_interrupt_gives_the_answer_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [

@@ -60,6 +60,7 @@ def test_a_program_goes_on_as_without_watchers_that_fail_and_the_report_names_th
     assert sum(WATCHER_FAILED in line for line in lines) == 1
 
 
+@pytest.mark.long
 def test_parameters_that_get_their_shape_later_are_parameters(tmp_path: Path) -> None:
     path = tmp_path / "lazy.py"
     path.write_text(

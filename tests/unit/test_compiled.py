@@ -15,7 +15,7 @@ from plimsoll.prediction.child.compiled_parts import _stepped
 from plimsoll.prediction.child.compiled_report import _first_calls, compiled_use
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse, EagerUse
 from plimsoll.torch.building import versions
-from plimsoll.torch.simulated.compiled import first_calls, frames, settings, without_triton
+from plimsoll.torch.simulated.compiled import first_calls, frames, without_triton
 from plimsoll.torch.simulated.compiled.first_calls import FirstCall, FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.stores import stored_arguments
@@ -51,7 +51,7 @@ class TestWithoutTriton:
 
 
 def test_each_known_version_has_a_triton() -> None:
-    known = [settings.matching_triton((2, minor)) for minor in range(9, versions.NEWEST[1] + 1)]
+    known = [versions.companions((2, minor)).triton for minor in range(9, versions.NEWEST[1] + 1)]
     assert known[0] == "3.5"
     assert known == sorted(known)
 

@@ -18,8 +18,8 @@ from plimsoll.explanation.gradients import with_earlier_zero_grad
 from plimsoll.explanation.parts import StepsFound
 from plimsoll.explanation.search import conf_keys, conf_text
 from plimsoll.recordings import Action, Recording, read_recording
-from plimsoll.recordings.reading import read_snapshot
 from plimsoll.recordings.recording import LoadedTrace, Mark
+from plimsoll.recordings.snapshot_reader import read_snapshot
 from plimsoll.replays import replay
 from plimsoll.units import MiB
 from tests.unit.test_analysis_steps import Program

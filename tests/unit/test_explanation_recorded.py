@@ -16,7 +16,7 @@ from plimsoll.explanation.oom import explain_failure
 from plimsoll.explanation.pieces import free_bytes, granules, wholly_free_bytes
 from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.recordings import Recording, read_recording, write_parquet
-from plimsoll.recordings.reading import read_snapshot
+from plimsoll.recordings.snapshot_reader import read_snapshot
 from plimsoll.session.record import record
 from plimsoll.units import GiB, MiB
 

@@ -73,6 +73,7 @@ def test_what_several_recipes_need_is_the_same_in_each() -> None:
     assert count > len(functions)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "head"),
     [

@@ -286,6 +286,7 @@ class TestCutAndDamaged:
         max_leaves=8,
     )
 
+    @pytest.mark.long
     @FIXED
     @given(
         facts=st.dictionaries(

@@ -20,7 +20,7 @@ from plimsoll import (
     _core,
     replay,
 )
-from plimsoll.recordings.reading import read_snapshot
+from plimsoll.recordings.snapshot_reader import read_snapshot
 from plimsoll.units import MiB
 from tests.recordings import SMALL
 from tests.unit.random_programs import (

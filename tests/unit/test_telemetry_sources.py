@@ -10,7 +10,7 @@ import pytest
 
 from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core, explain
 from plimsoll.gpus import gpu_profile
-from plimsoll.recordings.reading import read_snapshot
+from plimsoll.recordings.snapshot_reader import read_snapshot
 from plimsoll.telemetry import torch_counters
 from plimsoll.telemetry.nvml import Nvml
 from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters, _Gpus

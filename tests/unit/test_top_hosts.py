@@ -101,6 +101,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.long
 def test_several_machines_are_one_screen(cluster: Cluster) -> None:
     cluster.add("n1")
     cluster.add("n2")

@@ -91,6 +91,7 @@ def test_a_page_is_not_overwritten(recording: Path) -> None:
     assert plimsoll(recording, "--force").returncode == 0
 
 
+@pytest.mark.long
 def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
     content = gzip.decompress(RECORDING.read_bytes())
     for name, part in (("cut", content[: len(content) // 2]), ("empty", b""), ("text", b"hello")):

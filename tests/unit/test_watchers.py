@@ -73,7 +73,7 @@ REGISTRATIONS = {
 WITHOUT = {
     ("compiled_parts.py", "watch_calls"),  # `labels.py` hands it guarded functions
     ("ranks.py", "__init__"),  # of the process that starts the ranks, in which no program runs
-    ("program.py", "main"),  # sets `sys.argv` for the script, and watches nothing
+    ("script_run.py", "enter_script"),  # sets `sys.argv`, and watches nothing
 }
 
 

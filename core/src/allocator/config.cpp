@@ -4,7 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <map>
+#include <iterator>
 #include <optional>
 
 #include "plimsoll/base/numbers.h"
@@ -12,46 +12,11 @@
 namespace plimsoll {
 namespace {
 
+constexpr std::string_view kJudge = "large_segment_size_mb";
+constexpr std::string_view kReserves = "expandable_segments_reserve_by_class";
 constexpr std::string_view kOnlyPinned = "it concerns pinned host memory";
 
-// Accepted keys that do not change what device memory is held.
-const std::map<std::string_view, std::string_view> kWithoutEffect{
-    {"release_lock_on_cudamalloc", "it changes locking, not memory"},
-    {"release_lock_on_hipmalloc", "it changes locking, not memory"},
-    {"pinned_use_cuda_host_register", kOnlyPinned},
-    {"pinned_use_hip_host_register", kOnlyPinned},
-    {"pinned_num_register_threads", kOnlyPinned},
-    {"pinned_use_background_threads", kOnlyPinned},
-    {"pinned_reserve_segment_size_mb", kOnlyPinned},
-    {"pinned_free_catch_all", kOnlyPinned},
-    {"pinned_max_round_threshold_mb", kOnlyPinned},
-    {"pinned_max_cached_size_mb", kOnlyPinned},
-    {"graph_capture_record_stream_reuse",
-     "reuse inside a graph capture follows the graph's shape, which is not modelled"},
-};
-
-const std::map<std::string_view, TorchVersion> kFirstVersion{
-    {"large_segment_size_mb", {2, 11}},
-    {"pinned_free_catch_all", {2, 11}},
-    {"pinned_max_round_threshold_mb", {2, 11}},
-    {"pinned_max_cached_size_mb", {2, 11}},
-    {"throw_on_cudamalloc_oom", {2, 12}},
-    {"expandable_segments_reserve", {2, 15}},
-    {"expandable_segments_reserve_by_class", {2, 15}},
-};
-
-constexpr std::array<std::string_view, 10> kEffective{
-    "backend",
-    "expandable_segments",
-    "expandable_segments_reserve",
-    "garbage_collection_threshold",
-    "large_segment_size_mb",
-    "max_non_split_rounding_mb",
-    "max_split_size_mb",
-    "per_process_memory_fraction",
-    "roundup_power2_divisions",
-    "throw_on_cudamalloc_oom",
-};
+constexpr std::string_view kOnlyLocking = "it changes locking, not memory";
 
 // Each call of PyTorch's function that makes settings sets these back first.
 constexpr std::array<std::string_view, 3> kResetKeys{
@@ -150,12 +115,38 @@ Number number(const std::string& key, const std::string& text) {
   return *value;
 }
 
-bool boolean(const Setting& setting) {
+// The functions that read a setting's value, as settings.inc names them. `config` is what was read
+// before.
+
+bool boolean(const Setting& setting, const AllocatorConfig&) {
   const std::string& value = single(setting);
   if (value != "True" && value != "False") {
     fail("'" + setting.key + "' takes True or False, not '" + value + "'");
   }
   return value == "True";
+}
+
+bool only_native(const Setting& setting, const AllocatorConfig&) {
+  if (single(setting) != "native") {
+    fail("'backend:" + single(setting) +
+         "' is another allocator, which is not modelled; only backend:native is");
+  }
+  return true;
+}
+
+double between_0_and_1(const Setting& setting, bool with_both) {
+  const auto value = number<double>(setting.key, single(setting));
+  const bool is_end = value == 0 || value == 1;
+  if (!(value >= 0 && value <= 1) || (is_end && !with_both)) {
+    fail("'" + setting.key + "' must lie between 0 and 1, not " + single(setting));
+  }
+  return value;
+}
+double part_of_one(const Setting& setting, const AllocatorConfig&) {
+  return between_0_and_1(setting, false);
+}
+double one_or_less(const Setting& setting, const AllocatorConfig&) {
+  return between_0_and_1(setting, true);
 }
 
 Bytes mebibytes(const Setting& setting, Bytes least) {
@@ -165,6 +156,12 @@ Bytes mebibytes(const Setting& setting, Bytes least) {
          std::to_string(value));
   }
   return std::min(value, AllocatorConfig::kUnlimited / kMiB) * kMiB;
+}
+Bytes eleven_or_more(const Setting& setting, const AllocatorConfig&) {
+  return mebibytes(setting, 11);
+}
+Bytes large_segment_or_more(const Setting& setting, const AllocatorConfig& config) {
+  return mebibytes(setting, config.large_segment_size / kMiB);
 }
 
 Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_zero) {
@@ -177,11 +174,11 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
 
 // Each key of the list is a size in MiB; the first one also fills all smaller sizes, '>' all that
 // are larger than the key before it.
-void read_divisions(const Setting& setting, AllocatorConfig& config) {
-  auto& slots = config.roundup_power2_divisions;
+AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
+  AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
     slots.fill(power_of_two(setting, setting.values.front(), false));
-    return;
+    return slots;
   }
   std::size_t last = 0;
   bool first = true;
@@ -207,11 +204,12 @@ void read_divisions(const Setting& setting, AllocatorConfig& config) {
     last = slot;
     first = false;
   }
+  return slots;
 }
 
 // "0.5", a fraction of the device's memory, or "40G". PyTorch warns of anything else and goes on
 // without it.
-std::variant<double, Bytes> reserve(const Setting& setting, const std::string& text) {
+std::variant<double, Bytes> part_or_size(const Setting& setting, const std::string& text) {
   const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');
   const auto digits = std::string_view(text).substr(0, text.size() - (is_size ? 1 : 0));
   const double value = parse_number<double>(digits).value_or(0);
@@ -224,6 +222,9 @@ std::variant<double, Bytes> reserve(const Setting& setting, const std::string& t
   constexpr auto most = static_cast<double>(AllocatorConfig::kUnlimited / 2);
   return static_cast<Bytes>(std::min(value * static_cast<double>(kGiB), most));
 }
+AllocatorConfig::Reserve reserve(const Setting& setting, const AllocatorConfig&) {
+  return part_or_size(setting, single(setting));
+}
 
 // "[name:0.5,other:40G]". Streams get a class in C++ only, so all that is known of them is unnamed.
 void check_reserves(const Setting& setting) {
@@ -232,20 +233,41 @@ void check_reserves(const Setting& setting) {
     if (!setting.is_list || colon == 0 || colon == std::string::npos) {
       fail("'" + setting.key + "' takes a list like [name:0.5,other:40G], not '" + entry + "'");
     }
-    (void)reserve(setting, entry.substr(colon + 1));
+    (void)part_or_size(setting, entry.substr(colon + 1));
   }
 }
 
-[[noreturn]] void fail_unknown(const std::string& key, TorchVersion version) {
-  if (const auto first = kFirstVersion.find(key); first != kFirstVersion.end()) {
-    fail("'" + key + "' exists from PyTorch " + first->second.to_string() + " on, not in " +
+struct ConfigKey {
+  std::string_view name;
+  TorchVersion since;
+  void (*read)(const Setting&, AllocatorConfig&);  // null where it changes no device memory
+  std::string_view why = {};                       // it changes none
+};
+
+constexpr ConfigKey kConfigKeys[] = {
+#define PLIMSOLL_SETTING(key, type, field, initial, reader, major, minor)      \
+  {#key, {major, minor}, [](const Setting& setting, AllocatorConfig& config) { \
+     config.field = reader(setting, config);                                   \
+   }},
+#define PLIMSOLL_WITHOUT_EFFECT(key, why, major, minor) {#key, {major, minor}, nullptr, why},
+#include "plimsoll/allocator/settings.inc"
+};
+
+const ConfigKey& find_config_key(const std::string& name, TorchVersion version) {
+  const auto* const key = std::find_if(std::begin(kConfigKeys), std::end(kConfigKeys),
+                                       [&](const ConfigKey& each) { return each.name == name; });
+  if (key == std::end(kConfigKeys)) {
+    std::string known;
+    for (const ConfigKey& each : kConfigKeys) {
+      if (each.read != nullptr) known += (known.empty() ? "" : ", ") + std::string(each.name);
+    }
+    fail("unknown key '" + name + "'; those that change device memory are " + known);
+  }
+  if (version < key->since) {
+    fail("'" + name + "' exists from PyTorch " + key->since.to_string() + " on, not in " +
          version.to_string());
   }
-  std::string known;
-  for (const std::string_view name : kEffective) {
-    known += (known.empty() ? "" : ", ") + std::string(name);
-  }
-  fail("unknown key '" + key + "'; those that change device memory are " + known);
+  return *key;
 }
 
 // What makes the configuration on its own, once `settings`, of this text, follow those of `before`.
@@ -262,11 +284,6 @@ std::string text_after(std::string_view before, const std::vector<Setting>& sett
   }
   if (!kept.empty() && settings.empty()) kept.pop_back();
   return kept + std::string(text);
-}
-
-bool exists(std::string_view key, TorchVersion version) {
-  const auto first = kFirstVersion.find(key);
-  return first == kFirstVersion.end() || version >= first->second;
 }
 
 }  // namespace
@@ -303,49 +320,18 @@ AllocatorConfig AllocatorConfig::with(std::string_view settings, TorchVersion ve
   config.without_effect.clear();
   const std::vector<Setting> parsed = Reader(settings).settings();
   config.text = text_after(text, parsed, settings);
-  for (const Setting& setting : parsed) {  // other keys are judged by it, wherever it stands
-    if (setting.key == "large_segment_size_mb" && version.has_large_segment_size()) {
-      config.large_segment_size = mebibytes(setting, 11);
-    }
-  }
-  const Bytes least_split = config.large_segment_size / kMiB;
-  for (const Setting& setting : parsed) {
-    const std::string& key = setting.key;
-    if (!exists(key, version)) fail_unknown(key, version);
-    if (key == "max_split_size_mb") {
-      config.max_split_size = mebibytes(setting, least_split);
-    } else if (key == "max_non_split_rounding_mb") {
-      config.max_non_split_rounding = mebibytes(setting, least_split);
-    } else if (key == "garbage_collection_threshold") {
-      config.garbage_collection_threshold = number<double>(key, single(setting));
-      if (!(config.garbage_collection_threshold > 0 && config.garbage_collection_threshold < 1)) {
-        fail("'" + key + "' must lie between 0 and 1, not " + single(setting));
+  // Other keys are judged by the size of large segments, wherever that stands.
+  const auto is_judge = [](const Setting& setting) { return setting.key == kJudge; };
+  for (const bool judges : {true, false}) {
+    for (const Setting& setting : parsed) {
+      if (is_judge(setting) != judges) continue;
+      const ConfigKey& key = find_config_key(setting.key, version);
+      if (key.read != nullptr) {
+        key.read(setting, config);
+        continue;
       }
-    } else if (key == "roundup_power2_divisions") {
-      read_divisions(setting, config);
-    } else if (key == "expandable_segments") {
-      config.expandable_segments = boolean(setting);
-    } else if (key == "per_process_memory_fraction") {
-      config.per_process_memory_fraction = number<double>(key, single(setting));
-      if (!(config.per_process_memory_fraction >= 0 && config.per_process_memory_fraction <= 1)) {
-        fail("'" + key + "' must lie between 0 and 1, not " + single(setting));
-      }
-    } else if (key == "expandable_segments_reserve") {
-      config.expandable_segments_reserve = reserve(setting, single(setting));
-    } else if (key == "expandable_segments_reserve_by_class") {
-      check_reserves(setting);
-      config.without_effect.emplace_back(key, "only C++ can give a stream its class");
-    } else if (key == "throw_on_cudamalloc_oom") {
-      config.throw_on_cudamalloc_oom = boolean(setting);
-    } else if (key == "backend") {
-      if (single(setting) != "native") {
-        fail("'backend:" + single(setting) +
-             "' is another allocator, which is not modelled; only backend:native is");
-      }
-    } else if (key != "large_segment_size_mb") {
-      const auto known = kWithoutEffect.find(key);
-      if (known == kWithoutEffect.end()) fail_unknown(key, version);
-      config.without_effect.emplace_back(key, known->second);
+      if (key.name == kReserves) check_reserves(setting);
+      config.without_effect.emplace_back(key.name, key.why);
     }
   }
   return config;

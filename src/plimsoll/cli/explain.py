@@ -43,7 +43,8 @@ def explain(
     version: Annotated[
         str | None,
         typer.Option(
-            help="Of PyTorch, 2.9 to 2.15; by default the recorded one.", metavar="VERSION"
+            help="The PyTorch to follow, such as 2.11; by default the recorded one.",
+            metavar="VERSION",
         ),
     ] = None,
     advice: Annotated[

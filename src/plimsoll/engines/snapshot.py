@@ -1,10 +1,10 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
-The format is that of `torch.cuda.memory._snapshot()`, PyTorch 2.9 to 2.15. What of a segment, a
-block or an entry is in shared memory stands beside it as "shared_size", where it is anything,
-segments whose content is off the card say "is_paused", and the settings name the "allocator" and
-the "torch_version". Of the elastic allocator, segments do not show which pieces they consist of, so
-the settings also say, under "fragments_bytes" and the device, what is free in pieces in use.
+The format is that of `torch.cuda.memory._snapshot()`, of each version of PyTorch. Segments, blocks
+and entries with a part in shared memory have that as "shared_size" too, segments whose content is
+off the card say "is_paused", and the settings name the "allocator" and the "torch_version". No
+segment of the elastic allocator shows which pieces it consists of, so the settings also say, under
+"fragments_bytes" and the device, what is free in pieces in use.
 """
 
 from __future__ import annotations
@@ -43,10 +43,14 @@ def snapshot_dict(
     }
     if allocator == "elastic":
         note_fragments(snapshot["allocator_settings"], device, engine.fragments_bytes())
-    if tuple(int(part) for part in version.split(".")) >= (2, 14):
+    if _follows("writes_host_segments", version):
         # Pinned memory, which the engine does not serve. PyTorch always writes both keys.
         snapshot |= {"host_segments": [], "host_traces": []}
     return snapshot
+
+
+def _follows(rule: str, version: str) -> bool:
+    return tuple(int(part) for part in version.split(".")) >= _core.TORCH_RULES[rule]
 
 
 def _frames(context: int, stacks: Stacks) -> list[dict[str, Any]]:

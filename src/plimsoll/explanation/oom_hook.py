@@ -143,7 +143,7 @@ class OomHook:
 
     def _write(self, error: BaseException) -> Path:
         from plimsoll.explanation.explain import explain
-        from plimsoll.recordings.reading import read_snapshot
+        from plimsoll.recordings.snapshot_reader import read_snapshot
 
         content = _snapshot()
         path = self._unused_name()

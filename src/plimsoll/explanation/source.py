@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.recordings import Recording, read_recording
 from plimsoll.recordings.events import Action
-from plimsoll.recordings.reading import read_snapshot
+from plimsoll.recordings.snapshot_reader import read_snapshot
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -200,12 +200,13 @@ class TraceWriter:
         entry["start"] = [segment_to_json(segment) for segment in start]
 
 
-def read_parquet(path: Path, memory: int) -> Recording:
+def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  # noqa: ARG001
     """Open a columnar trace; events are read only when they are gone through.
 
     Args:
         path: Of the file.
         memory: The most bytes that all events may take.
+        needs_history: Makes no difference: every trace has one.
 
     Raises:
         InputError: If it is not a trace that `write_parquet` or `TraceWriter` made, or is damaged.

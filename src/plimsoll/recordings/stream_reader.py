@@ -44,12 +44,13 @@ _EVENTS_PER_MARK = 8  # as many take the memory of a mark, which is kept for eac
 _EVENTS_PER_LABEL = 4
 
 
-def read_stream(path: Path, memory: int) -> Recording:
+def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  # noqa: ARG001
     """Open a streaming trace, up to its last whole batch.
 
     Args:
         path: Of the file.
         memory: The most bytes that all events may take.
+        needs_history: Makes no difference: every trace has one.
 
     Raises:
         InputError: If it is none, or has no events.

@@ -68,8 +68,8 @@ def replay(
             spent go on in shared memory. With "elastic" it is the allocator that spills; with
             "native" and "uncached" the driver does, as under Windows.
         shared: How much shared memory there is then.
-        version: Of PyTorch, "2.9" to "2.15"; by default the recorded one, as far as the recording
-            tells (`Recording.version`).
+        version: The PyTorch to follow, such as "2.11"; by default the recorded one, as far as the
+            recording tells (`Recording.version`).
         progress: Called with the number of events done and to do, now and then.
 
     Returns:

@@ -94,7 +94,7 @@ class Allocator:
             does.
         shared_limit: The most shared memory that "elastic" reserves; by default all there is.
         conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
-        version: Of PyTorch, whose rules to follow: "2.9" to "2.15", by default the newest.
+        version: The PyTorch whose rules are followed, such as "2.11"; by default the newest known.
 
     Raises:
         InputError: If the configuration or the version is unknown, or the policy does not go with

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import OptimizerUse, Survey
 
 
-def gradient_changes(survey: Survey) -> Iterator[Change]:
+def gradient_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
     """Free gradients right after the step, where they last until the next one's backward pass."""
     if len(survey.optimizers) != 1:
         return

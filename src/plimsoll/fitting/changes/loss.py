@@ -20,7 +20,7 @@ _LEAST_ROWS = 64
 _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 
 
-def loss_changes(survey: Survey) -> Iterator[Change]:
+def loss_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
     """Compute cross_entropy in chunks of rows, and the logits too where Transformers has both."""
     if not survey.losses:
         return

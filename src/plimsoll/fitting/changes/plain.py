@@ -18,11 +18,18 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import Survey
 
 
+KINDS = (
+    optimizer_changes,
+    gradient_changes,
+    loss_changes,
+    attention_changes,
+    precision_changes,
+    trainer_changes,
+)
+"""Each makes changes of a survey and of what the program allocates at its peak, in bytes."""
+
+
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
     """What could be changed about a program that allocates so many bytes at its peak."""
-    yield from optimizer_changes(survey)
-    yield from gradient_changes(survey)
-    yield from loss_changes(survey)
-    yield from attention_changes(survey, allocated_bytes)
-    yield from precision_changes(survey, allocated_bytes)
-    yield from trainer_changes(survey, allocated_bytes)
+    for kind in KINDS:
+        yield from kind(survey, allocated_bytes)

@@ -19,7 +19,7 @@ _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _STATE_COSTS = 1 / 25e9  # seconds a byte that crosses the bus
 
 
-def optimizer_changes(survey: Survey) -> Iterator[Change]:
+def optimizer_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
     """What can be changed about the optimizer, where the script has one."""
     if len(survey.optimizers) != 1:
         return

@@ -1,9 +1,8 @@
 """Which PyTorch is installed, and what plimsoll knows of it. PyTorch is not imported.
 
-The rules of PyTorch's allocator, version by version, are in the core (`TorchVersion` in
-allocator/config.h), which also says from which version to which they are known. A newer PyTorch
-gets the rules of the newest known one, a notice, and a check when its library is built.
-docs/versions.md says what was tried under which version.
+include/plimsoll/torch_versions.inc lists the versions whose rules are known, and since which
+version each rule holds. A newer PyTorch gets the rules of the newest known one, a notice, and a
+check when its library is built. docs/versions.md says what was tried under which version.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -31,12 +31,34 @@ OLDEST: Version = _numbers(_core.OLDEST_VERSION)
 NEWEST: Version = _numbers(_core.NEWEST_VERSION)
 """The last version whose rules are known."""
 
-_CUDA = {(2, 9): "12.8", (2, 10): "12.8", (2, 15): "13.2"}
+
+@dataclass(frozen=True)
+class Companions:
+    """The versions that the CUDA builds of a PyTorch ask for, where nobody chooses."""
+
+    cuda: str
+    triton: str
 
 
-def cuda_version(version: Version) -> str:
-    """Of CUDA, which the package of that PyTorch is built with where nobody chooses."""
-    return _CUDA.get(min(version, NEWEST), "13.0")
+_COMPANIONS = {
+    (2, 9): Companions("12.8", "3.5"),
+    (2, 10): Companions("12.8", "3.6"),
+    (2, 11): Companions("13.0", "3.6"),
+    (2, 12): Companions("13.0", "3.7"),
+    (2, 14): Companions("13.0", "3.8"),
+    (2, 15): Companions("13.2", "3.9"),
+}
+"""By PyTorch's version; a version without a row has those of the one before."""
+
+
+def companions(version: Version) -> Companions:
+    """Those of a version, which is at least `OLDEST`."""
+    return next(found for since, found in reversed(_COMPANIONS.items()) if since <= version)
+
+
+def follows(rule: str, version: Version) -> bool:
+    """Whether a rule of torch_versions.inc holds in a version."""
+    return version >= _core.TORCH_RULES[rule]
 
 
 def text(version: Version) -> str:

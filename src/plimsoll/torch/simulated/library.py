@@ -1,6 +1,6 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well: csrc/layout.cpp says how
+The structures and enumerations here are written twice, in C++ as well: csrc/python/memory_layout.cpp says how
 they lie in memory there, and the library is used only if that is how they lie here.
 """
 
@@ -30,7 +30,9 @@ SIMULATED_GPU = Recipe(
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
     # Of PyTorch's headers, those that are needed.
-    flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE / 'csrc/lean'}"),
+    flags=(
+        "-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE / 'csrc/lean'}", f"-I{_HERE / 'csrc'}",
+    ),  # fmt: skip
     # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
@@ -41,17 +43,17 @@ SIMULATED_GPU = Recipe(
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
-"""What is assumed of an operation beyond the budget; kBeyondBudget of csrc/runtime.h."""
+"""What is assumed of an operation beyond the budget; kBeyondBudget of csrc/device/runtime.h."""
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
-"""What is assumed where a range is the answer; kSizeOfUnknown of csrc/runtime.h."""
+"""What is assumed where a range is the answer; kSizeOfUnknown of csrc/device/runtime.h."""
 UNKNOWN_READ = "the host read"
-"""How the assumptions begin that say so of values which nobody knows; csrc/runtime.h."""
+"""How the assumptions begin that say so of values which nobody knows; csrc/device/runtime.h."""
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""The assumption about a kernel that checks unknown data; kUndecidedCheck of csrc/runtime.h."""
+"""The assumption about a kernel that checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
-"""CUDA's error for a check that failed on a device; kDeviceAssert of csrc/runtime.h."""
+"""CUDA's error for a check that failed on a device; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
 """What is computed, by number; Values of csrc/values/budget.h."""
 UNKNOWN = ("balanced", "most", "least")
@@ -59,7 +61,7 @@ UNKNOWN = ("balanced", "most", "least")
 
 
 class DeviceProperties(ctypes.Structure):
-    """What rules depend on; DeviceProperties of csrc/runtime.h."""
+    """What rules depend on; DeviceProperties of csrc/device/runtime.h."""
 
     _fields_ = [
         ("multiprocessors", ctypes.c_int32),
@@ -77,7 +79,7 @@ _CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns"
 
 
 class Clock(ctypes.Structure):
-    """What a device did so far, in ns; Clock of csrc/runtime.h."""
+    """What a device did so far, in ns; Clock of csrc/device/runtime.h."""
 
     _fields_ = [
         *((name, ctypes.c_double) for name in _CLOCK_TIMES),
@@ -86,7 +88,7 @@ class Clock(ctypes.Structure):
 
 
 class Site(ctypes.Structure):
-    """Who asked for memory; Site of csrc/runtime.h.
+    """Who asked for memory; Site of csrc/device/runtime.h.
 
     Its role and phase are indices into `plimsoll.recordings.origin.ROLES` and `PHASES`.
     """
@@ -102,7 +104,7 @@ class Site(ctypes.Structure):
 
 
 class Assumption(ctypes.Structure):
-    """What was assumed; Assumption of csrc/runtime.h."""
+    """What was assumed; Assumption of csrc/device/runtime.h."""
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -114,13 +116,13 @@ class Assumption(ctypes.Structure):
 
 
 class Counter(ctypes.Structure):
-    """A counter as PyTorch has them; Counter of csrc/memory.h."""
+    """A counter as PyTorch has them; Counter of csrc/device/pinned.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
 
 
 class PinnedStatistics(ctypes.Structure):
-    """Of pinned memory; PinnedStatistics of csrc/memory.h."""
+    """Of pinned memory; PinnedStatistics of csrc/device/pinned.h."""
 
     _fields_ = [
         (name, Counter)
@@ -129,13 +131,13 @@ class PinnedStatistics(ctypes.Structure):
 
 
 class StackTime(ctypes.Structure):
-    """What a call stack's work took; StackTime of csrc/runtime.h."""
+    """What a call stack's work took; StackTime of csrc/device/runtime.h."""
 
     _fields_ = [("ns", ctypes.c_double)]
 
 
 class HostAccount(ctypes.Structure):
-    """Where the host's memory differs from a real machine's; HostAccount of csrc/host_account.h."""
+    """Where the host's memory differs from a real machine's; HostAccount of csrc/device/host_account.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 
@@ -154,7 +156,7 @@ ENUMERATIONS = {"Role": ROLES, "Phase": PHASES, "Values": VALUES, "Unknown": UNK
 
 
 def _type(of: Any) -> str:
-    """As csrc/layout.cpp names it: `u4` is an unsigned integer of four bytes."""
+    """As csrc/python/memory_layout.cpp names it: `u4` is an unsigned integer of four bytes."""
     if issubclass(of, ctypes.Structure):
         kind = "s"
     elif of._type_ in "fd":

@@ -6,7 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.building.versions import cuda_version
+from plimsoll.torch.building.versions import companions
 from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
@@ -28,7 +28,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     """Fit `torch` to its simulated GPUs."""
     torch.cuda._device_count_nvml = lambda: -1
     if torch.version.cuda is None:
-        torch.version.cuda = cuda_version(simulation.version)
+        torch.version.cuda = companions(simulation.version).cuda
     if triton_version() is None:
         compile_without_triton(torch)
     fit_compiler(torch, simulation)
@@ -125,7 +125,7 @@ def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> No
 def _is_virtual(tensor: Any) -> bool:
     import torch
 
-    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/virtual.h
+    key = torch._C._dispatch_key_parse("CustomRNGKeyId")  # as in csrc/device/virtual.h
     return bool(torch._C._dispatch_keys(tensor).has(key))
 
 
@@ -190,7 +190,7 @@ def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
     """Let a pass of the autograd engine be over, whole, when it returns or fails.
 
     `torch.autograd.grad` and `torch.autograd.backward` call one function, by two names.
-    csrc/autograd_fence.cpp says what is left of a pass otherwise.
+    csrc/python/autograd_fence.cpp says what is left of a pass otherwise.
     """
     run = torch.autograd.graph._engine_run_backward
     fence = simulation.library.lib.plimsoll_fence_autograd

@@ -15,12 +15,12 @@ namespace plimsoll {
 
 class BlockList {
  public:
-  explicit BlockList(TorchVersion::Ties ties) : ties_(ties) {}
+  explicit BlockList(TorchVersion version) : version_(version) {}
 
   // All of new memory or address space: it has no neighbours.
   Block* make_first(Address address, Bytes size, StreamId stream, Pool& pool) {
     Block* const block = make(address, size, stream, pool);
-    if (ties_ != TorchVersion::Ties::address) block->order = ++orders_;
+    if (version_.prefers_first_made()) block->order = ++orders_;
     return block;
   }
 
@@ -91,7 +91,8 @@ class BlockList {
     Block* const block = make(address, size, of.stream, *of.pool);
     block->expandable = of.expandable;
     block->mapped = of.mapped;
-    block->order = ties_ == TorchVersion::Ties::block ? ++orders_ : of.order;
+    const bool is_newer = version_.prefers_first_made() && !version_.prefers_older_segment();
+    block->order = is_newer ? ++orders_ : of.order;
     return block;
   }
   static void link(Block* previous, Block* block, Block* next) {
@@ -102,7 +103,7 @@ class BlockList {
   }
 
   ObjectPool<Block> objects_;
-  TorchVersion::Ties ties_;
+  TorchVersion version_;
   std::uint32_t orders_ = 0;  // the last that a block was given, to break ties by
 };
 

@@ -1,5 +1,5 @@
 // PyTorch's caching allocator, rule by rule: the same requests get the same blocks, segments,
-// statistics and history as from c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.9 to 2.15.
+// statistics and history as from c10/cuda/CUDACachingAllocator.cpp of PyTorch.
 //
 // A request is rounded up, sought by best fit among the free blocks of its pool and stream, and
 // split off what it finds. When nothing fits, memory comes from the driver, by the segment; when
@@ -106,7 +106,7 @@ class NativeAllocator final : public Allocator {
   AllocatorConfig config_;
   TorchVersion version_;
   NativePools pools_;
-  BlockList blocks_{version_.ties()};
+  BlockList blocks_{version_};
   Books books_{statistics_, log_, config_, version_};
   Segments segments_{driver_, config_, blocks_, books_};
   WaitingFrees waiting_frees_{driver_, [this](Block* block) { complete_free(block); }};

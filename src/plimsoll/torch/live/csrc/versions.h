@@ -1,5 +1,5 @@
-// Where PyTorch's allocator interface differs from version to version (2.9 to 2.15), and nowhere
-// else. `VersionedAllocator` answers each version's form of a function by calling the newest form,
+// The one place that knows how PyTorch's allocator interface differs from version to version.
+// `VersionedAllocator` answers each version's form of a function by calling the newest form,
 // under a name of our own, which `Allocator` implements. `Original` goes the other way: it calls
 // the allocator that PyTorch came with in the form that its version has.
 #pragma once

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from plimsoll.gpus import GpuProfile
 
 _FOLDER = "compiled"
-_MATCHING_TRITON = {
-    (2, 9): "3.5",
-    (2, 10): "3.6",
-    (2, 12): "3.7",
-    (2, 14): "3.8",
-    (2, 15): "3.9",
-}
-"""By PyTorch's version, from which on: what its CUDA builds ask for."""
 
 
 def compiled_folder() -> Path:
@@ -57,11 +49,6 @@ def triton_version() -> str | None:
         return importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:  # a build of the user's own
         return "unknown"
-
-
-def matching_triton(version: versions.Version) -> str:
-    """Which Triton a PyTorch of that version works with: "3.6"."""
-    return next(triton for since, triton in reversed(_MATCHING_TRITON.items()) if since <= version)
 
 
 def folder_for(profiles: list[GpuProfile], library: str) -> Path:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.building.versions import torch_version
+from plimsoll.torch.building.versions import companions, torch_version
 from plimsoll.torch.simulated.compiled.assumptions import assume
-from plimsoll.torch.simulated.compiled.settings import matching_triton
 from plimsoll.torch.simulated.flex_attention import fused_of
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def compile_without_triton(torch: ModuleType) -> None:
         assume(
             "torch.compile",
             "it runs eagerly, because Triton is not installed; with it the compiler runs as on a "
-            f"GPU: pip install 'triton=={matching_triton(torch_version())}.*'",
+            f"GPU: pip install 'triton=={companions(torch_version()).triton}.*'",
         )
         return fused_of if model is None else fused_of(model)
 

@@ -16,6 +16,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.building.versions import follows
 from plimsoll.torch.simulated.cuda_collectives import NCCL_VERSION, NcclOptions, add_nccl
 from plimsoll.torch.simulated.program_frames import where
 from plimsoll.torch.simulated.ranks.backend_methods import name_methods
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name")
-_SUCCESSOR = (2, 15)
-"""PyTorch's version since which "nccl" is another class."""
 
 
 class ProcessGroups:
@@ -131,7 +130,7 @@ class ProcessGroups:
 
     def _is_successor(self) -> bool:
         chosen = os.environ.get("TORCH_DIST_USE_NCCL2", "")
-        return self._simulation.version >= _SUCCESSOR and chosen != "0"
+        return follows("has_nccl_successor", self._simulation.version) and chosen != "0"
 
     def _register(self, module: ModuleType) -> None:
         """Where backends are plugins, take the place of PyTorch's."""

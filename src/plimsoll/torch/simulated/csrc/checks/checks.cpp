@@ -1,4 +1,4 @@
-#include "checks.h"
+#include "checks/checks.h"
 
 #include <ATen/ops/aminmax.h>
 #include <c10/util/Exception.h>
@@ -9,12 +9,11 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "../tensors.h"
-#include "../values/chances.h"
-#include "../values/contents.h"
-#include "../values/reading.h"
-#include "../virtual.h"
-#include "../written_out.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
+#include "values/chances.h"
+#include "values/known.h"
+#include "values/reading.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -100,10 +99,8 @@ void fail_check(c10::string_view why) { fail_with(std::string(why)); }
 }  // namespace
 
 void add_checks(WrittenOut& kernels) {
-  const auto everywhere = c10::DispatchKey::CompositeExplicitAutograd;
-  kernels.own().def("known_values(Tensor tensor) -> Tensor?",
-                    torch::dispatch(everywhere, TORCH_FN(known_or_none)));
-  kernels.own().def("fail_check(str why) -> ()", torch::dispatch(everywhere, TORCH_FN(fail_check)));
+  define("known_values(Tensor tensor) -> Tensor?", TORCH_FN(known_or_none));
+  define("fail_check(str why) -> ()", TORCH_FN(fail_check));
 }
 
 std::string number_text(double number) {
@@ -163,7 +160,7 @@ void check_data(const Call& call) {
   if (name.ends_with('_')) name.remove_suffix(1);
   const auto row = rows().find(name);
   // Kernels that a graph captures run later, on other data.
-  if (row != rows().end() && !runtime().device(call.device()).is_capturing) row->second(call);
+  if (row != rows().end() && runtime().current_capture(call.device()) == 0) row->second(call);
 }
 
 }  // namespace plimsoll::simulated

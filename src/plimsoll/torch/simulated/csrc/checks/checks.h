@@ -11,7 +11,8 @@
 #include <span>
 #include <string>
 
-#include "../call.h"
+#include "operation/call.h"
+#include "operation/written_out.h"
 
 namespace plimsoll::simulated {
 
@@ -34,6 +35,11 @@ struct CheckRow {
 std::span<const CheckRow> index_checks();
 std::span<const CheckRow> number_checks();
 std::span<const CheckRow> solver_checks();
+
+// Adds the kernels by which Python makes checks.
+void add_checks(WrittenOut& kernels);
+// Adds that of `embedding`, which checks its indices.
+void add_embedding(WrittenOut& kernels);
 
 // The least and the largest number that a kernel accepts.
 struct Limits {

@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "../tensors.h"
-#include "../virtual.h"
-#include "../written_out.h"
-#include "checks.h"
+#include "checks/checks.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
 
 namespace plimsoll::simulated {
 namespace {

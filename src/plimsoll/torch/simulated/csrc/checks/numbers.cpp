@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "../tensors.h"
-#include "../virtual.h"
-#include "checks.h"
+#include "checks/checks.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "../virtual.h"
-#include "checks.h"
+#include "checks/checks.h"
+#include "device/virtual.h"
 
 namespace plimsoll::simulated {
 namespace {

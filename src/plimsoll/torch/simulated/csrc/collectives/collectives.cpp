@@ -1,16 +1,16 @@
-#include "collectives.h"
+#include "collectives/collectives.h"
 
 #include <torch/custom_class.h>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
-#include "backends.h"
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "../written_out.h"
-#include "group.h"
+#include "collectives/backends.h"
+#include "collectives/group.h"
+#include "operation/written_out.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -45,7 +45,7 @@ void add_collectives(WrittenOut& kernels) {
   c10d::TimerRegistry()->Register(
       c10::DeviceType::CUDA, [](c10::Device) { return std::make_unique<HostTimer>(); },
       c10::REGISTRY_PREFERRED);
-  kernels.own().def(
+  own_operations().def(
       "add_backend(__torch__.torch.classes.c10d.ProcessGroup to, str name, int number, "
       "bool has_high_priority, bool is_successor) -> ()",
       TORCH_FN(add_backend));

@@ -1,9 +1,9 @@
 // What processes tell each other on simulated GPUs: torch.distributed's groups.
 #pragma once
 
-namespace plimsoll::simulated {
+#include "operation/written_out.h"
 
-class WrittenOut;
+namespace plimsoll::simulated {
 
 void add_collectives(WrittenOut& kernels);
 

@@ -1,11 +1,11 @@
-#include "exchange.h"
+#include "collectives/exchange.h"
 
 #include <c10/util/Exception.h>
 
 #include <cstring>
 #include <type_traits>
 
-#include "../runtime.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -1,4 +1,4 @@
-#include "given.h"
+#include "collectives/given.h"
 
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
@@ -10,10 +10,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "../memory.h"
-#include "../runtime.h"
-#include "../values/capture.h"
-#include "../virtual.h"
+#include "device/memory.h"
+#include "device/runtime.h"
+#include "device/virtual.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -100,7 +99,7 @@ Given give(const at::Tensor& tensor) {
     return given;
   }
   given.known = known_of(tensor);
-  if (current_capture(tensor.device().index()) != 0 || !can_be_read(tensor)) return given;
+  if (runtime().current_capture(tensor.device().index()) != 0 || !can_be_read(tensor)) return given;
   const bool is_computed = given.known.source == Source::computed;
   if (given.bytes() > (is_computed ? kMostComputedBytesGiven : kMostBytesGiven)) {
     if (is_computed) runtime().assume(runtime().name("torch.distributed"), kBeyondBudget);

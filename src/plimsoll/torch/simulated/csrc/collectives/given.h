@@ -2,14 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include "backends.h"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "../values/contents.h"
+#include "collectives/backends.h"
+#include "values/known.h"
 
 namespace plimsoll::simulated {
 

@@ -1,4 +1,4 @@
-#include "group.h"
+#include "collectives/group.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -11,12 +11,12 @@
 #include <numeric>
 #include <utility>
 
-#include "../memory.h"
-#include "../runtime.h"
-#include "../tensors.h"
-#include "../timing/timing.h"
-#include "../values/description.h"
-#include "../virtual.h"
+#include "device/memory.h"
+#include "device/runtime.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
+#include "timing/timing.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 namespace {

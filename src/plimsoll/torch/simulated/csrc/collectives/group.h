@@ -5,8 +5,6 @@
 // successor, which programs get under the same name.
 #pragma once
 
-#include "backends.h"
-
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -14,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "work.h"
+#include "collectives/backends.h"
+#include "collectives/work.h"
 
 namespace plimsoll::simulated {
 

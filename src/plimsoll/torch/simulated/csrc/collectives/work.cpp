@@ -1,12 +1,12 @@
-#include "work.h"
+#include "collectives/work.h"
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
-#include "../memory.h"
-#include "../runtime.h"
+#include "device/memory.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 

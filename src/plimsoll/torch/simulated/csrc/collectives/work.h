@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
-#include "backends.h"
 
 #include <chrono>
 #include <cstdint>
@@ -14,8 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "exchange.h"
-#include "given.h"
+#include "collectives/backends.h"
+#include "collectives/exchange.h"
+#include "collectives/given.h"
 
 namespace plimsoll::simulated {
 

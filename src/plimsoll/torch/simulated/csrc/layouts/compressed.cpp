@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "cusparse.h"
-#include "kernel.h"
-#include "layouts.h"
+#include "layouts/cusparse.h"
+#include "layouts/kernel.h"
+#include "layouts/layouts.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -181,7 +181,7 @@ Tensor sampled_addmm(const Tensor& self, const Tensor& left, const Tensor& right
 
 }  // namespace
 
-void add_compressed_kernels(LayoutKernels& kernels) {
+void add_compressed_kernels(WrittenOut& kernels) {
   kernels.add("addmm.out", TORCH_FN(compressed_addmm_out));
   kernels.add("sparse_sampled_addmm", TORCH_FN(sampled_addmm));
   kernels.add("addmv.out", TORCH_FN(compressed_addmv_out));

@@ -21,14 +21,15 @@
 #include <tuple>
 #include <vector>
 
-#include "../rules/cub.h"
-#include "../values/contents.h"
-#include "../values/distinct.h"
-#include "../virtual.h"
-#include "coordinates.h"
-#include "cusparse.h"
-#include "kernel.h"
-#include "layouts.h"
+#include "layouts/coordinates.h"
+
+#include "device/virtual.h"
+#include "layouts/cusparse.h"
+#include "layouts/kernel.h"
+#include "layouts/layouts.h"
+#include "rules/cub.h"
+#include "values/distinct.h"
+#include "values/known.h"
 
 // PyTorch's own: composed of operations on strided tensors, or called by such.
 namespace at::native {
@@ -389,7 +390,7 @@ Tensor sum_backward(const Tensor& grad, const Tensor& summed, at::IntArrayRef di
 
 }  // namespace
 
-void add_coordinate_kernels(LayoutKernels& kernels) {
+void add_coordinate_kernels(WrittenOut& kernels) {
   at::native::flatten_indices_stub.set_cuda_dispatch_ptr(&flatten);
   kernels.add("_coalesce", TORCH_FN(coalesce));
   kernels.add("addmm", TORCH_FN(addmm));

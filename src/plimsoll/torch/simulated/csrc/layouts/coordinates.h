@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernel.h"
+#include "layouts/kernel.h"
 
 namespace plimsoll::simulated {
 

@@ -1,4 +1,4 @@
-#include "cusparse.h"
+#include "layouts/cusparse.h"
 
 namespace plimsoll::simulated::cusparse {
 namespace {

@@ -15,8 +15,8 @@
 #include <tuple>
 #include <vector>
 
-#include "kernel.h"
-#include "layouts.h"
+#include "layouts/kernel.h"
+#include "layouts/layouts.h"
 
 // PyTorch's own, called by operations on sparse tensors.
 namespace at::native {

@@ -1,11 +1,11 @@
-#include "kernel.h"
+#include "layouts/kernel.h"
 
 #include <algorithm>
 
-#include "../timing/timing.h"
-#include "../values/budget.h"
-#include "../values/contents.h"
-#include "../virtual.h"
+#include "device/virtual.h"
+#include "timing/timing.h"
+#include "values/budget.h"
+#include "values/known.h"
 
 namespace plimsoll::simulated {
 namespace {

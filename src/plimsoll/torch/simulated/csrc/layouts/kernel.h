@@ -7,9 +7,9 @@
 #include <functional>
 #include <vector>
 
-#include "../memory.h"
-#include "../runtime.h"
-#include "../values/description.h"
+#include "device/memory.h"
+#include "device/runtime.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 

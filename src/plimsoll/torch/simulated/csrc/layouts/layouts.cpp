@@ -1,4 +1,4 @@
-#include "layouts.h"
+#include "layouts/layouts.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "../runtime.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -85,7 +85,7 @@ struct Layout {
   DispatchKey key;
   DispatchKey on_host;
   std::span<const char* const> own;
-  void (*add_kernels)(LayoutKernels&);
+  void (*add_kernels)(WrittenOut&);
 };
 
 constexpr Layout kLayouts[] = {
@@ -113,19 +113,9 @@ void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stac
                               ": its kernel for a GPU is not modelled");
 }
 
-std::string full_name(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-}
-
 bool is_named(std::span<const char* const> names, const std::string& full) {
   return std::any_of(names.begin(), names.end(),
                      [&](const char* name) { return full == std::string("aten::") + name; });
-}
-
-void put(const c10::OperatorName& name, DispatchKey key, c10::KernelFunction kernel) {
-  static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
-  handles->push_back(c10::Dispatcher::singleton().registerImpl(name, key, std::move(kernel),
-                                                               std::nullopt, nullptr, "plimsoll"));
 }
 
 template <std::size_t index>
@@ -135,7 +125,7 @@ void register_layout() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", layout.key, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<index>>());
-  static auto* const kernels = new LayoutKernels(layout.key);
+  static auto* const kernels = new WrittenOut(layout.key);
   layout.add_kernels(*kernels);
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
@@ -143,10 +133,10 @@ void register_layout() {
     const auto op = dispatcher.findOp(name);
     if (kernels->has(full) || !op || !op->hasSchema()) continue;
     if (op->hasKernelForDispatchKey(on_host) && !is_named(layout.own, full)) {
-      put(name, layout.key,
-          c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<on_host>>());
+      put_kernel(name, layout.key,
+                 c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<on_host>>());
     } else if (op->hasKernelForDispatchKey(layout.key)) {  // a CUDA build's
-      put(name, layout.key, c10::KernelFunction::makeFromBoxedFunction<&refuse<index>>());
+      put_kernel(name, layout.key, c10::KernelFunction::makeFromBoxedFunction<&refuse<index>>());
     }
   }
 }
@@ -159,7 +149,8 @@ void register_layouts() {
   for (const char* const text : kComposed) {
     const std::string name = text;
     const std::size_t dot = name.find('.');
-    put({"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)},
+    put_kernel(
+        {"aten::" + name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)},
         DispatchKey::CUDA,
         c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<DispatchKey::CPU>>());
   }

@@ -17,10 +17,9 @@
 #include <tuple>
 #include <vector>
 
-#include "../attention.h"
-#include "../written_out.h"
-#include "kernel.h"
-#include "layouts.h"
+#include "layouts/kernel.h"
+#include "layouts/layouts.h"
+#include "rules/attention_choice.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -187,7 +186,7 @@ void add_dense(Tensor& result, const Tensor& self, const Tensor&,
 
 }  // namespace
 
-void add_nested_kernels(LayoutKernels& kernels) {
+void add_nested_kernels(WrittenOut& kernels) {
   at::native::LayerNormKernel.set_cuda_dispatch_ptr(&layer_norm);
   at::native::nested_dense_elementwise_stub.set_cuda_dispatch_ptr(&add_dense);
   kernels.add("to_padded_tensor", TORCH_FN(to_padded));

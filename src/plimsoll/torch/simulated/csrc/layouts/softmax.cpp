@@ -19,9 +19,9 @@
 #include <limits>
 #include <vector>
 
-#include "../rules/cub.h"
-#include "coordinates.h"
-#include "layouts.h"
+#include "layouts/coordinates.h"
+#include "layouts/layouts.h"
+#include "rules/cub.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -173,7 +173,7 @@ Tensor backward(const Tensor& grad, const Tensor& output, std::int64_t dim, cons
 
 }  // namespace
 
-void add_softmax_kernels(LayoutKernels& kernels) {
+void add_softmax_kernels(WrittenOut& kernels) {
   kernels.add("_sparse_softmax", TORCH_FN(forward<false>));
   kernels.add("_sparse_log_softmax", TORCH_FN(forward<true>));
   kernels.add("_sparse_softmax_backward_data", TORCH_FN(backward<false>));

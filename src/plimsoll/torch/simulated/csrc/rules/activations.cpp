@@ -1,6 +1,6 @@
 // Softmax, and what is done element by element with more than the elements: copies, masks, numbers
 // on the device.
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

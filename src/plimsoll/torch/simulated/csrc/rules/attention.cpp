@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "../attention.h"
-#include "rules.h"
+#include "rules/attention_choice.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -67,7 +67,8 @@ void note_work(Call& call, AttentionKernel kernel, const Tensor& query, const Sh
   work.is_causal = is_causal(call);
   work.is_float = query.scalar_type() == at::kFloat;
   work.drops = drops_weights(call);
-  call.note_attention(work, is_backward);
+  work.is_backward = is_backward;
+  call.note_multiplication(work);
 }
 
 bool is_row_major(const Tensor& tensor) { return tensor.transpose(1, 2).is_contiguous(); }

@@ -15,9 +15,9 @@
 #include <mutex>
 #include <tuple>
 
-#include "../values/description.h"
-#include "reduction.h"
-#include "rules.h"
+#include "rules/reduction.h"
+#include "rules/rules.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -261,7 +261,8 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   if (transposed && pass != Pass::weight_gradient) {
     pass = pass == Pass::forward ? Pass::input_gradient : Pass::forward;
   }
-  call.note_convolution(work, pass);
+  work.pass = pass;
+  call.note_multiplication(work);
 }
 
 void note_source(Call& call) {

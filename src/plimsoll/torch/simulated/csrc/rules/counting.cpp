@@ -11,10 +11,10 @@
 #include <tuple>
 #include <vector>
 
-#include "../values/contents.h"
-#include "../values/distinct.h"
-#include "cub.h"
-#include "rules.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
+#include "values/distinct.h"
+#include "values/known.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -32,6 +32,14 @@ at::Tensor meta_cut(std::int64_t capacity, std::int64_t length, at::ScalarType t
   at::Tensor made = meta_empty({capacity}, type);
   made.unsafeGetTensorImpl()->set_sizes_contiguous({length});
   return made;
+}
+
+// As kernels that look for the bounds first.
+void find_bounds(Call& call, const at::Tensor& tensor) {
+  call.then([tensor](Call&) {
+    (void)at::min(tensor);
+    (void)at::max(tensor);
+  });
 }
 
 // --- unique --------------------------------------------------------------------------------------
@@ -156,8 +164,7 @@ void bincount(Call& call) {  // (self, weights, minlength)
       bins = std::max<std::int64_t>(bins,
                                     std::isfinite(high) ? static_cast<std::int64_t>(high) + 1 : 1);
     }
-    (void)at::min(self);
-    (void)at::max(self);
+    find_bounds(call, self);
   }
   const at::ScalarType type = !weights.defined()                    ? at::kLong
                               : weights.scalar_type() == at::kFloat ? at::kFloat
@@ -174,9 +181,7 @@ void histc(Call& call) {  // (self, bins, min, max)
   const std::int64_t bins = call.argument(1).toInt();
   call.set_shape(0, meta_empty({bins}, self.scalar_type()));
   call.allocate_all();
-  if (self.numel() == 0 || number(2) != number(3)) return;
-  (void)at::min(self);
-  (void)at::max(self);
+  if (self.numel() != 0 && number(2) == number(3)) find_bounds(call, self);
 }
 
 // How often each row is repeated is known on the device only.

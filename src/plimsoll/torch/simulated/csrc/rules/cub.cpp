@@ -1,8 +1,8 @@
-#include "cub.h"
+#include "rules/cub.h"
 
 #include <algorithm>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated::cub {
 namespace {

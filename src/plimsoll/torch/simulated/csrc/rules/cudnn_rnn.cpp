@@ -1,8 +1,8 @@
-#include "cudnn_rnn.h"
+#include "rules/cudnn_rnn.h"
 
 #include <algorithm>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

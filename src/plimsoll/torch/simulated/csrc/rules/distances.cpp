@@ -1,5 +1,5 @@
 // Distances between points: their gradients are kept for every pair.
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cub.h"
-#include "rules.h"
+#include "chips/torch_rules.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -56,7 +57,8 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   const std::int64_t warps = ceil_div(width, 32) * 32;
   const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
   if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
-      call.torch_version() >= 211 && !at::globalContext().deterministicAlgorithms()) {
+      torch_rules().atomic_embedding_gradients != 0 &&
+      !at::globalContext().deterministicAlgorithms()) {
     take(partials, size);
     if (grad.itemsize() < 4) take(rows * width, 4);
   } else {
@@ -99,12 +101,12 @@ void embedding_bag(Call& call) {
 void embedding_renorm(Call& call) {  // (self, indices, max_norm, norm_type)
   const at::Tensor indices = call.tensor(1);
   copy_unless_contiguous(call, indices);
-  const at::Tensor sorted = std::get<0>(at::sort(indices));
+  const std::size_t sorted =
+      call.run([indices] { return std::vector{std::get<0>(at::sort(indices))}; });
   const std::size_t distinct = call.temporary(bytes_of(indices));
   const std::size_t count = call.temporary(8);
   scratch(call, cub::unique(elements(indices), indices.scalar_type()));
-  call.release(count);
-  call.release(distinct);
+  for (const std::size_t done : {count, distinct, sorted}) call.release(done);
 }
 
 constexpr RuleRow kEmbeddingRules[] = {

@@ -1,5 +1,5 @@
 // Operations that fill a tensor, whatever was there.
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -2,7 +2,7 @@
 #include <bit>
 #include <vector>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

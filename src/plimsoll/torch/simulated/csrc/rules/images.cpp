@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

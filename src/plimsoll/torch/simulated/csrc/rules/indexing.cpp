@@ -11,13 +11,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "../tensors.h"
-#include "cub.h"
-#include "rules.h"
+#include "device/tensors.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 
@@ -29,49 +30,72 @@ bool is_mask(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
 
-// An index of the program: memory that its 64-bit form takes, if any.
+// An index of the program.
 struct Index {
-  at::Tensor given;   // undefined where the whole dimension is taken
-  at::Tensor shape;   // of kLong
-  at::Tensor places;  // nonzero's result for a mask, shared by its dimensions
-  std::optional<std::size_t> converted;
+  at::Tensor given;                      // undefined where the whole dimension is taken
+  at::Tensor shape;                      // of kLong; of a mask, once its places are found
+  std::optional<std::size_t> places;     // the number of a mask's nonzero, for all its dimensions
+  std::optional<std::size_t> converted;  // the number of the memory that its 64-bit form takes
 };
+using Indices = std::vector<Index>;
 
 // Masks become positions, 32-bit indices 64-bit ones.
-std::vector<Index> expand(Call& call, const at::Tensor& self, const c10::IValue& list) {
-  std::vector<Index> expanded;
+std::shared_ptr<Indices> expand(Call& call, const at::Tensor& self, const c10::IValue& list) {
+  auto expanded = std::make_shared<Indices>();
   for (const c10::IValue& value : list.toListRef()) {
     const at::Tensor index = value.isTensor() ? value.toTensor() : at::Tensor();
     if (!index.defined()) {
-      expanded.emplace_back();
+      expanded->emplace_back();
     } else if (is_mask(index)) {
+      const std::size_t first = expanded->size();
       for (std::int64_t i = 0; i < index.dim(); ++i) {
-        const std::size_t dim = expanded.size() + static_cast<std::size_t>(i);
+        const std::size_t dim = first + static_cast<std::size_t>(i);
         TORCH_CHECK_INDEX(static_cast<std::int64_t>(dim) < self.dim() &&
                               index.size(i) == self.size(static_cast<std::int64_t>(dim)),
                           "The shape of the mask ", index.sizes(), " at index ", i,
                           " does not match the shape of the indexed tensor ", self.sizes(),
                           " at index ", dim);
       }
-      at::Tensor places = at::nonzero(index);
-      const at::Tensor shape = meta_empty({places.size(0)}, at::kLong);
-      for (std::int64_t i = 0; i < index.dim(); ++i) {
-        expanded.push_back({index, shape, places, {}});
-        if (index.is_cpu()) expanded.back().converted = call.temporary(elements(shape) * 8);
-      }
+      const std::size_t places = call.run([index] { return std::vector{at::nonzero(index)}; });
+      expanded->insert(expanded->end(), static_cast<std::size_t>(index.dim()),
+                       {index, {}, places, {}});
+      call.then([expanded, first, places, index](Call& call) {
+        const at::Tensor shape = meta_empty({call.outcome(places).size(0)}, at::kLong);
+        for (std::size_t i = first; i < first + static_cast<std::size_t>(index.dim()); ++i) {
+          (*expanded)[i].shape = shape;
+          if (index.is_cpu()) (*expanded)[i].converted = call.temporary(elements(shape) * 8);
+        }
+      });
     } else {
       Index entry{index, meta_empty({0}, at::kLong), {}, {}};
       entry.shape.unsafeGetTensorImpl()->set_sizes_and_strides(index.sizes(), index.strides());
       if (index.scalar_type() != at::kLong || index.is_cpu()) {
         entry.converted = call.temporary(elements(index) * 8);
       }
-      expanded.push_back(std::move(entry));
+      expanded->push_back(std::move(entry));
     }
   }
   return expanded;
 }
 
-std::vector<std::int64_t> broadcast_sizes(const std::vector<Index>& indices) {
+bool has_mask(const Indices& indices) {
+  return std::any_of(indices.begin(), indices.end(),
+                     [](const Index& index) { return index.places.has_value(); });
+}
+
+// Whether the places that a mask found are not those of the next dimension, too.
+bool ends_mask(const Indices& indices, std::size_t i) {
+  return indices[i].places &&
+         (i + 1 == indices.size() || indices[i + 1].places != indices[i].places);
+}
+
+void release_places(Call& call, const Indices& indices) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (ends_mask(indices, i)) call.release(*indices[i].places);
+  }
+}
+
+std::vector<std::int64_t> broadcast_sizes(const Indices& indices) {
   std::vector<std::int64_t> sizes;
   for (const Index& index : indices) {
     if (index.shape.defined()) sizes = at::infer_size(sizes, index.shape.sizes());
@@ -80,13 +104,13 @@ std::vector<std::int64_t> broadcast_sizes(const std::vector<Index>& indices) {
 }
 
 // Several indices must have the same strides, or are copied.
-void even_strides(Call& call, const std::vector<Index>& indices) {
+void even_strides(Call& call, const Indices& indices) {
   std::vector<at::Tensor> shapes;
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
   for (const Index& index : indices) {
     if (!index.shape.defined()) continue;
     at::Tensor shape = index.shape.expand(sizes);
-    if (index.places.defined()) {  // a column of nonzero's transposed result
+    if (index.places) {  // a column of nonzero's transposed result
       shape.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, {1});
     }
     shapes.push_back(std::move(shape));
@@ -101,7 +125,7 @@ void even_strides(Call& call, const std::vector<Index>& indices) {
 }
 
 // The shape of self[indices].
-at::Tensor indexed_shape(const at::Tensor& self, const std::vector<Index>& indices) {
+at::Tensor indexed_shape(const at::Tensor& self, const Indices& indices) {
   c10::List<std::optional<at::Tensor>> list;
   for (const Index& index : indices) {
     list.push_back(index.shape.defined() ? std::optional(index.shape) : std::nullopt);
@@ -111,26 +135,32 @@ at::Tensor indexed_shape(const at::Tensor& self, const std::vector<Index>& indic
 
 void index(Call& call) {
   const at::Tensor self = call.tensor(0);
-  const std::vector<Index> indices = expand(call, self, call.argument(1));
-  const bool any_mask = std::any_of(indices.begin(), indices.end(),
-                                    [](const Index& index) { return index.places.defined(); });
-  if (any_mask) call.set_shape(0, indexed_shape(self, indices));
-  call.infer();
-  even_strides(call, indices);
-  call.allocate_all();
+  const auto indices = expand(call, self, call.argument(1));
+  call.then([self, indices](Call& call) {
+    if (has_mask(*indices)) call.set_shape(0, indexed_shape(self, *indices));
+    call.infer();
+    even_strides(call, *indices);
+    call.allocate_all();
+    release_places(call, *indices);
+  });
 }
 
 void masked_select(Call& call) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor mask = call.tensor(1);
   const std::vector<std::int64_t> sizes = at::infer_size(self.sizes(), mask.sizes());
-  const at::Tensor places = at::nonzero(mask.sizes() == sizes ? mask : mask.expand(sizes));
-  call.set_shape(0, meta_empty({places.size(0)}, self.scalar_type()));
-  call.allocate_all();
+  const std::size_t places = call.run([mask, sizes] {
+    return std::vector{at::nonzero(mask.sizes() == sizes ? mask : mask.expand(sizes))};
+  });
+  call.then([places, type = self.scalar_type()](Call& call) {
+    call.set_shape(0, meta_empty({call.outcome(places).size(0)}, type));
+    call.allocate_all();
+    call.release(places);
+  });
 }
 
 // Positions are sorted, so that each is written in one place.
-void put_sorted(Call& call, std::vector<Index>& indices, bool is_checked) {
+void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor values = call.tensor(2);
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
@@ -139,21 +169,24 @@ void put_sorted(Call& call, std::vector<Index>& indices, bool is_checked) {
   std::int64_t slice = 1;  // elements behind the last index
   if (is_checked && count != 0) {
     for (const Index& index : indices) {
-      if (!index.given.defined() || index.places.defined() || index.given.is_cpu()) continue;
+      if (!index.given.defined() || index.places || index.given.is_cpu()) continue;
       for (const bool is_largest : {true, false}) {
-        const at::Tensor extreme = is_largest ? at::max(index.given) : at::min(index.given);
+        const std::size_t extreme = call.run([given = index.given, is_largest] {
+          return std::vector{is_largest ? at::max(given) : at::min(given)};
+        });
         scratch(call, 1);  // whether it is in range
+        call.release(extreme);
       }
     }
   }
   for (std::size_t i = 0; i < indices.size(); ++i) {
-    Index& index = indices[i];
+    const Index& index = indices[i];
     if (!index.shape.defined()) continue;
     const std::size_t wrapped = call.temporary(count * 8);
     const std::size_t scaled = call.temporary(count * 8);
     call.release(wrapped);
     if (index.converted) call.release(*index.converted);
-    index.places = at::Tensor();
+    if (ends_mask(indices, i)) call.release(*index.places);
     if (!is_first) call.release(scaled);  // added to the first
     is_first = false;
     slice = 1;
@@ -199,13 +232,14 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
                     "Index put requires the source and destination dtypes match, got ",
                     self.scalar_type(), " for the destination and ", values.scalar_type(),
                     " for the source.");
-  std::vector<Index> indices = expand(call, self, call.argument(1));
-  (void)indexed_shape(self, indices);  // complains about what does not fit
-  if (accumulate || at::globalContext().deterministicAlgorithms()) {
-    put_sorted(call, indices, !is_unsafe);
-  } else {
-    even_strides(call, indices);
-  }
+  const auto indices = expand(call, self, call.argument(1));
+  const bool is_sorted = accumulate || at::globalContext().deterministicAlgorithms();
+  call.then([self, indices, is_sorted, is_unsafe](Call& call) {
+    (void)indexed_shape(self, *indices);  // complains about what does not fit
+    if (is_sorted) return put_sorted(call, *indices, !is_unsafe);
+    even_strides(call, *indices);
+    release_places(call, *indices);
+  });
 }
 
 void masked_fill(Call& call) {  // (self, mask, value)
@@ -232,15 +266,17 @@ void index_add(Call& call) {
   const at::Tensor source = call.tensor(3);
   // PyTorch's shape function refuses an empty source, its kernel does not.
   if (source.numel() == 0) call.set_shape(0, meta_contiguous(self));
-  const at::Tensor result = call.allocate(0);
+  call.allocate(0);
   if (!at::globalContext().deterministicAlgorithms() || self.dim() == 0) return;
   const std::int64_t dim = dimension_of(call, 1, self);
   c10::List<std::optional<at::Tensor>> indices;
   for (std::int64_t i = 0; i < dim; ++i) indices.push_back(std::nullopt);
   indices.push_back(call.tensor(2));
   call.temporary(bytes_of(source));
-  at::Tensor target = result;
-  at::_index_put_impl_(target, indices, source, /*accumulate=*/true, /*unsafe=*/false);
+  call.then([indices, source](Call& call) {
+    at::Tensor target = call.results()[0].toTensor();
+    at::_index_put_impl_(target, indices, source, /*accumulate=*/true, /*unsafe=*/false);
+  });
 }
 
 // --- scatter -------------------------------------------------------------------------------------

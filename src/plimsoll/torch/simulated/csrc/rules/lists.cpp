@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -6,8 +6,9 @@
 #include <numeric>
 #include <vector>
 
-#include "../blas.h"
-#include "rules.h"
+#include "chips/chip.h"
+#include "rules/blas.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -74,7 +75,7 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   const auto columns = right.size(-1) * static_cast<std::int64_t>(right.itemsize());
   product.alignment =
       std::min({alignment_of(left), alignment_of(right), std::gcd(columns, std::int64_t{16})});
-  call.note_product(product);
+  call.note_multiplication(product);
 }
 
 // Everything before the product, of operands `first` and the one after it. False: it has no terms,
@@ -155,7 +156,8 @@ void scaled_mm(Call& call) {
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
   // Twice as fast as halves.
-  call.note_product({0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
+  call.note_multiplication(
+      Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }
 
 // Groups are taken to be of one size: which rows belong to which is data.
@@ -171,10 +173,10 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
       static_cast<double>(right.size(-1)) / (left.dim() == 3 && right.dim() == 2 ? groups : 1);
   if (left.scalar_type() == at::kBFloat16) {  // one kernel
     product.batch = groups;
-    call.note_product(product);
+    call.note_multiplication(product);
     return;
   }
-  for (double group = 0; group < groups; ++group) call.note_product(product);
+  for (double group = 0; group < groups; ++group) call.note_multiplication(product);
 }
 
 // _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
@@ -205,8 +207,7 @@ void grouped_mm(Call& call) {
                  at::empty_strided(sizes, strides, left.options().dtype(type).device(at::kMeta)));
   call.allocate_all();
   note_groups(call, left, right, static_cast<double>(std::max<std::int64_t>(1, groups)));
-  const int major = call.properties().major;
-  if (left.scalar_type() == at::kBFloat16 && (major == 9 || major == 10)) {
+  if (left.scalar_type() == at::kBFloat16 && chip_of(call.properties()).grouped_products != 0) {
     call.temporary(60 * static_cast<std::size_t>(groups));
     constexpr std::size_t kCutlassWorkspace = 67584;  // as recorded
     call.temporary(kCutlassWorkspace);

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "rules.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

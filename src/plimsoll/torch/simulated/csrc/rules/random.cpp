@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cub.h"
-#include "rules.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -45,24 +45,22 @@ void multinomial(Call& call) {  // (self, num_samples, replacement)
     return;
   }
   // Are all finite, none negative?
-  at::Tensor largest = at::max(self);
+  const std::size_t largest = call.run([self] { return std::vector{at::max(self)}; });
   const std::size_t is_finite = call.temporary(1);
-  at::Tensor smallest = at::min(self);
+  const std::size_t smallest = call.run([self] { return std::vector{at::min(self)}; });
   const std::size_t is_positive = call.temporary(1);
   call.temporary(1);
-  call.release(is_positive);
-  smallest = at::Tensor();
-  call.release(is_finite);
-  largest = at::Tensor();
+  for (const std::size_t done : {is_positive, smallest, is_finite, largest}) call.release(done);
   // Has any row only zeros?
   const std::size_t rows = self.dim() == 2 ? static_cast<std::size_t>(self.size(0)) : 1;
-  at::Tensor sums = self.dim() == 2 ? at::sum(self, {1}) : at::sum(self);
+  const std::size_t sums = call.run(
+      [self] { return std::vector{self.dim() == 2 ? at::sum(self, {1}) : at::sum(self)}; });
   const std::size_t are_zero = call.temporary(rows);
   if (self.dim() == 2) {
     call.temporary(1);
     call.release(are_zero);
   }
-  sums = at::Tensor();
+  call.release(sums);
   scratch(call, 1);
   const std::size_t noise = call.temporary(bytes);
   if (samples != 1) scratch(call, rows * static_cast<std::size_t>(samples) * size);

@@ -3,11 +3,11 @@
 #include <utility>
 #include <vector>
 
-#include "../tensors.h"
-#include "../values/contents.h"
-#include "../virtual.h"
-#include "cudnn_rnn.h"
-#include "rules.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
+#include "rules/cudnn_rnn.h"
+#include "rules/rules.h"
+#include "values/known.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -79,7 +79,8 @@ void note_work(Call& call, const Network& net, bool is_backward) {
   work.gates = static_cast<double>(net.gates());
   work.type = net.type;
   work.allows_tf32 = at::globalContext().allowTF32CuDNN();
-  call.note_recurrent(work, is_backward);
+  work.is_backward = is_backward;
+  call.note_multiplication(work);
 }
 
 // (output, hy, cy, reserve, weight_buf)
@@ -107,7 +108,28 @@ void recurrent_forward(Call& call) {
   call.release_last();
 }
 
-// (dx, dhx, dcx, gradients of the weights: views of one buffer)
+// The gradients of the weights: views of the buffer, or tensors of their own.
+void set_gradients(Call& call, const Tensor& buffer, const std::vector<Tensor>& weights,
+                   bool are_views) {
+  c10::List<Tensor> gradients;
+  std::int64_t offset = 0;
+  for (const Tensor& weight : weights) {
+    if (!are_views) {
+      gradients.push_back(
+          make_tensor(meta_empty(weight.sizes(), buffer.scalar_type()), call.device()));
+      continue;
+    }
+    Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(buffer.storage()),
+                                                           buffer.key_set(), buffer.dtype());
+    view.unsafeGetTensorImpl()->set_sizes_contiguous(weight.sizes());
+    view.unsafeGetTensorImpl()->set_storage_offset(offset);
+    offset += weight.numel();
+    gradients.push_back(view);
+  }
+  call.set_result(3, gradients);
+}
+
+// (dx, dhx, dcx, gradients of the weights)
 void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
@@ -151,29 +173,19 @@ void recurrent_backward(Call& call) {
     return;
   }
   if (is_turned) copy = call.temporary(input_bytes);
-  const Tensor buffer = make_tensor(
-      meta_empty({static_cast<std::int64_t>(net.weights(true))}, net.type), call.device());
+  const auto number = static_cast<std::int64_t>(net.weights(true));
+  const std::size_t buffer = call.run([number, type = net.type, device = call.device()] {
+    return std::vector{make_tensor(meta_empty({number}, type), device)};
+  });
   const std::size_t last = call.temporary(workspace);
-  c10::List<Tensor> gradients;
-  const std::size_t full = net.projection != 0 ? 5 : 4;
-  if (static_cast<std::size_t>(call.argument(2).toInt()) == full) {
-    std::int64_t offset = 0;
-    for (const Tensor& weight : weights) {
-      Tensor view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(buffer.storage()),
-                                                             buffer.key_set(), buffer.dtype());
-      view.unsafeGetTensorImpl()->set_sizes_contiguous(weight.sizes());
-      view.unsafeGetTensorImpl()->set_storage_offset(offset);
-      offset += weight.numel();
-      gradients.push_back(view);
-    }
-  } else {  // cuDNN's layout has biases where the layer has none
-    for (const Tensor& weight : weights) {
-      gradients.push_back(make_tensor(meta_empty(weight.sizes(), net.type), call.device()));
-    }
-  }
+  // cuDNN's layout has biases where the layer may have none.
+  const std::int64_t full = net.projection != 0 ? 5 : 4;
+  call.then([buffer, weights, are_views = call.argument(2).toInt() == full](Call& call) {
+    set_gradients(call, call.outcome(buffer), weights, are_views);
+  });
   call.release(last);
   if (is_turned) call.release(copy);
-  call.set_shape(3, gradients);
+  call.release(buffer);
 }
 
 // Moves a weight into the buffer, and what is known of its values.
@@ -207,15 +219,18 @@ void flatten_weight(Call& call) {
   net.directions = call.argument(8).toBool() ? 2 : 1;
   call.set_shape(
       0, meta_empty({static_cast<std::int64_t>(net.weights(true))}, weights.at(0).scalar_type()));
-  const Tensor buffer = call.allocate(0);
-  std::int64_t offset = 0;
-  for (const bool is_bias : {false, true}) {
-    for (const Tensor& weight : weights) {
-      if ((weight.dim() == 1) != is_bias) continue;
-      move_weight(weight, buffer, offset);
-      offset += weight.numel();
+  call.allocate(0);
+  call.then([weights](Call& call) {
+    const Tensor buffer = call.results()[0].toTensor();
+    std::int64_t offset = 0;
+    for (const bool is_bias : {false, true}) {
+      for (const Tensor& weight : weights) {
+        if ((weight.dim() == 1) != is_bias) continue;
+        move_weight(weight, buffer, offset);
+        offset += weight.numel();
+      }
     }
-  }
+  });
 }
 
 // Random states for as many threads as the chip runs at once.

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <tuple>
 
-#include "cudnn_rnn.h"
-#include "rules.h"
+#include "rules/cudnn_rnn.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

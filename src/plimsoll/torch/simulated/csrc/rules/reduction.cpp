@@ -9,8 +9,9 @@
 #include <bit>
 #include <bitset>
 
-#include "reduction.h"
-#include "rules.h"
+#include "rules/reduction.h"
+
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -156,8 +157,10 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     strides.push_back(is_reduced ? 0 : result.stride(keeps ? i : place));
     if (!is_reduced) ++place;
   }
+  // The result is not there yet.
+  c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, input.device()));
   at::Tensor viewed = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(result.storage()), result.key_set(), result.dtype());
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), result.dtype());
   viewed.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, result.storage_offset());
   auto iterator = at::TensorIteratorConfig()
                       .set_check_mem_overlap(false)
@@ -207,19 +210,28 @@ void reduction(Call& call) {
          {size(input.scalar_type()), vector});
 }
 
+template <int dimension>
+void sum_of(Call& call, const at::Tensor& result, const at::Tensor& input) {
+  std::vector<std::int64_t> storage;
+  const auto dimensions = dimensions_of(call, dimension, storage);
+  reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
+}
+
 // sum, mean and prod of integers and booleans work on a copy in the result's type.
 template <int dimension>
 void sum(Call& call) {
   const at::Tensor result = call.allocate(0);
-  at::Tensor input = call.tensor(0);
-  std::vector<std::int64_t> storage;
-  const auto dimensions = dimensions_of(call, dimension, storage);
+  const at::Tensor input = call.tensor(0);
+  const at::ScalarType type = result.scalar_type();
   const bool is_low = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
-  if (input.scalar_type() != result.scalar_type() &&
-      !(is_low && result.scalar_type() == at::kFloat)) {
-    input = input.to(result.scalar_type());
+  if (input.scalar_type() == type || (is_low && type == at::kFloat)) {
+    return sum_of<dimension>(call, result, input);
   }
-  reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
+  const std::size_t converted = call.run([input, type] { return std::vector{input.to(type)}; });
+  call.then([result, converted](Call& call) {
+    sum_of<dimension>(call, result, call.outcome(converted));
+  });
+  call.release(converted);
 }
 
 constexpr int kNone = 99;

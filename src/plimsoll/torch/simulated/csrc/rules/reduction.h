@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-#include "../call.h"
+#include "operation/call.h"
 
 namespace plimsoll::simulated {
 

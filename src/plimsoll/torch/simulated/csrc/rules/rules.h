@@ -1,6 +1,6 @@
 // What kernels allocate inside, besides their results: one table a file of this folder.
 //
-// A rule takes memory in the order in which the kernel does: `call.allocate(i)` for result i,
+// A rule says what the kernel takes, in its order: `call.allocate(i)` for result i,
 // `call.temporary(bytes)` for what the kernel frees itself (at the end of the operation, or at
 // `call.release`). Sizes and order were read in PyTorch's source, checked against recordings of
 // PyTorch 2.11 on compute capability 9.0; a rule that knows other versions or chips says so.
@@ -9,33 +9,21 @@
 #include <ATen/ops/empty.h>
 
 #include <span>
-#include <string>
 #include <vector>
 
-#include "../call.h"
+#include "operation/call.h"
+#include "operation/rule_table.h"
 
 namespace plimsoll::simulated {
-
-// A new rule is a new row of one of the tables. An operation has the rule of the row with its full
-// name, else of that with its plain one, and the traits of all rows that name it.
-struct RuleRow {
-  const char* name;   // "topk", with its overload "aten::max.dim", or a family "_foreach_*"
-  Rule rule;          // `nothing`, or `kUnknown`, as families have
-  Traits traits = 0;  // of operation.h, joined by |
-};
 
 // The kernel takes nothing besides its results.
 inline void nothing(Call&) {}
 constexpr Rule kUnknown = nullptr;
 
-struct Found {
-  Rule rule = kUnknown;
-  Traits traits = 0;
-};
-// `full`: "aten::max.dim"; `plain`: "max".
-Found find_rule(const std::string& full, const std::string& plain);
+// Adds the tables of all files. Called once, before an operation runs.
+void register_rules();
 
-// Each file's table.
+// Each file's table. A new rule is a new row of one of them.
 std::span<const RuleRow> activation_rules();
 std::span<const RuleRow> attention_rules();
 std::span<const RuleRow> convolution_rules();
@@ -57,7 +45,7 @@ std::span<const RuleRow> reduction_rules();
 std::span<const RuleRow> scan_rules();
 std::span<const RuleRow> shape_rules();
 std::span<const RuleRow> sorting_rules();
-std::span<const RuleRow> storage_rules();
+std::span<const RuleRow> trait_rules();
 std::span<const RuleRow> transformer_rules();
 
 inline std::size_t round_up(std::size_t value, std::size_t step) {

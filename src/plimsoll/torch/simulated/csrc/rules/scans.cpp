@@ -1,6 +1,6 @@
 // Running sums, products and maxima.
-#include "cub.h"
-#include "rules.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "../tensors.h"
-#include "rules.h"
+#include "device/tensors.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -95,7 +95,7 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 // --- least squares -------------------------------------------------------------------------------
 
 // _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
-void padded_to_jagged(Call& call) {
+void rows_without_padding(Call& call) {
   const at::Tensor dense = call.tensor(0);
   const std::vector<at::Tensor> offsets = call.tensors(1);
   std::vector<std::int64_t> sizes = dense.sizes().vec();
@@ -107,6 +107,9 @@ void padded_to_jagged(Call& call) {
   call.allocate(0);
   call.release(read);
 }
+
+// The host reads how many rows there are.
+void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(

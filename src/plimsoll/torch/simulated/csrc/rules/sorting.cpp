@@ -8,8 +8,8 @@
 #include <tuple>
 #include <vector>
 
-#include "cub.h"
-#include "rules.h"
+#include "rules/cub.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -126,8 +126,7 @@ void topk(Call& call) {  // (self, k, dim, largest, sorted)
   }
 }
 
-// --- search
-// ---------------------------------------------------------------------------------------
+// --- search --------------------------------------------------------------------------------------
 
 void searchsorted(Call& call) {
   call.allocate_all();
@@ -152,24 +151,28 @@ void isin(Call& call) {  // (elements, test_elements, assume_unique, invert)
     return;
   }
   const bool is_unique = call.argument(2).toBool();
-  at::Tensor of_items = items.flatten();
-  at::Tensor of_tests = tests.flatten();
-  at::Tensor order;
-  if (!is_unique) {
-    std::tie(of_items, order) = at::_unique(items, false, true);
-    of_tests = std::get<0>(at::_unique(tests, false));
-  }
-  at::Tensor all = at::cat({of_items, of_tests});
-  of_items = of_tests = at::Tensor();
-  const std::size_t count = elements(all);
-  const std::size_t sorted = call.temporary(count * all.itemsize());
-  const std::size_t places = call.temporary(count * 8);
-  sort_inner(call, all, 0);
-  const std::size_t mask = call.temporary(count);
-  scratch(call, count - 1);
-  const std::size_t restored = call.temporary(count);
-  if (!is_unique) scratch(call, elements(items));
-  for (const std::size_t done : {restored, mask, sorted, places}) call.release(done);
+  const std::size_t all = call.run([items, tests, is_unique] {
+    at::Tensor of_items = items.flatten();
+    at::Tensor of_tests = tests.flatten();
+    at::Tensor order;
+    if (!is_unique) {
+      std::tie(of_items, order) = at::_unique(items, false, true);
+      of_tests = std::get<0>(at::_unique(tests, false));
+    }
+    return std::vector{at::cat({of_items, of_tests}), order};
+  });
+  call.then([items, is_unique, all](Call& call) {
+    const at::Tensor joined = call.outcome(all);
+    const std::size_t count = elements(joined);
+    const std::size_t sorted = call.temporary(count * joined.itemsize());
+    const std::size_t places = call.temporary(count * 8);
+    sort_inner(call, joined, 0);
+    const std::size_t mask = call.temporary(count);
+    scratch(call, count - 1);
+    const std::size_t restored = call.temporary(count);
+    if (!is_unique) scratch(call, elements(items));
+    for (const std::size_t done : {restored, mask, sorted, places, all}) call.release(done);
+  });
 }
 
 constexpr RuleRow kSortingRules[] = {

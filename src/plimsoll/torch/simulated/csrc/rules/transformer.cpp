@@ -1,6 +1,6 @@
 // Whole layers of a transformer as one operation, as inference takes them.
-#include "../blas.h"
-#include "rules.h"
+#include "rules/blas.h"
+#include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {

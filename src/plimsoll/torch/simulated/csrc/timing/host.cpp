@@ -7,9 +7,9 @@
 #include <mutex>
 #include <unordered_set>
 
-#include "../call.h"
-#include "kernel_times.h"
-#include "timing.h"
+#include "operation/call.h"
+#include "timing/kernel_times.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -4,7 +4,8 @@
 #include <limits>
 #include <span>
 
-#include "timing.h"
+#include "chips/chip.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -40,10 +41,13 @@ constexpr double kMostParts = 32;
 
 bool is_half(at::ScalarType type) { return c10::elementSize(type) <= 2; }
 bool has_tensor_cores_for(at::ScalarType type, const DeviceProperties& on) {
-  return is_half(type) && on.major >= (type == at::kBFloat16 ? 8 : 7);
+  return is_half(type) && chip_of(on).tensor_cores >= (type == at::kBFloat16 ? 2 : 1);
+}
+bool is_tf32(at::ScalarType type, bool is_allowed, const DeviceProperties& on) {
+  return type == at::kFloat && is_allowed && chip_of(on).tensor_cores >= 2;
 }
 bool is_tf32(const Product& product, const DeviceProperties& on) {
-  return product.type == at::kFloat && product.allows_tf32 && on.major >= 8;
+  return is_tf32(product.type, product.allows_tf32, on);
 }
 
 const Kind& kind_of(const Product& product, const DeviceProperties& on) {
@@ -54,9 +58,9 @@ const Kind& kind_of(const Product& product, const DeviceProperties& on) {
 double rate(const Product& product, const DeviceProperties& on) {
   if (has_tensor_cores_for(product.type, on)) return on.tensor_flops_per_ns;
   if (is_tf32(product, on)) return on.tensor_flops_per_ns / 2;
-  // Double precision is half of single precision on the large chips, and 1/32 or less on others.
-  const bool is_large = on.minor == 0 && on.major <= 10;
-  if (product.type == at::kDouble) return on.flops_per_ns / (is_large ? 2 : 32);
+  if (product.type == at::kDouble) {
+    return on.flops_per_ns / static_cast<double>(chip_of(on).double_rate);
+  }
   return on.flops_per_ns;
 }
 
@@ -134,17 +138,17 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   return kStartNs + (resident > 1 ? std::max(1.0, turns) : std::ceil(turns)) * steps * step;
 }
 
-double convolution_ns(const ConvolutionWork& w, Pass pass, const DeviceProperties& on) {
-  const bool is_fast = w.type == at::kFloat && w.allows_tf32 && on.major >= 8;
+double convolution_ns(const ConvolutionWork& w, const DeviceProperties& on) {
+  const bool is_fast = is_tf32(w.type, w.allows_tf32, on);
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
   const double slower = kH200FlopsPerNs / on.flops_per_ns;
   // One channel a group: each tap is a step of its own, and nothing is multiplied as matrices.
   if (w.groups > 1 && w.groups * 4 > w.channels) {
     const double steps = w.outputs * w.out_channels * std::sqrt(w.taps);
-    const double per_step = !w.channels_last  ? (pass == Pass::weight_gradient ? 9.8e-3 : 5.6e-3)
-                            : is_half(w.type) ? (pass == Pass::forward ? 1.2e-3 : 1.9e-3)
-                                              : (pass == Pass::forward ? 2.9e-3 : 3.4e-3);
+    const double per_step = !w.channels_last  ? (w.pass == Pass::weight_gradient ? 9.8e-3 : 5.6e-3)
+                            : is_half(w.type) ? (w.pass == Pass::forward ? 1.2e-3 : 1.9e-3)
+                                              : (w.pass == Pass::forward ? 2.9e-3 : 3.4e-3);
     return 5000 + std::max(steps * per_step * slower, numbers * item / on.bytes_per_ns);
   }
   const double channels = w.channels / w.groups;
@@ -157,9 +161,9 @@ double convolution_ns(const ConvolutionWork& w, Pass pass, const DevicePropertie
   // Images of three channels feed no tensor core well.
   if (channels < 8 && w.taps > 1) {
     const double flops = 2 * w.outputs * w.out_channels * terms;
-    const double flops_per_ns = pass == Pass::forward          ? 25e3
-                                : pass == Pass::input_gradient ? 14e3
-                                                               : 28e3;
+    const double flops_per_ns = w.pass == Pass::forward          ? 25e3
+                                : w.pass == Pass::input_gradient ? 14e3
+                                                                 : 28e3;
     return 8000 + slower * flops / flops_per_ns + 2 * numbers * item / on.bytes_per_ns;
   }
   const auto shaped = [&](double rows, double columns, double depth) {
@@ -169,9 +173,9 @@ double convolution_ns(const ConvolutionWork& w, Pass pass, const DevicePropertie
     return product_ns(product, on);
   };
   double multiplied = 0;
-  if (pass == Pass::forward) {
+  if (w.pass == Pass::forward) {
     multiplied = shaped(w.outputs, out_channels, terms);
-  } else if (pass == Pass::input_gradient) {
+  } else if (w.pass == Pass::input_gradient) {
     const double depth = std::max(8.0, out_channels * w.taps * w.outputs / w.inputs);
     multiplied =
         std::min(shaped(w.inputs, channels, depth), shaped(w.outputs, terms, out_channels));
@@ -184,16 +188,16 @@ double convolution_ns(const ConvolutionWork& w, Pass pass, const DevicePropertie
     return 16000 + 0.9 * multiplied + numbers * 0.6e-3 * slower;
   }
   if (is_fast) {
-    const double factor = pass == Pass::weight_gradient ? 1.1 : 0.8;
+    const double factor = w.pass == Pass::weight_gradient ? 1.1 : 0.8;
     if (w.channels_last) return 6000 + factor * multiplied;
     return 16000 + factor * 1.3 * multiplied + numbers * 0.6e-3 * slower;
   }
-  if (pass == Pass::weight_gradient) return 4000 + 0.35 * multiplied + numbers * 9e-3 * slower;
+  if (w.pass == Pass::weight_gradient) return 4000 + 0.35 * multiplied + numbers * 9e-3 * slower;
   return 1.3 * multiplied;
 }
 
 // Fitted to 256 calls of the three kernels. Rates are of an H200's tensor cores, or of its others.
-double attention_ns(const AttentionWork& w, bool is_backward, const DeviceProperties& on) {
+double attention_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;
   };
@@ -205,7 +209,7 @@ double attention_ns(const AttentionWork& w, bool is_backward, const DeviceProper
   constexpr Row kFloatRows[] = {{9000, 33, 44, 1.4}, {30000, 33, 36, 1.4}};
   constexpr double kBlock = 128;
   const Row& row =
-      w.is_float ? kFloatRows[is_backward] : kRows[static_cast<int>(w.kernel)][is_backward];
+      w.is_float ? kFloatRows[w.is_backward] : kRows[static_cast<int>(w.kernel)][w.is_backward];
   const double scale = w.is_float ? on.flops_per_ns / kH200FlopsPerNs
                                   : on.tensor_flops_per_ns / kH200TensorFlopsPerNs;
   const double tflops = (w.width <= 64 ? row.narrow : row.wide) * scale;
@@ -215,17 +219,17 @@ double attention_ns(const AttentionWork& w, bool is_backward, const DeviceProper
   const double processors = std::max(1, on.multiprocessors);
   const double blocks = w.heads * rows / kBlock;
   const double flops = 4 * kBlock * std::min(of_a_row, keys) * std::max(w.width, 32.0);
-  const double one = flops * (is_backward ? 2.5 : 1) / (tflops * 1e3 / processors);
+  const double one = flops * (w.is_backward ? 2.5 : 1) / (tflops * 1e3 / processors);
   const double turns = blocks / processors;
   // Few blocks leave the last turn half empty.
   const double waves = w.is_causal || turns > 6 ? std::max(1.0, turns) : std::ceil(turns);
   const double weights = w.drops ? w.heads * w.rows * w.key_rows : 0;
   const double of_dropout =
-      weights * (is_backward ? 2.4e-3 : 1.9e-3) * kH200FlopsPerNs / on.flops_per_ns;
+      weights * (w.is_backward ? 2.4e-3 : 1.9e-3) * kH200FlopsPerNs / on.flops_per_ns;
   return row.start_ns + waves * one + of_dropout;
 }
 
-double recurrent_ns(const RecurrentWork& w, bool is_backward, const DeviceProperties& on) {
+double recurrent_ns(const RecurrentWork& w, const DeviceProperties& on) {
   const double gates = w.gates * w.hidden;
   const Product of_inputs{1,      w.steps * w.batch,
                           gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
@@ -238,7 +242,18 @@ double recurrent_ns(const RecurrentWork& w, bool is_backward, const DeviceProper
   const double step = product_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
   const double passes = w.layers * w.directions;
   const double once = passes * (product_ns(of_inputs, on) + w.steps * step);
-  return is_backward ? 1.75 * once : once;
+  return w.is_backward ? 1.75 * once : once;
+}
+
+double multiplication_ns(const Multiplication& work, const DeviceProperties& on) {
+  struct Time {
+    const DeviceProperties& on;
+    double operator()(const Product& product) const { return product_ns(product, on); }
+    double operator()(const ConvolutionWork& work) const { return convolution_ns(work, on); }
+    double operator()(const AttentionWork& work) const { return attention_ns(work, on); }
+    double operator()(const RecurrentWork& work) const { return recurrent_ns(work, on); }
+  };
+  return std::visit(Time{on}, work);
 }
 
 }  // namespace plimsoll::simulated

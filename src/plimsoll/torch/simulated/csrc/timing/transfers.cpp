@@ -1,5 +1,6 @@
 // Copies between host and device, and from device to device.
-#include "timing.h"
+#include "chips/chip.h"
+#include "timing/timing.h"
 
 namespace plimsoll::simulated {
 
@@ -11,16 +12,10 @@ double transfer_ns(double bytes, bool is_pinned, bool to_device, const DevicePro
   return 8000 + bytes / (bus * (to_device ? 0.40 : 0.31));
 }
 
-// Not measured: 85 % of what NVIDIA states for the NVLink of data-centre cards, a direction (150,
-// 300, 450 and 900 bytes/ns of V100, A100, H100 and B200); other cards have the bus.
+// Not measured: 85 % of what NVIDIA states for NVLink; cards without it have the bus.
 double peer_ns(double bytes, const DeviceProperties& on) {
   constexpr double kReached = .85;
-  const double stated = on.minor != 0    ? 0
-                        : on.major == 7  ? 150
-                        : on.major == 8  ? 300
-                        : on.major == 9  ? 450
-                        : on.major == 10 ? 900
-                                         : 0;
+  const auto stated = static_cast<double>(chip_of(on).link_bytes_per_ns);
   return 4000 + bytes / (stated > 0 ? stated * kReached : on.copy_bytes_per_ns);
 }
 

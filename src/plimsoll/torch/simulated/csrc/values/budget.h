@@ -10,8 +10,6 @@
 
 namespace plimsoll::simulated {
 
-class Call;
-
 // `automatic`: within the budget. `real`: always. `none`: only what control flow hangs on.
 enum class Values : std::uint8_t { automatic, real, none };
 
@@ -35,7 +33,5 @@ class Budget {
 
 // Values that control flow hangs on, such as lengths and losses: always kept.
 bool are_few(std::size_t bytes, at::ScalarType type);
-// What the host takes to compute the call, in units of a multiplication in single precision.
-double cost_of(const Call& call);
 
 }  // namespace plimsoll::simulated

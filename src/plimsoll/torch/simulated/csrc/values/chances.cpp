@@ -1,4 +1,4 @@
-#include "chances.h"
+#include "values/chances.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "description.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 

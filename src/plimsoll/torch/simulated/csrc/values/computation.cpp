@@ -1,4 +1,4 @@
-#include "computation.h"
+#include "values/computation.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/Exception.h>
@@ -7,17 +7,17 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <variant>
 #include <vector>
 
-#include "../memory.h"
-#include "../tensors.h"
-#include "../virtual.h"
-#include "budget.h"
-#include "capture.h"
-#include "contents.h"
-#include "describe.h"
-#include "random_numbers.h"
-#include "substitutes.h"
+#include "device/memory.h"
+#include "device/tensors.h"
+#include "device/virtual.h"
+#include "values/budget.h"
+#include "values/describe.h"
+#include "values/known.h"
+#include "values/random_numbers.h"
+#include "values/substitutes.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -71,14 +71,13 @@ Arguments look_at_arguments(const Call& call) {
   for (std::size_t i = 0; i < call.argument_count() && arguments.can_be_read; ++i) {
     const bool is_overwritten =
         (info.has(kOverwrites) && info.is_written[i]) || (i == 0 && adds_to_nothing(call));
-    map_tensors(call.argument(i), [&](const at::Tensor& tensor) {
+    for_tensors(call.argument(i), [&](const at::Tensor& tensor) {
       if (is_virtual(tensor)) arguments.can_be_read = false;
-      if (!is_simulated(tensor) || !arguments.can_be_read) return tensor;
+      if (!is_simulated(tensor) || !arguments.can_be_read) return;
       any_device = true;
-      if (is_overwritten) return tensor;
+      if (is_overwritten) return;
       arguments.can_be_read = can_be_read(tensor);
       arguments.worst = std::max(arguments.worst, source_of(tensor));
-      return tensor;
     });
   }
   if (!any_device && !call.inputs().empty()) arguments.can_be_read = false;
@@ -109,7 +108,6 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
       written.push_back({tensor, result, element});
     }
     ++element;
-    return tensor;
   };
   const auto is_argument = [&](const c10::IValue& value) {  // handed on as it is
     return value.isTensor() &&
@@ -119,7 +117,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   for (; result < info.results.size(); ++result, element = 0) {
     if (info.results[result].kind == Result::Kind::view) return std::nullopt;
     if (info.results[result].kind == Result::Kind::fresh && !is_argument(call.results()[result])) {
-      map_tensors(call.results()[result], note);
+      for_tensors(call.results()[result], note);
     }
   }
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
@@ -130,9 +128,41 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
         result = r;
     }
     element = 0;
-    map_tensors(call.argument(i), note);
+    for_tensors(call.argument(i), note);
   }
   return written;
+}
+
+// Units an element: what is bound by memory, and what draws or takes logarithms.
+constexpr double kPerElement = 16;
+constexpr double kPerDrawnElement = 100;
+// The host multiplies numbers of half precision that much slower.
+constexpr double kHalfFactor = 16;
+
+// Attention and recurrent layers count by their elements.
+double flops_of(const Multiplication& of) {
+  if (const auto* const product = std::get_if<Product>(&of)) return product->flops();
+  const auto* const work = std::get_if<ConvolutionWork>(&of);
+  if (work == nullptr) return 0;
+  return 2 * work->outputs * work->out_channels * work->taps * work->channels / work->groups;
+}
+
+// What the host takes to compute the call, in units of a multiplication in single precision.
+double cost_of(const Call& call) {
+  double elements = 0;
+  bool is_half = false;
+  const auto count = [&](const at::Tensor& tensor) {
+    if (is_simulated(tensor)) {
+      elements += static_cast<double>(tensor.numel());
+      is_half = is_half || c10::isReducedFloatingType(tensor.scalar_type());
+    }
+  };
+  for (const at::Tensor& tensor : call.inputs()) count(tensor);
+  for (const c10::IValue& result : call.results()) for_tensors(result, count);
+  double flops = 0;
+  for (const Multiplication& each : call.multiplications()) flops += flops_of(each);
+  if (is_half) flops *= kHalfFactor;
+  return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
 // Few values are always computed; many within the budget, and of assumed values only integers,
@@ -210,20 +240,16 @@ Outcome run_on_host(const Call& call, std::uint64_t seed) {
     for (std::size_t i = 0; i < call.results().size(); ++i) {
       if (call.info().results[i].kind != Result::Kind::fresh) continue;
       std::vector<at::Tensor> computed;
-      map_tensors((*values)[i], [&](const at::Tensor& tensor) {
-        computed.push_back(tensor);
-        return tensor;
-      });
+      for_tensors((*values)[i], [&](const at::Tensor& tensor) { computed.push_back(tensor); });
       std::size_t place = 0;
       bool has_room = true;
-      map_tensors(call.results()[i], [&](const at::Tensor& tensor) {
+      for_tensors(call.results()[i], [&](const at::Tensor& tensor) {
         const at::Tensor& value = computed.at(place++);
         if (is_simulated(tensor) && value.defined() && value.sizes() == tensor.sizes()) {
           const at::Tensor to = writable_values(tensor, true);
           has_room = has_room && to.defined();
           if (to.defined()) to.copy_(value);
         }
-        return tensor;
       });
       if (!has_room) return Outcome::not_computed;
     }
@@ -289,7 +315,7 @@ void compute_values(const Call& call) {
   if (!written || written->empty()) return;
   const Arguments arguments = look_at_arguments(call);
   // What is captured runs later, and again; nobody knows what it finds then.
-  const bool is_captured = current_capture(call.device()) != 0;
+  const bool is_captured = runtime().current_capture(call.device()) != 0;
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;

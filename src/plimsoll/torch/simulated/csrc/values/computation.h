@@ -1,7 +1,7 @@
 // What an operation computes: the host runs it where that is cheap, and it is described elsewhere.
 #pragma once
 
-#include "../call.h"
+#include "operation/call.h"
 
 namespace plimsoll::simulated {
 

@@ -9,12 +9,11 @@
 #include <memory>
 #include <vector>
 
-#include "description.h"
-#include "origin.h"
+#include "device/memory.h"
+#include "values/description.h"
+#include "values/origin.h"
 
 namespace plimsoll::simulated {
-
-struct Allocation;
 
 // Where values come from, the surest first.
 enum class Source : std::uint8_t {
@@ -25,7 +24,7 @@ enum class Source : std::uint8_t {
   described,  // there are none
 };
 
-class Contents {
+class Contents final : public ContentsOfAllocation {
  public:
   explicit Contents(std::size_t size);
   Contents(const Contents&) = delete;
@@ -65,51 +64,5 @@ class Contents {
   std::shared_ptr<std::byte[]> memory_;
   std::vector<Part> parts_;
 };
-
-// All that follows may be called by several threads at a time.
-
-// What is known of a tensor on a device, as a whole.
-struct Known {
-  Source source = Source::described;
-  Description description;
-  std::uint64_t series = 0;  // of a tensor that is drawn from one alone
-  std::uint64_t first = 0;
-  Origin origin;
-};
-Known known_of(const at::Tensor& tensor);
-Source source_of(const at::Tensor& tensor);
-Origin origin_of(const at::Tensor& tensor);
-// How its elements were drawn, where they are random; what is known of them otherwise.
-Description spread_of(const at::Tensor& tensor);
-
-// Whether anything may be computed of it: its elements are there, or few enough to be drawn.
-bool can_be_read(const at::Tensor& tensor);
-// Its elements, drawn where they have no values: a tensor of the host, which nobody may write to;
-// undefined where they are too many.
-at::Tensor read_values(const at::Tensor& tensor);
-// The same, to be written to: values are there, or are made. Undefined where there is no room.
-at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
-
-// Says where the elements come from that were written to the tensor's values.
-void note_values(const at::Tensor& tensor, Source source);
-// The same, where more is known of them: how they are spread, of which only few are looked at, and
-// how they came about.
-void note_values(const at::Tensor& tensor, Source source, const Known& known);
-// Says what is known of elements that were written on the device alone.
-void note_described(const at::Tensor& tensor, const Description& description);
-// The same of bytes from there on, of a type that nobody knows.
-void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
-// Makes the elements those that the host was told.
-void note_told(const at::Tensor& tensor, const at::Tensor& values);
-// Makes it what another one is, element by element: a copy.
-void note_same(const at::Tensor& tensor, const Known& as);
-
-// What a graph wrote to the storage, at a replay.
-void note_again(const c10::StorageImpl& storage, std::size_t begin, const Contents::Part& part);
-// Has in new memory what is known of the old.
-void keep_contents(const Allocation& before, Allocation& after);
-
-// A tensor of the host with what stands for values that nobody knows.
-void fill_unknown(const at::Tensor& tensor);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-#include "describe.h"
+#include "values/describe.h"
 
 #include <c10/util/Exception.h>
 
@@ -7,8 +7,10 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "../tensors.h"
-#include "describing/describing.h"
+#include "device/tensors.h"
+#include "values/conversion.h"
+#include "values/describing/describing.h"
+#include "values/ways.h"
 
 namespace plimsoll::simulated {
 namespace {

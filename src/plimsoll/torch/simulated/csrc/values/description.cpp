@@ -1,11 +1,9 @@
-#include "description.h"
+#include "values/description.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <numbers>
-
-#include "chances.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -173,42 +171,6 @@ Description join(const Description& one, const Description& other, double share)
   add(one, share);
   add(other, 1 - share);
   return both;
-}
-
-Description in_type(Description of, c10::ScalarType from, c10::ScalarType to) {
-  const bool was_truth = from == c10::ScalarType::Bool;
-  if (to == c10::ScalarType::Bool) {
-    if (of.is_constant()) return Description::constant(of.low != 0 ? 1 : 0);
-    if (was_truth) return of;
-    const Chance is_zero = chance_of_equal(of, Description::constant(0), from);
-    Description made = Description::truth(1 - is_zero.share, is_zero.is_random);
-    made.is_finite = of.is_finite;
-    return made;
-  }
-  if (was_truth && !of.is_constant()) {
-    Description made = Description::between(0, 1);
-    made.is_whole = true;
-    made.add_atom({1, of.mean, of.is_random()});
-    made.add_atom({0, 1 - of.mean, of.is_random()});
-    return made;
-  }
-  const bool was_integer = c10::isIntegralType(from, /*includeBool=*/true);
-  of.is_whole = of.is_whole || was_integer;
-  if (!c10::isIntegralType(to, /*includeBool=*/false)) return of;
-  const bool is_below = of.spread == Description::Spread::even && !of.is_whole && of.low >= 0 &&
-                        of.high == std::trunc(of.high) && of.high > of.low;
-  of.low = std::trunc(of.low);
-  of.high = is_below ? of.high - 1 : std::trunc(of.high);  // a generator leaves out the end
-  for (Description::Atom& atom : of.atoms) atom.at = std::trunc(atom.at);
-  if (of.atoms[0].at == of.atoms[1].at) {
-    of.atoms = {Description::Atom{of.atoms[0].at, of.atom_share()}, {}};
-  }
-  of.is_whole = true;
-  const double most =
-      std::exp2(8 * static_cast<double>(c10::elementSize(to)) - (c10::isSignedType(to) ? 1 : 0));
-  const bool fits = of.high < most && of.low >= (c10::isSignedType(to) ? -most : 0);
-  const bool is_open = std::isinf(of.low) || std::isinf(of.high);
-  return fits || is_open ? of : Description::of_type(to);
 }
 
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,

@@ -86,10 +86,6 @@ struct Description {
   static Description of_type(c10::ScalarType type);
 };
 
-// The same in another type: numbers lose their fractions in integers, truth becomes zeros and ones,
-// and what does not fit may be anything.
-Description in_type(Description of, c10::ScalarType from, c10::ScalarType to);
-
 // What holds for the numbers of both; `share` of the elements are of the first one.
 Description join(const Description& one, const Description& other, double share = 0.5);
 // How many of `most` random draws hit, whose number is `mean` on average: with most or least of

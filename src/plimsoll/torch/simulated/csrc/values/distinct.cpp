@@ -1,4 +1,4 @@
-#include "distinct.h"
+#include "values/distinct.h"
 
 #include <cmath>
 

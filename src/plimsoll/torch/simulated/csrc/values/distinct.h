@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "description.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
 

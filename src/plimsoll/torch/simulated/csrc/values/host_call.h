@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "../call.h"
+#include "operation/call.h"
 
 namespace plimsoll::simulated {
 

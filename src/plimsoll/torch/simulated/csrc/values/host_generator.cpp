@@ -1,22 +1,20 @@
-#include "host_generator.h"
+#include "values/host_generator.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/version.h>
 
 #include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
 
-#include "../runtime.h"
+#include "chips/torch_rules.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {
 
 // Some seconds of the host, in all.
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
-constexpr bool kIsSince213 = TORCH_VERSION_MAJOR > 2 ||
-                             (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13);
 
 // How many numbers of 32 bits a kernel takes (ATen/native/cpu/DistributionTemplates.h). Normal ones
 // are made sixteen at a time, the last sixteen anew where their count is no multiple; since 2.13 a
@@ -29,7 +27,8 @@ std::optional<std::uint64_t> numbers_taken(const Call& call) {
   if (name == "uniform_") return each * count;
   if (name != "normal_" || count < 16 || !target.is_contiguous()) return std::nullopt;
   const std::uint64_t left_over = count % 16;
-  const bool is_drawn_once = kIsSince213 && at::isReducedFloatingType(target.scalar_type());
+  const bool is_drawn_once =
+      torch_rules().short_half_normals != 0 && at::isReducedFloatingType(target.scalar_type());
   return each * (count - (is_drawn_once ? left_over : 0) + (left_over == 0 ? 0 : 16));
 }
 

@@ -4,7 +4,7 @@
 // that it has on a GPU.
 #pragma once
 
-#include "../call.h"
+#include "operation/call.h"
 
 namespace plimsoll::simulated {
 

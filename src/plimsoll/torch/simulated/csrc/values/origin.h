@@ -6,17 +6,12 @@
 // do not meet.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <array>
 #include <cstdint>
 
-#include "description.h"
+#include "values/description.h"
 
 namespace plimsoll::simulated {
-
-class Call;
-struct Written;
 
 struct Origin {
   // A condition that only elements which were replaced can meet: `share` of all, at most.
@@ -44,13 +39,15 @@ struct Origin {
   [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
 };
 
+// Makes one number of two.
+std::uint64_t mixed(std::uint64_t one, std::uint64_t other);
+// The bit of `Origin::ancestors` for a way.
+inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} << (way % 64); }
+
 // That of a tensor which nothing but itself says anything about.
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
 // That of what is drawn now.
 Origin new_origin();
-// That of what the call writes, from those of its operands. Random draws begin anew, and so does
-// what is computed in a way that cannot be told apart from another.
-Origin origin_of_written(const Call& call, const Written& written);
 // The description of truth values with that origin, where their condition is settled: fewer meet it
 // than their operands let expect.
 Description settled_truth(const Description& truth, Origin& origin);

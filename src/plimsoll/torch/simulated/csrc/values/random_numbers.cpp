@@ -1,4 +1,4 @@
-#include "random_numbers.h"
+#include "values/random_numbers.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -13,9 +13,9 @@
 #include <optional>
 #include <string>
 
-#include "../hooks.h"
-#include "../tensors.h"
-#include "contents.h"
+#include "device/generator.h"
+#include "device/tensors.h"
+#include "values/known.h"
 
 namespace plimsoll::simulated {
 namespace {

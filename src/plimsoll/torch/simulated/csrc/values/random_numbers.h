@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "../call.h"
+#include "operation/call.h"
 
 namespace plimsoll::simulated {
 

@@ -1,50 +1,16 @@
-// What the host reads of a device: values, and whether tensors are equal.
-#include "reading.h"
+#include "values/reading.h"
 
-#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/equal.h>
 
-#include "../memory.h"
-#include "../runtime.h"
-#include "../virtual.h"
-#include "../written_out.h"
-#include "contents.h"
-#include "waiting.h"
+#include "device/runtime.h"
+#include "device/virtual.h"
+#include "values/known.h"
+#include "values/waiting.h"
 
 namespace plimsoll::simulated {
 namespace {
 
 using at::Tensor;
-
-c10::Scalar local_scalar_dense(const Tensor& self) {
-  check_access(self);
-  runtime().synchronize(self.device().index());
-  return at::_local_scalar_dense(read_by_host(self, runtime().name("aten::_local_scalar_dense")));
-}
-
-bool equal(const Tensor& self, const Tensor& other) {
-  TORCH_CHECK(self.device() == other.device(),
-              "Cannot compare two tensors on different devices. Got: ", self.device(), " and ",
-              other.device());
-  if (self.sizes() != other.sizes()) return false;
-  check_access(self);
-  check_access(other);
-  runtime().synchronize(self.device().index());
-  const bool are_sure = source_of(self) <= Source::random && source_of(other) <= Source::random;
-  if (are_sure) {
-    const Tensor one = read_values(self);
-    const Tensor two = read_values(other);
-    if (one.defined() && two.defined()) return at::equal(one, two);
-  }
-  runtime().assume(runtime().name("aten::equal"), "tensors of equal shape are taken for equal");
-  return true;
-}
-
-// Whether the values are those that a GPU would have, and there are not too many of them.
-bool is_known(const Tensor& tensor) {
-  return source_of(tensor) == Source::computed && can_be_read(tensor);
-}
 
 // Too many to be drawn one by one.
 Tensor fill(const Tensor& like, const Description& description) {
@@ -75,14 +41,6 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
   const Tensor told = as_in_a_healthy_run(tensor, values, known, operation);
   if (!told.is_same(values)) note_told(tensor, told);  // whoever reads it next
   return told;
-}
-
-void add_reading_kernels(WrittenOut& kernels) {
-  kernels.add("_local_scalar_dense", TORCH_FN(local_scalar_dense));
-  kernels.add("equal", TORCH_FN(equal));
-  kernels.own().def(
-      "is_known(Tensor tensor) -> bool",
-      torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(is_known)));
 }
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-#include "substitutes.h"
+#include "values/substitutes.h"
 
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/logsumexp.h>
@@ -17,8 +17,8 @@
 #include <tuple>
 #include <vector>
 
-#include "host_call.h"
-#include "recurrent.h"
+#include "values/host_call.h"
+#include "values/recurrent_on_host.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <ATen/core/stack.h>
 
-#include "../call.h"
+#include "operation/call.h"
 
 namespace plimsoll::simulated {
 

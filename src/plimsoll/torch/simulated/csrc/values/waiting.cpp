@@ -1,4 +1,4 @@
-#include "waiting.h"
+#include "values/waiting.h"
 
 #include <ATen/ops/full_like.h>
 
@@ -9,8 +9,8 @@
 #include <optional>
 #include <unordered_map>
 
-#include "../memory.h"
-#include "../runtime.h"
+#include "device/memory.h"
+#include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {

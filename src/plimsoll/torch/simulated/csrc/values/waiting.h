@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "contents.h"
+#include "values/known.h"
 
 namespace plimsoll::simulated {
 

@@ -1,7 +1,7 @@
 // What something chose: places, orders, samples.
 #include <algorithm>
 
-#include "describing.h"
+#include "values/describing/describing.h"
 
 namespace plimsoll::simulated {
 namespace {
@@ -13,8 +13,6 @@ std::int64_t size_of(const Operands& of, std::size_t dim_argument) {
   return std::max<std::int64_t>(x.size(of.call().argument(dim_argument).toInt()), 1);
 }
 
-Description place_of_extreme(const Operands& of) { return Description::chosen(size_of(of, 1)); }
-Description place_of_kth(const Operands& of) { return Description::chosen(size_of(of, 2)); }
 Description places_of_largest(const Operands& of) {  // topk: (self, k, dim)
   const std::int64_t count = size_of(of, 2);
   const std::int64_t k = of.call().argument(1).toInt();
@@ -58,6 +56,9 @@ constexpr DescribeRow kChoiceDescriptions[] = {
 };
 
 }  // namespace
+
+Description place_of_extreme(const Operands& of) { return Description::chosen(size_of(of, 1)); }
+Description place_of_kth(const Operands& of) { return Description::chosen(size_of(of, 2)); }
 
 std::span<const DescribeRow> choice_descriptions() { return kChoiceDescriptions; }
 

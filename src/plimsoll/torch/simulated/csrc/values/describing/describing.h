@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "../contents.h"
-#include "../describe.h"
-#include "../description.h"
+#include "operation/call.h"
+#include "values/known.h"
+#include "values/written.h"
 
 namespace plimsoll::simulated {
 
@@ -89,6 +89,9 @@ inline Description zero(const Operands&) { return Description::constant(0); }
 inline Description one(const Operands&) { return Description::constant(1); }
 inline Description not_negative(const Operands&) { return Description::between(0, kNone); }
 inline Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
+// Where an element was found along a dimension.
+Description place_of_extreme(const Operands& of);
+Description place_of_kth(const Operands& of);
 // The same numbers, in other places.
 Description elsewhere(const Operands& of);
 // The bounds stay, but nothing is spread any more as it was.

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "describing.h"
+#include "values/describing/describing.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../chances.h"
-#include "describing.h"
+#include "values/chances.h"
+#include "values/describing/describing.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -1,8 +1,9 @@
 #include <cmath>
 
-#include "../../tensors.h"
-#include "../chances.h"
-#include "describing.h"
+#include "device/tensors.h"
+#include "values/chances.h"
+#include "values/conversion.h"
+#include "values/describing/describing.h"
 
 namespace plimsoll::simulated {
 

@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <string_view>
 
-#include "../../tensors.h"
-#include "describing.h"
+#include "device/tensors.h"
+#include "values/conversion.h"
+#include "values/describing/describing.h"
 
 namespace plimsoll::simulated {
 namespace {

@@ -1,0 +1,35 @@
+// A version of PyTorch, and which of the rules in torch_versions.inc hold in it.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <string_view>
+
+namespace plimsoll {
+
+// By default the newest that is known.
+struct TorchVersion {
+#define PLIMSOLL_KNOWN(oldest_major, oldest_minor, newest_major, newest_minor) \
+  int major = newest_major;                                                    \
+  int minor = newest_minor;
+#include "plimsoll/torch_versions.inc"
+  auto operator<=>(const TorchVersion&) const = default;
+
+#define PLIMSOLL_SINCE(rule, since_major, since_minor)      \
+  [[nodiscard]] constexpr bool rule() const {               \
+    return *this >= TorchVersion{since_major, since_minor}; \
+  }
+#include "plimsoll/torch_versions.inc"
+
+  // "2.11", "2.11.0+cu130". Throws ConfigError before kOldestTorch and after kNewestTorch. Only the
+  // core has it.
+  [[nodiscard]] static TorchVersion parse(std::string_view text);
+  [[nodiscard]] std::string to_string() const;
+};
+
+#define PLIMSOLL_KNOWN(oldest_major, oldest_minor, newest_major, newest_minor) \
+  inline constexpr TorchVersion kOldestTorch{oldest_major, oldest_minor};      \
+  inline constexpr TorchVersion kNewestTorch{newest_major, newest_minor};
+#include "plimsoll/torch_versions.inc"
+
+}  // namespace plimsoll

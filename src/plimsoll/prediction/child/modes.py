@@ -1,0 +1,236 @@
+"""What the process of a trial does beside running the script: a class for each mode.
+
+AsItIs      `plimsoll run --simulate`: the script's processes say what they used
+Groups      one rank of a job runs alone, and tells which process groups it makes
+Answered    a prediction: what the script took, for the process that asked
+Surveyed    a prediction, and what the program is made of that could be changed
+Job         a prediction of several ranks, each a process of its own
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.files import NewFile
+from plimsoll.prediction.child import script_run
+from plimsoll.prediction.child.answer import make_report
+from plimsoll.prediction.child.at_exit import account_at_exit, begin_accounted
+from plimsoll.prediction.child.heartbeat import beat
+from plimsoll.prediction.child.high_water import HighWaterMarks
+from plimsoll.prediction.child.host_report import host_figures
+from plimsoll.prediction.child.host_watch import HostWatch
+from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.least_room import add_least
+from plimsoll.prediction.child.processes import (
+    StartedProcesses,
+    begin_started,
+    told_by,
+    wait_for_processes,
+)
+from plimsoll.prediction.child.programs import StartedPrograms
+from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
+from plimsoll.prediction.child.stops import Stops
+from plimsoll.prediction.child.survey.job_survey import join_surveys
+from plimsoll.prediction.child.survey.surveyor import Surveyor
+from plimsoll.session.environment import record_if_asked
+from plimsoll.session.record import record
+from plimsoll.session.simulate import simulate
+from plimsoll.torch.simulated.simulation import Simulation
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from plimsoll.prediction.request import Request
+
+
+class AsItIs:
+    """The script runs; what its processes used is said where the request wants it.
+
+    Attributes:
+        simulation: The GPUs.
+        stops: What ends the script before its end.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.simulation = Simulation(request.setup)
+        self._high_water = HighWaterMarks(self.simulation)
+
+    def begin(self) -> None:
+        """Make the script's `import torch` see the GPUs.
+
+        Raises:
+            InputError: If PyTorch is imported already.
+        """
+        account = self._request.account
+        if account is None:
+            simulate(self.simulation, self._install)
+        else:
+            values = {"setup": asdict(self.simulation.setup), "to": account}
+            simulate(self.simulation, self._install, begin_accounted, values)
+            account_at_exit(self.simulation, self._high_water, account)
+        self._bound()
+
+    def execute(self) -> BaseException | None:
+        """Run the script; how it ended."""
+        return script_run.run_script(self._request)
+
+    def finish(self, ended_by: BaseException | None) -> None:
+        """Say what was found; `ended_by`: how the script ended."""
+
+    def _install(self, torch: ModuleType) -> None:
+        self._high_water.install(torch)
+        record_if_asked(torch)
+
+    def _bound(self) -> None:
+        self.simulation.runners.add(script_run.__file__)
+        self.stops = Stops(self.simulation, self._request.at_most_events)
+
+
+class Groups(AsItIs):
+    """One rank runs alone up to its first letter, and tells which process groups it made."""
+
+    def __init__(self, request: Request) -> None:
+        pretend_to_be_one(request)
+        super().__init__(request)
+
+    def begin(self) -> None:
+        """As `AsItIs`; the first letter ends the process."""
+        super().begin()
+        self.simulation.end_with_letters(self._tell)
+
+    def finish(self, ended_by: BaseException | None) -> None:  # noqa: ARG002
+        """Tell the groups, and end the process."""
+        self._tell()
+
+    def _tell(self) -> None:
+        assert self._request.groups is not None
+        told = {"groups": self.simulation.groups, "letters": self.simulation.groups_of_letters}
+        Path(self._request.groups).write_text(json.dumps(told))
+        os._exit(0)
+
+
+class Answered(AsItIs):
+    """A prediction: what the script took goes to the report of the request."""
+
+    def __init__(self, request: Request) -> None:
+        assert request.report is not None
+        self._began = time.perf_counter()
+        self._process = os.getpid()
+        super().__init__(request)
+        self._labels = BlockLabels(self.simulation)
+        folder = Path(request.report).with_name("processes")
+        folder.mkdir()
+        self._started = StartedProcesses(request, self._process, str(folder))
+        self._started.tell(self.simulation, self._labels, self._high_water)
+        self._watchers: list[HighWaterMarks | BlockLabels | Surveyor]
+        self._watchers = [self._high_water, self._labels]
+        self._recorder = None if request.record is None else record(request.record)
+        self._failed_rank: int | None = None
+
+    def begin(self) -> None:
+        """As `AsItIs`; processes that the script starts tell what they took."""
+        self._programs = StartedPrograms(self.simulation.watchers)
+        simulate(self.simulation, self._install, begin_started, asdict(self._started))
+        self._bound()
+        self._beat()
+
+    def execute(self) -> BaseException | None:
+        """Run the script while the host's memory is watched."""
+        self._host = HostWatch(self.simulation, self._labels)
+        self._host.begin()
+        ended_by = self._run()
+        if isinstance(ended_by, KeyboardInterrupt):
+            self.stops.interrupt()
+        return ended_by
+
+    def finish(self, ended_by: BaseException | None) -> None:
+        """Write the report, once all processes that use a GPU have told what they took."""
+        if os.getpid() != self._process:  # a child that the script forked ends here too
+            return
+        if not isinstance(ended_by, KeyboardInterrupt):
+            wait_for_processes()
+        if self._recorder is not None and "torch" in sys.modules:
+            self._recorder.stop()
+        report = self._report(ended_by)
+        assert self._request.report is not None
+        with NewFile(self._request.report) as file:
+            file.write(json.dumps(report).encode())
+        if report["error"] == "out_of_memory":
+            sys.exit(1)  # the answer, not an error
+
+    def _report(self, ended_by: BaseException | None) -> dict[str, Any]:
+        seconds = time.perf_counter() - self._began
+        host_use = self._host.stop()
+        report = make_report(
+            self.simulation, self._labels, self._high_water, self._request, ended_by,
+            self.stops.stop, seconds,
+        )  # fmt: skip
+        if self._request.finds_least:
+            add_least(self.simulation, report)
+        self._tell_survey()
+        told = told_by(self.simulation, report)
+        report = self._started.add_to(told, self._failed_rank)
+        report["prediction"] |= host_figures(host_use, self._started.folder, self._request)
+        report["prediction"]["assumptions"] += map(asdict, self._programs.assumptions())
+        return report
+
+    def _install(self, torch: ModuleType) -> None:
+        for watcher in self._watchers:
+            watcher.install(torch)
+        if self._recorder is not None:
+            self._recorder.__enter__()
+
+    def _beat(self) -> None:
+        beat(self.simulation)
+
+    def _run(self) -> BaseException | None:
+        return script_run.run_script(self._request)
+
+    def _tell_survey(self) -> None:
+        """Nobody asked for one."""
+
+
+class Surveyed(Answered):
+    """A prediction, with a survey of what the program is made of that could be changed."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        self._surveyor = Surveyor(self.simulation, self._labels, request.room)
+        self._surveyor.listen()
+        self._watchers.append(self._surveyor)
+
+    def _tell_survey(self) -> None:
+        assert self._request.survey is not None
+        Path(self._request.survey).write_text(json.dumps(self._surveyor.survey().to_dict()))
+
+
+class Job(Answered):
+    """A prediction of a job: this process starts the ranks, and joins what they tell."""
+
+    def _beat(self) -> None:
+        """The ranks do."""
+
+    def _run(self) -> BaseException | None:
+        self._failed_rank, ended_by = run_ranks(self._request)
+        return ended_by
+
+    def _tell_survey(self) -> None:
+        join_surveys(self._request)
+
+
+def mode_of(request: Request) -> type[AsItIs]:
+    """The mode that a request asks for."""
+    if request.groups is not None:
+        return Groups
+    if request.report is None:
+        return AsItIs
+    if request.nproc_per_node is not None:
+        return Job
+    return Answered if request.survey is None else Surveyed

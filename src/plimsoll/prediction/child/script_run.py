@@ -1,0 +1,90 @@
+"""The script itself: run as Python would run it, and ended as Python would end it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.errors import InputError
+from plimsoll.prediction.child.stops import StoppedError
+from plimsoll.script_file import is_kept
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from plimsoll.prediction.request import Request
+
+_variables: list[dict[str, Any]] = []
+"""The script's: they outlive what is done at its exit, as any program's do."""
+
+
+def enter_script(request: Request) -> None:
+    """Set `sys.argv` and `sys.path` as `python SCRIPT` and `python -m` do.
+
+    Call it when all of plimsoll's own modules are imported: the script's may have the same names.
+
+    Raises:
+        InputError: If the request is for a module that is not there.
+    """
+    sys.argv = [request.script, *request.arguments]
+    sys.path.insert(0, str(_own_folder(request)))
+    if request.is_module and (missing := _missing_module(request.script)) is not None:
+        raise InputError(f"there is no module {missing}")
+
+
+def run_script(request: Request) -> BaseException | None:
+    """Run the script to its end; how it ended."""
+    try:
+        if request.is_module:
+            variables = runpy.run_module(request.script, run_name="__main__", alter_sys=True)
+        else:
+            variables = runpy.run_path(request.script, run_name="__main__")
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt
+        return error
+    _variables.append(variables)
+    return None
+
+
+def end(error: BaseException | None) -> None:
+    """End the process as a script ends that raised `error`."""
+    if error is None:
+        return
+    if isinstance(error, SystemExit):
+        raise error
+    if isinstance(error, KeyboardInterrupt):
+        sys.exit(130)
+    if isinstance(error, StoppedError):
+        return
+    _print_traceback(error)
+    sys.exit(1)
+
+
+def _own_folder(request: Request) -> Path:
+    """Where the script's own modules are."""
+    script = Path(request.script)
+    return Path.cwd() if request.is_module or is_kept(script) else script.resolve().parent
+
+
+def _missing_module(name: str) -> str | None:
+    """The module or the package of it that Python cannot find; None where all are there."""
+    for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
+        try:
+            spec = importlib.util.find_spec(name[:end_of_name])
+        except Exception:  # the package's own, which shows itself when it is run
+            return None
+        if spec is None:
+            return name[:end_of_name]
+    return None
+
+
+def _print_traceback(error: BaseException) -> None:
+    own = (os.path.dirname(__file__), "<frozen runpy>")  # noqa: PTH120
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
+        trace = trace.tb_next
+    hook = sys.excepthook  # the script's own, if it set one
+    hook(type(error), error.with_traceback(trace), trace)

@@ -1,0 +1,154 @@
+"""Snapshots of PyTorch: pickles, packed or not, read by the engine's reader.
+
+A pickle can run code when it is loaded by Python's own reader, and snapshots travel between people;
+the engine's reader can build nothing but plain data.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.endings import READABLE
+from plimsoll.errors import InputError
+from plimsoll.recordings.checks import (
+    DAMAGE,
+    DamageError,
+    check_events,
+    check_label,
+    check_segments,
+    check_settings,
+    reading_memory,
+    too_large,
+)
+from plimsoll.recordings.events import COLUMNS, Action, EventBatch
+from plimsoll.recordings.recording import LoadedTrace, Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from plimsoll.recordings.label import Label
+
+_PART = 1 << 20  # bytes that are read at a time
+_GZIP = b"\x1f\x8b"
+_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
+
+
+def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:
+    """Read a file that `torch.cuda.memory._dump_snapshot` wrote, which gzip may have packed.
+
+    Args:
+        path: Of the file.
+        memory: What reading may take, in bytes.
+        needs_history: As for `read_snapshot`.
+
+    Raises:
+        InputError: As `read_snapshot`; or if the packed file is damaged.
+        ReadingLimitError: If the content takes more memory.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.peek(2)[:2] == _GZIP:
+                with gzip.open(file) as packed:
+                    content = _read_all(packed.read, memory)
+            else:
+                content = _read_all(file.read, memory)
+    except EOFError:
+        raise InputError(f"{path}: the gzip file is truncated") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path}: the gzip file is damaged: {error}") from None
+    return read_snapshot(content, str(path), needs_history=needs_history, memory=memory)
+
+
+def read_snapshot(
+    content: bytes | bytearray,
+    name: str = "snapshot",
+    *,
+    needs_history: bool = True,
+    memory: int | str | None = None,
+) -> Recording:
+    """Read the pickle that `torch.cuda.memory._dump_snapshot` writes, from memory.
+
+    Args:
+        content: The pickle.
+        name: What to call it in messages.
+        needs_history: Whether one without a history is refused. Else it is read as one in which
+            nothing happens but the snapshot itself.
+        memory: The most memory that reading may take, as for `read_recording`.
+
+    Raises:
+        InputError: If it is not one, or it holds nothing, or reading takes too much memory.
+    """
+    most = reading_memory(len(content), memory)
+    try:
+        if len(content) > most:
+            raise _core.ReadingLimitError
+        file = _core.SnapshotFile(content, most - len(content))
+        devices = [_trace(file, device) for device in range(file.device_count)]
+        settings = check_settings({} if file.settings is None else file.settings)
+    except _core.ReadingLimitError:
+        raise too_large(name, most) from None
+    except MemoryError:
+        raise InputError(f"{name}: there is not enough memory to read it") from None
+    except _core.PickleError as error:
+        reason = f": {error}" if content[:1] in _PICKLES else ""
+        raise InputError(
+            f"{name}: not a readable pickle{reason}; what can be read are {READABLE}"
+        ) from None
+    except (_core.RecordingError, DamageError) as error:
+        raise InputError(f"{name}: {error}") from None
+    if not needs_history and not any(trace.event_count for trace in devices):
+        devices = [
+            LoadedTrace(trace.device, _one_snapshot(), trace.segments, file)
+            for trace in devices
+            if trace.segments
+        ]
+    devices = [trace for trace in devices if trace.event_count > 0]
+    if not devices:
+        raise InputError(
+            f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
+            "called before the run, with enabled='all'?"
+        )
+    if not file.has_host_memory:  # which all have from 2.14 on
+        settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
+    try:
+        ends = {trace.device: trace.event_count for trace in devices}
+        labels = list(_labels(settings.pop("labels", {}), ends))
+    except DAMAGE:
+        raise InputError(f"{name}: what it says of tensors cannot be read") from None
+    return Recording(name=name, devices=list(devices), settings=settings, labels=labels)
+
+
+def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
+    """Reads the labels in the settings of a snapshot; they are of its end."""
+    for category, by_device in found.items():
+        for device, addresses in by_device.items():
+            for address in addresses:
+                yield check_label(ends.get(int(device), 0), address, category, device)
+
+
+def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:
+    columns = {column: file.column(device, column) for column in COLUMNS}
+    events = check_events(EventBatch.of(columns))
+    return LoadedTrace(device, events, check_segments(file.segments(device)), file)
+
+
+def _one_snapshot() -> EventBatch:
+    columns = {name: np.zeros(1, dtype=dtype) for name, dtype in COLUMNS.items()}
+    columns["action"][:] = Action.SNAPSHOT
+    return EventBatch.of(columns)
+
+
+def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
+    """Part by part: what a file unpacks to is not known, and nobody takes the ceiling for it."""
+    content = bytearray()
+    while part := read(_PART):
+        if len(content) + len(part) > most:
+            raise _core.ReadingLimitError
+        content += part
+    return content

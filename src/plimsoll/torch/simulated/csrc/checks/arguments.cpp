@@ -1,0 +1,63 @@
+#include "checks/arguments.h"
+
+#include <ATen/core/op_registration/adaption.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <string>
+
+#include "checks/overlap.h"
+#include "device/memory.h"
+#include "device/tensors.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+constexpr const char* kTwoDevices =
+    "Expected all tensors to be on the same device, but found at least two devices, ";
+
+void check_devices(const Call& call) {
+  std::optional<c10::Device> common;
+  const auto& schema_arguments = call.op().schema().arguments();
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    for_tensors(call.argument(i), [&](const at::Tensor& tensor) {
+      if (!tensor.defined() || (tensor.is_cpu() && tensor.dim() == 0)) return;
+      if (!common) {
+        common = tensor.device();
+      } else if (*common != tensor.device()) {
+        // TensorIterator's text, and then that of PyTorch's generated code.
+        TORCH_CHECK(!call.info().is_pointwise && !call.info().has(kByIterator), kTwoDevices,
+                    *common, " and ", tensor.device(), "!");
+        const std::string method = "wrapper_CUDA_" + call.info().plain_name;
+        c10::impl::common_device_check_failure(*common, tensor, method.c_str(),
+                                               schema_arguments[i].name().c_str());
+      }
+    });
+  }
+}
+
+void check_indices(const Call& call) {
+  const at::Tensor self = call.tensor(0);
+  for (const at::Tensor& index : call.tensors(1)) {
+    TORCH_CHECK(!index.defined() || index.is_cpu() || index.device() == self.device(),
+                "indices should be either on cpu or on the same device as the indexed tensor (",
+                self.device(), ")");
+  }
+  const at::Tensor values = call.argument_count() > 2 ? call.tensor(2) : at::Tensor();
+  TORCH_CHECK(!values.defined() || values.device() == self.device() || values.dim() == 0,
+              kTwoDevices, self.device(), " and ", values.device(), "!");
+}
+
+}  // namespace
+
+void check_arguments(const Call& call) {
+  const OperationInfo& info = call.info();
+  if (!info.is_view()) {
+    for (const at::Tensor& tensor : call.inputs()) check_access(tensor);
+  }
+  if (info.has(kTakesIndices)) check_indices(call);
+  if (!info.has(kMixesDevices)) check_devices(call);
+  check_overlap(call);
+}
+
+}  // namespace plimsoll::simulated

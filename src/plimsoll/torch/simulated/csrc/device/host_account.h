@@ -1,0 +1,25 @@
+// Where the memory of this process differs from what it would be on a real machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace plimsoll::simulated {
+
+// Bytes; shared with Python, which may have it in memory that several processes share.
+struct HostAccount {
+  std::int64_t absent = 0;       // of large tensors of the host, which have no contents here
+  std::int64_t most_absent = 0;  // the most since somebody asked
+  std::int64_t extra = 0;        // that only a simulation has: values of tensors on devices
+};
+
+// Large tensors of the host are made, or die.
+void note_absent(std::int64_t bytes);
+void note_extra(std::int64_t bytes);
+
+// Keeps this process's account there from now on; what was noted before stays where it is.
+void account_host_in(HostAccount* account);
+// Returns the account. `most_absent` begins anew.
+HostAccount read_host_account();
+
+}  // namespace plimsoll::simulated

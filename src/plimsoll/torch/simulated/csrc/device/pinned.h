@@ -1,0 +1,41 @@
+// Pinned memory of the host: the pool that PyTorch has of it, and what programs pin themselves.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Stream.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace plimsoll::simulated {
+
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* address);
+
+// A copy on a stream uses pinned memory, which is reused only after it.
+void note_pinned_use(const void* address, c10::DeviceIndex device, c10::StreamId stream);
+// As cudaHostRegister and cudaHostUnregister, with CUDA's error codes.
+int pin(void* address, std::size_t size);
+int unpin(void* address);
+
+// The counters of pinned memory as PyTorch has them; shared with Python.
+struct Counter {
+  std::int64_t current = 0, peak = 0, allocated = 0, freed = 0;
+  void increase(std::size_t amount);
+  void decrease(std::size_t amount);
+};
+struct PinnedStatistics {
+  Counter allocations, active_requests;   // of the driver, of programs
+  Counter allocated_bytes, active_bytes;  // the same
+};
+PinnedStatistics pinned_statistics();
+// The peaks start anew, or else the totals.
+void reset_pinned_statistics(bool peaks);
+// Gives back what the pool keeps and nobody holds.
+void empty_pinned_pool();
+// About what of pinned memory somebody wrote to; and what is pinned that the program has from
+// elsewhere.
+std::uint64_t pinned_written_bytes();
+std::uint64_t registered_bytes();
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,56 @@
+// Simulated tensors: shapes without memory, as PyTorch's Meta kernels take and give them, and
+// tensors on a device, whose memory is the engine's.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstddef>
+#include <optional>
+#include <unordered_map>
+
+namespace plimsoll::simulated {
+
+inline bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
+
+// The size of what a tensor of this shape needs, from the start of its storage.
+std::size_t storage_bytes(const at::Tensor& shape);
+// A fresh tensor on the device with that shape.
+at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
+// Makes a tensor with this shape and no memory. Tensors that are made with the same `storages`
+// share storages as their originals do.
+using MetaStorages = std::unordered_map<const c10::StorageImpl*, c10::Storage>;
+at::Tensor meta_like(const at::Tensor& tensor, MetaStorages* storages = nullptr);
+
+// Visits every tensor within a value; some may be undefined.
+template <typename Visit>
+void for_tensors(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& each : value.toListRef()) {
+      if (each.isTensor()) visit(each.toTensor());
+    }
+  }
+}
+
+// Replaces every tensor within a value.
+template <typename Replace>
+c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {
+  if (value.isTensor()) return replace(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(replace(tensor));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& tensor : value.toOptionalTensorVector()) {
+      list.push_back(tensor ? std::optional(replace(*tensor)) : std::nullopt);
+    }
+    return list;
+  }
+  return value;
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,185 @@
+// Copies between the host and devices: what they take on the way, who waits for them, and whether
+// values are known.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/sum.h>
+
+#include <cstdint>
+
+#include "device/host_times.h"
+#include "device/memory.h"
+#include "device/pinned.h"
+#include "device/runtime.h"
+#include "device/virtual.h"
+#include "execute/kernels.h"
+#include "timing/timing.h"
+#include "values/budget.h"
+#include "values/conversion.h"
+#include "values/known.h"
+#include "values/reading.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+using at::Tensor;
+
+// What whole numbers of the host are like, where there is no room for them: their bounds, and how
+// many are at the ends, as padding and masks are.
+Description described(const Tensor& from) {
+  const at::ScalarType type = from.scalar_type();
+  const bool is_read =
+      !is_virtual(from) && from.numel() != 0 && c10::isIntegralType(type, /*includeBool=*/true);
+  if (!is_read) return Description::of_type(type);
+  const WithContentsScope real;
+  const auto share = [&](const Tensor& those) {
+    return those.sum().item<double>() / static_cast<double>(from.numel());
+  };
+  if (type == at::kBool) return Description::truth(share(from), /*random=*/true);
+  const auto [least, most] = at::aminmax(from);
+  const Description found = Description::between(least.item<double>(), most.item<double>());
+  if (found.is_constant()) return found;
+  constexpr double kMany = 0.01;
+  Description made = found;
+  made.reaches_bounds = true;
+  for (const double end : {found.low, found.high}) {
+    const double of_all = share(from.eq(end));
+    if (of_all >= kMany) made.add_atom({end, of_all, /*is_random=*/true});
+  }
+  return made;
+}
+
+// From the host: its values, as long as there is room for them.
+void copy_from_host(const Tensor& to, const Tensor& from) {
+  const double cost = static_cast<double>(to.numel());
+  const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
+  const bool is_wanted = !is_virtual(from) && runtime().current_capture(to.device().index()) == 0 &&
+                         (is_few || Budget::instance().take_operations(cost));
+  const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
+  if (!values.defined()) {
+    note_described(to, in_type(described(from), from.scalar_type(), to.scalar_type()));
+    return;
+  }
+  values.copy_(from);
+  note_values(to, Source::computed);
+}
+
+void copy_on_device(const Tensor& to, const Tensor& from) {
+  const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
+  const Source source = source_of(from);
+  const bool is_wanted =
+      runtime().current_capture(to.device().index()) == 0 && can_be_read(from) &&
+      (is_few || (source <= Source::random &&
+                  Budget::instance().take_operations(static_cast<double>(to.numel()))));
+  const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
+  const Tensor read = values.defined() ? read_values(from) : Tensor();
+  if (read.defined()) {
+    values.copy_(read);
+    note_values(to, std::min(source, Source::assumed));
+    return;
+  }
+  Known known = known_of(from);
+  if (to.strides() != from.strides()) {
+    known.series = 0;
+    known.origin = {};
+  }
+  known.description = in_type(known.description, from.scalar_type(), to.scalar_type());
+  note_same(to, known);
+}
+
+void copy_values(const Tensor& to, const Tensor& from) {
+  if (!to.is_cuda()) {
+    if (!is_virtual(to)) {
+      to.copy_(read_by_host(from, current_operation().name));
+    } else if (source_of(from) > Source::random) {
+      runtime().assume(current_operation().name, kReadsUnknown);
+    }
+  } else if (allocation_of(to) != nullptr) {
+    if (from.is_cuda()) {
+      copy_on_device(to, from);
+    } else {
+      copy_from_host(to, from);
+    }
+  }
+}
+
+void move(const Tensor& to, const Tensor& from, bool non_blocking) {
+  Runtime& state = runtime();
+  const c10::DeviceIndex index = to.is_cuda() ? to.device().index() : from.device().index();
+  const Device& on = state.device(index);
+  const double bytes = static_cast<double>(to.numel()) * static_cast<double>(to.itemsize());
+  const bool crosses = !to.is_cuda() || !from.is_cuda();
+  const void* const host =
+      crosses ? (to.is_cuda() ? from.const_data_ptr() : to.const_data_ptr()) : nullptr;
+  const bool is_pinned_copy = crosses && is_pinned(host);
+  state.pass_host_time(index, crosses ? kCopyHostNs : kDeviceCopyHostNs);
+  if (crosses) {
+    state.launch(index, Work::transfer,
+                 transfer_ns(bytes, is_pinned_copy, to.is_cuda(), on.properties));
+  } else if (to.device() != from.device()) {
+    state.launch(index, Work::transfer, peer_ns(bytes, on.properties));
+  } else {
+    state.launch(index, Work::compute, copy_ns(to, from, on.properties));
+  }
+  if (is_pinned_copy && non_blocking) {
+    note_pinned_use(host, index, state.current_stream(index));
+  } else if (crosses && !(non_blocking && to.is_cuda())) {
+    state.synchronize(index);
+  }
+  copy_values(to, from);
+}
+
+// The order of temporaries is that of PyTorch's copy kernel (aten/src/ATen/native/cuda/Copy.cu).
+Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
+  if (self.is_same(source)) return self;
+  check_access(self);
+  check_access(source);
+  at::assert_no_internal_overlap(self);
+  at::assert_no_partial_overlap(self, source);
+  if (self.numel() == 0) return self;
+  const std::uint32_t name = runtime().name("aten::copy_");
+  const bool from_host = !source.is_cuda();
+  const OperationScope scope(name, from_host ? Role::input : current_operation().role);
+  const DeviceScope device(self.is_cuda() ? self.device().index() : source.device().index());
+  const Tensor expanded = source.expand_as(self);
+  if (self.is_cuda() && source.is_cuda() && self.device() == source.device()) {
+    move(self, expanded, non_blocking);
+    return self;
+  }
+  const bool same_type = self.scalar_type() == source.scalar_type();
+  const auto iterator = at::TensorIteratorConfig()
+                            .add_output(self)
+                            .add_const_input(expanded)
+                            .resize_outputs(false)
+                            .check_all_same_dtype(false)
+                            .check_all_same_device(false)
+                            .build();
+  if (same_type && iterator.is_contiguous()) {
+    move(self, expanded, non_blocking);
+    return self;
+  }
+  const OperationScope temporaries(name, Role::temporary);
+  Tensor to;
+  Tensor from;
+  if (self.is_cuda() || non_blocking) {
+    to = self.is_contiguous() ? self : at::empty_like(self, at::MemoryFormat::Contiguous);
+    from = source.to(self.scalar_type()).expand_as(self).contiguous();
+  } else {
+    to = self.is_contiguous() && same_type
+             ? self
+             : at::empty_like(self, self.options().dtype(source.scalar_type()),
+                              at::MemoryFormat::Contiguous);
+    from = source.expand_as(self).contiguous();
+  }
+  to.copy_(from, non_blocking);
+  if (!to.is_same(self)) self.copy_(to, non_blocking);
+  return self;
+}
+
+}  // namespace
+
+void add_copy_kernels(WrittenOut& kernels) { kernels.add("copy_", TORCH_FN(copy_)); }
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,95 @@
+// Kernels that no operation of PyTorch's launches: Triton's, those of compilers, programs and
+// libraries.
+// What they compute is not known, so what they write is described, and not computed.
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "device/host_times.h"
+#include "device/memory.h"
+#include "device/runtime.h"
+#include "device/tensors.h"
+#include "execute/kernels.h"
+#include "rules/attention_choice.h"
+#include "timing/timing.h"
+#include "values/known.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// What is written is described from now on; the device that does it.
+c10::DeviceIndex begin(at::TensorList written) {
+  Runtime& state = runtime();
+  const c10::DeviceIndex device = state.current_device();
+  state.use(device);
+  for (const at::Tensor& tensor : written) {
+    check_access(tensor);
+    if (allocation_of(tensor) == nullptr) continue;
+    note_described(tensor, Description::of_type(tensor.scalar_type()));
+  }
+  state.pass_host_time(device, kPythonLaunchNs);
+  return device;
+}
+
+// plimsoll::launch: on the current device and stream; `bytes` of tensors are read and written.
+//
+// `product`, unless empty: of how many matrices, rows, columns and terms; `tile`: rows, columns and
+// terms of a block, buffers, warps, whether numbers of 32 bits may be rounded, and whether terms
+// lie side by side; both of `type`.
+void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
+            at::IntArrayRef tile, at::ScalarType type) {
+  Runtime& state = runtime();
+  const c10::DeviceIndex device = begin(written);
+  const DeviceProperties& on = state.device(device).properties;
+  double time = moving_ns(bytes, on);
+  if (product.size() == 4 && tile.size() == 7) {
+    const auto size = [&](std::size_t index) { return static_cast<double>(tile[index]); };
+    const Product made{product[0], product[1], product[2], product[3], type, tile[5] != 0};
+    const TemplateTile of{size(0), size(1), size(2), size(3), size(4), tile[6] != 0};
+    // What else is read and written, once a block is multiplied, comes on top.
+    const double besides = std::max(0.0, bytes - made.bytes()) / on.bytes_per_ns;
+    time = std::max(time, template_ns(made, of, on) + besides);
+  }
+  state.launch(device, Work::compute, time);
+}
+
+// plimsoll::launch_attention: as PyTorch's flash attention, on the current device and stream.
+void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_causal, bool drops,
+                      bool is_backward) {
+  TORCH_CHECK(shape.size() == 4, "heads of all sequences, rows, key rows, width");
+  AttentionWork work;
+  work.heads = static_cast<double>(shape[0]);
+  work.rows = static_cast<double>(shape[1]);
+  work.key_rows = static_cast<double>(shape[2]);
+  work.width = static_cast<double>(shape[3]);
+  work.is_causal = is_causal;
+  work.drops = drops;
+  work.is_backward = is_backward;
+  Runtime& state = runtime();
+  const c10::DeviceIndex device = begin(written);
+  state.launch(device, Work::compute, attention_ns(work, state.device(device).properties));
+}
+
+// plimsoll::attention_splits.
+std::int64_t attention_splits(std::int64_t blocks, std::int64_t processors,
+                              std::int64_t key_blocks) {
+  const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };
+  return static_cast<std::int64_t>(flash_splits(size(blocks), size(processors), size(key_blocks)));
+}
+
+}  // namespace
+
+void add_launches(WrittenOut& kernels) {
+  define(
+      "launch(Tensor[] written, float bytes, float[] product, int[] tile, "
+      "ScalarType type) -> ()",
+      TORCH_FN(launch));
+  define(
+      "launch_attention(Tensor[] written, int[] shape, bool is_causal, bool drops, "
+      "bool is_backward) -> ()",
+      TORCH_FN(launch_attention));
+  own_operations().def("attention_splits(int blocks, int processors, int key_blocks) -> int",
+                       TORCH_FN(attention_splits));
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,61 @@
+// Kernels of libraries that are called with the addresses of tensors, without PyTorch. What they
+// compute is not known, so what they write is described, and not computed.
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "device/host_times.h"
+#include "device/memory.h"
+#include "device/runtime.h"
+#include "execute/kernels.h"
+#include "timing/timing.h"
+#include "values/known.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// plimsoll::launch_at: on the current device and stream. Addresses that are not of a tensor on the
+// device are left out.
+//
+// From each address on, `most` bytes are read or written, or all there are where that is 0.
+// `product`, unless empty: of how many rows, columns and terms.
+void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t most,
+               at::ArrayRef<double> product) {
+  Runtime& state = runtime();
+  const c10::DeviceIndex device = state.current_device();
+  state.use(device);
+  const auto each = [&](at::IntArrayRef addresses, auto act) {
+    for (const std::int64_t at : addresses) {
+      const auto address = static_cast<std::uint64_t>(at);
+      Allocation* const allocation = allocation_at(device, address);
+      if (allocation == nullptr) continue;
+      const std::size_t begin = address - allocation->address;
+      const std::size_t rest = allocation->size - begin;
+      act(*allocation, begin, most > 0 ? std::min(rest, static_cast<std::size_t>(most)) : rest);
+    }
+  };
+  each(written, [](Allocation& allocation, std::size_t begin, std::size_t size) {
+    note_written(allocation, begin, begin + size);
+  });
+  double moved = 0;
+  each(operands, [&](const Allocation&, std::size_t, std::size_t size) {
+    moved += static_cast<double>(size);
+  });
+  state.pass_host_time(device, kPythonLaunchNs);
+  const DeviceProperties& on = state.device(device).properties;
+  double time = moving_ns(moved, on);
+  if (product.size() == 3) {
+    // Numbers of eight bits and of four are multiplied at least as fast as halves.
+    time = std::max(time, product_ns({1, product[0], product[1], product[2], at::kHalf}, on));
+  }
+  state.launch(device, Work::compute, time);
+}
+
+}  // namespace
+
+void add_launches_at_addresses(WrittenOut& kernels) {
+  define("launch_at(int[] written, int[] operands, int most, float[] product) -> ()",
+         TORCH_FN(launch_at));
+}
+
+}  // namespace plimsoll::simulated

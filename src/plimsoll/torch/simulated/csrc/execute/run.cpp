@@ -1,0 +1,153 @@
+#include "execute/run.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "checks/arguments.h"
+#include "checks/checks.h"
+#include "device/memory.h"
+#include "device/tensors.h"
+#include "device/workspaces.h"
+#include "operation/call.h"
+#include "timing/kernel_times.h"
+#include "timing/timing.h"
+#include "values/computation.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+constexpr const char* kNoMemoryBesides = "its kernel takes no memory besides its results";
+constexpr const char* kMayTakeMore = ", but may take about as much as its tensors";
+
+// An output that the kernel resizes.
+void resize_to(const at::Tensor& target, const at::Tensor& shape) {
+  if (!is_simulated(target) || !shape.defined() || target.sizes() == shape.sizes()) return;
+  target.resize_(shape.sizes());
+  target.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides());
+}
+
+at::Tensor view_of(const at::Tensor& base, const at::Tensor& shape) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(base.storage()), base.key_set(), shape.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(shape.sizes(), shape.strides(),
+                                                    shape.storage_offset());
+  return view;
+}
+
+c10::IValue make_result(const Call& call, std::size_t index) {
+  const OperationInfo& info = call.info();
+  const Result& result = info.results[index];
+  const c10::IValue shape = index < call.shapes().size() ? call.shapes()[index] : c10::IValue();
+  if (result.kind == Result::Kind::argument) {
+    const c10::IValue& target = call.argument(result.argument);
+    if (target.isTensor() && shape.isTensor()) resize_to(target.toTensor(), shape.toTensor());
+    return target;
+  }
+  std::size_t element = 0;
+  const OperationScope scope(info.name, current_operation().role);
+  return map_tensors(shape, [&](const at::Tensor& of) -> at::Tensor {
+    if (!of.defined() || !of.is_meta()) return of;
+    if (result.kind == Result::Kind::fresh) {
+      // Of a list each result is where its own operand is, and the operands come first.
+      const bool is_elsewhere = info.has(kOnLists) && call.inputs()[element].is_cuda();
+      return make_tensor(of,
+                         is_elsewhere ? call.inputs()[element++].device().index() : call.device());
+    }
+    const c10::IValue& base = call.argument(result.argument);
+    return view_of(base.isTensor() ? base.toTensor() : base.toTensorVector()[element++], of);
+  });
+}
+
+void do_steps(Call& call);
+
+// Does one step.
+struct Do {
+  Call& call;
+
+  void operator()(const Allocate& step) const {
+    call.set_result(step.result, make_result(call, step.result));
+  }
+  void operator()(const Take& step) const {
+    const OperationScope scope(call.info().name, Role::temporary);
+    const DeviceScope device(call.device());
+    call.kept()[step.number].memory = take_memory(step.bytes);
+  }
+  void operator()(const Release& step) const {
+    Call::Kept& kept = call.kept()[step.number];
+    kept.tensors.clear();
+    const OperationScope scope(call.info().name, Role::temporary);
+    kept.memory.clear();
+  }
+  void operator()(const TakeWorkspace& step) const {
+    const OperationScope scope(call.info().name, Role::workspace);
+    take_workspace(call.device(), step.is_lt, step.is_kept, step.bytes);
+  }
+  void operator()(const Wait&) const { runtime().synchronize(call.device()); }
+  void operator()(const Assume& step) const { runtime().assume(call.info().name, step.what); }
+  void operator()(const Then& step) const {
+    step.decide(call);
+    do_steps(call);
+  }
+};
+
+void do_steps(Call& call) {
+  for (const Step& step : call.take_steps()) std::visit(Do{call}, step);
+}
+
+// Of arguments and results.
+std::uint64_t tensor_bytes(const Call& call) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : call.inputs())
+    bytes += is_simulated(tensor) ? tensor.nbytes() : 0;
+  for_new_results(call, [&](const at::Tensor& tensor) { bytes += tensor.nbytes(); });
+  return bytes;
+}
+
+// Queues the kernel.
+void launch(const Call& call) {
+  Runtime& state = runtime();
+  if (call.assumed_memory() != nullptr) {
+    state.assume(call.info().name, std::string(call.assumed_memory()) + kMayTakeMore,
+                 tensor_bytes(call));
+  }
+  const KernelTime* const row = kernel_time(call);
+  const double time = kernel_ns(call, row);
+  state.pass_host_time(call.device(), host_ns(call, row));
+  state.launch(call.device(), Work::compute, time);
+}
+
+// A list that is written in place: of a single tensor a kernel above this one counts it. As kernels
+// of _foreach_ operations do themselves (aten/src/ATen/native/cuda/Foreach*.cu).
+void count_writes(const Call& call) {
+  if (!call.info().plain_name.starts_with("_foreach_") || !call.info().is_written[0]) return;
+  for_tensors(call.argument(0), [](const at::Tensor& tensor) {
+    if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  });
+}
+
+}  // namespace
+
+void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OperationInfo& info = info_of(op);
+  const OperationScope scope(info.name, Role::output);
+  Call call(op, info, *stack);
+  check_arguments(call);
+  if (!info.is_view()) check_data(call);
+  if (!info.is_known()) call.assume_memory(kNoMemoryBesides);
+  if (info.rule != nullptr) info.rule(call);
+  do_steps(call);
+  call.allocate_all();
+  do_steps(call);
+  if (!info.is_view()) launch(call);
+  count_writes(call);
+  compute_values(call);
+  while (!call.kept().empty()) {
+    const OperationScope temporaries(info.name, Role::temporary);
+    call.kept().pop_back();
+  }
+  for (c10::IValue& result : call.take_results()) stack->push_back(std::move(result));
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,48 @@
+// What an operation is: what its schema says of it, and what the tables of rules add.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "operation/rule_table.h"
+
+namespace plimsoll::simulated {
+
+// What a return value is, by the operation's schema.
+struct Result {
+  enum class Kind : std::uint8_t { fresh, argument, view } kind = Kind::fresh;
+  std::size_t argument = 0;  // whose tensor it is, or aliases
+};
+
+// Worked out once for each operation.
+struct OperationInfo {
+  std::uint32_t name = 0;
+  std::string plain_name;  // "addmm" for aten::addmm.out
+  std::vector<Result> results;
+  std::vector<bool> is_written;  // by argument
+  Rule rule = nullptr;           // none: what its kernel takes inside is not known
+  Traits traits = 0;
+  bool is_pointwise = false;
+  bool is_random = false;
+  bool needs_shapes = true;  // its Meta kernel says something that the arguments do not
+
+  [[nodiscard]] bool has(Trait trait) const { return (traits & trait) != 0; }
+  [[nodiscard]] bool is_view() const {
+    return !results.empty() && results[0].kind == Result::Kind::view;
+  }
+  // It writes to one of its arguments and returns that.
+  [[nodiscard]] bool is_in_place() const {
+    return !results.empty() && results[0].kind == Result::Kind::argument;
+  }
+  // What its kernel takes inside is known, if only to be nothing.
+  [[nodiscard]] bool is_known() const { return rule != nullptr || is_pointwise || is_view(); }
+};
+
+// Worked out at the operation's first call.
+const OperationInfo& info_of(const c10::OperatorHandle& op);
+
+}  // namespace plimsoll::simulated

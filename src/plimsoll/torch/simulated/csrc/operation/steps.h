@@ -1,0 +1,45 @@
+// What a kernel does besides computing, one step after the other.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <variant>
+
+namespace plimsoll::simulated {
+
+class Call;
+
+// Takes the memory of a result.
+struct Allocate {
+  std::size_t result;
+};
+// Takes memory of the kernel's own, and keeps it under a number.
+struct Take {
+  std::size_t number;
+  std::size_t bytes;
+};
+// Gives back what is kept under a number.
+struct Release {
+  std::size_t number;
+};
+// Takes the workspace of cuBLAS or cublasLt on the current stream, unless that is kept already.
+struct TakeWorkspace {
+  bool is_lt;
+  bool is_kept;  // for later calls; otherwise it is given back at once
+  std::size_t bytes;
+};
+// Makes the host wait for the stream, as a copy to the host does.
+struct Wait {};
+// Notes what is assumed of the operation; the text lives on.
+struct Assume {
+  std::string_view what;
+};
+// Decides on further steps by what is known once the steps before are done. These go in its place.
+struct Then {
+  std::function<void(Call&)> decide;
+};
+
+using Step = std::variant<Allocate, Take, Release, TakeWorkspace, Wait, Assume, Then>;
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,77 @@
+// What this library and Python share by their layout alone, as text: `plimsoll_layout` gives a line
+// for each structure and enumeration, and library.py compares them with its own.
+#include <cstddef>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+
+#include "device/host_account.h"
+#include "device/memory.h"
+#include "device/pinned.h"
+#include "device/runtime.h"
+#include "python/export.h"
+#include "values/budget.h"
+#include "values/description.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+// "u4": an unsigned integer of four bytes; "f8" a number, "i8" a signed integer, "s32" a structure.
+template <typename Value>
+std::string type_of() {
+  const char* const kind = std::is_class_v<Value>            ? "s"
+                           : std::is_floating_point_v<Value> ? "f"
+                           : std::is_signed_v<Value>         ? "i"
+                                                             : "u";
+  return kind + std::to_string(sizeof(Value));
+}
+
+std::string line(const std::string& head, std::initializer_list<std::string> entries) {
+  std::string text = head + ":";
+  for (const std::string& entry : entries) text += " " + entry;
+  return text + "\n";
+}
+
+std::string structure(const char* name, std::size_t size,
+                      std::initializer_list<std::string> fields) {
+  return line(std::string(name) + " of " + std::to_string(size) + " bytes", fields);
+}
+
+#define STRUCTURE(Type, ...) structure(#Type, sizeof(Type), {__VA_ARGS__})
+#define FIELD(Type, name) \
+  (#name "=" + type_of<decltype(Type::name)>() + "@" + std::to_string(offsetof(Type, name)))
+#define VALUE(Type, name) (#name "=" + std::to_string(static_cast<int>(Type::name)))
+
+}  // namespace
+
+PLIMSOLL_EXPORT const char* plimsoll_layout() {
+  static const auto* const text = new std::string(
+      STRUCTURE(DeviceProperties, FIELD(DeviceProperties, multiprocessors),
+                FIELD(DeviceProperties, major), FIELD(DeviceProperties, minor),
+                FIELD(DeviceProperties, max_threads_per_multiprocessor),
+                FIELD(DeviceProperties, bytes_per_ns), FIELD(DeviceProperties, flops_per_ns),
+                FIELD(DeviceProperties, tensor_flops_per_ns),
+                FIELD(DeviceProperties, copy_bytes_per_ns)) +
+      STRUCTURE(Clock, FIELD(Clock, ends_ns), FIELD(Clock, compute_ends_ns), FIELD(Clock, busy_ns),
+                FIELD(Clock, compute_ns), FIELD(Clock, host_ns), FIELD(Clock, kernels)) +
+      STRUCTURE(StackTime, FIELD(StackTime, ns)) +
+      STRUCTURE(Site, FIELD(Site, stack), FIELD(Site, operation), FIELD(Site, role),
+                FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, reserved)) +
+      STRUCTURE(Assumption, FIELD(Assumption, stack), FIELD(Assumption, operation),
+                FIELD(Assumption, what), FIELD(Assumption, count), FIELD(Assumption, bytes)) +
+      STRUCTURE(Counter, FIELD(Counter, current), FIELD(Counter, peak), FIELD(Counter, allocated),
+                FIELD(Counter, freed)) +
+      STRUCTURE(PinnedStatistics, FIELD(PinnedStatistics, allocations),
+                FIELD(PinnedStatistics, active_requests), FIELD(PinnedStatistics, allocated_bytes),
+                FIELD(PinnedStatistics, active_bytes)) +
+      STRUCTURE(HostAccount, FIELD(HostAccount, absent), FIELD(HostAccount, most_absent),
+                FIELD(HostAccount, extra)) +
+      line("Role", {VALUE(Role, output), VALUE(Role, temporary), VALUE(Role, workspace),
+                    VALUE(Role, input), VALUE(Role, copy)}) +
+      line("Phase", {VALUE(Phase, forward), VALUE(Phase, backward)}) +
+      line("Values", {VALUE(Values, automatic), VALUE(Values, real), VALUE(Values, none)}) +
+      line("Unknown", {VALUE(Unknown, balanced), VALUE(Unknown, most), VALUE(Unknown, least)}));
+  return text->c_str();
+}
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,20 @@
+// cuBLAS's workspaces, which products take: the library handle's, which PyTorch keeps for each
+// handle and stream, or, from 2.15 on, one that is given back when the product is queued.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "operation/call.h"
+
+namespace plimsoll::simulated {
+
+void take_blas_workspace(Call& call);
+// cublasLt's, for a product with what follows it.
+void take_lt_workspace(Call& call);
+// What a workspace takes, cublasLt's or cuBLAS's on the current device, and what the program sets;
+// a negative size is the one without settings.
+std::size_t current_blas_workspace_bytes(bool lt);
+void set_blas_workspace_bytes(bool lt, std::int64_t bytes);
+
+}  // namespace plimsoll::simulated

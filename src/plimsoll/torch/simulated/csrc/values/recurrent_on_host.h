@@ -1,0 +1,19 @@
+// Recurrent layers and cells on the host: what cuDNN and PyTorch's fused kernels compute on a GPU.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include "operation/call.h"
+
+namespace plimsoll::simulated {
+
+// Each takes the call's arguments on the host from the stack, and leaves the results.
+void run_recurrent(const Call& call, torch::jit::Stack& stack);
+void run_recurrent_back(const Call& call, torch::jit::Stack& stack);
+void flatten_recurrent_weights(const Call& call, torch::jit::Stack& stack);
+void run_lstm_cell(const Call& call, torch::jit::Stack& stack);
+void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack);
+void run_gru_cell(const Call& call, torch::jit::Stack& stack);
+void run_gru_cell_back(const Call& call, torch::jit::Stack& stack);
+
+}  // namespace plimsoll::simulated

@@ -1,0 +1,53 @@
+"""What the C++ files of a folder include of each other, for the tests of layers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def sources(root: Path) -> list[Path]:
+    """The headers and sources below a folder."""
+    return sorted([*root.rglob("*.h"), *root.rglob("*.cpp")])
+
+
+def included(path: Path) -> list[str]:
+    """The project's own files that a file includes: those between quotes."""
+    return re.findall(r'^ *# *include *"(.*)"', path.read_text(), re.MULTILINE)
+
+
+def circle(names: Mapping[str, list[str]]) -> list[str]:
+    """Some names each of which includes the next, and the last one the first; [] without any."""
+    done: set[str] = set()
+
+    def search(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name not in done and name in names:
+            for other in names[name]:
+                if found := search(other, [*path, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in names if (found := search(name, []))), [])
+
+
+def units(root: Path) -> dict[str, list[str]]:
+    """The units below a folder, each a header with its source, and those that each one includes.
+
+    Files name each other from the folder on.
+    """
+    of_unit: dict[str, list[str]] = {}
+    for path in sources(root):
+        name = str(path.relative_to(root).with_suffix(""))
+        others = of_unit.setdefault(name, [])
+        for other in included(path):
+            unit = other.rpartition(".")[0]
+            if (root / other).exists() and unit != name and unit not in others:
+                others.append(unit)
+    return of_unit
