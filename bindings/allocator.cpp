@@ -1,9 +1,11 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,10 +32,15 @@ void bind_allocator(nb::module_& module) {
 
   module.attr("OLDEST_VERSION") = kOldestTorch.to_string();
   module.attr("NEWEST_VERSION") = kNewestTorch.to_string();
-  nb::dict rules;
-#define PLIMSOLL_SINCE(rule, major, minor) rules[#rule] = nb::make_tuple(major, minor);
+  module.def(
+      "torch_rules",
+      [] {
+        return std::map<std::string, std::pair<int, int>>{
+#define PLIMSOLL_SINCE(rule, major, minor) {#rule, {major, minor}},
 #include "plimsoll/torch_versions.inc"
-  module.attr("TORCH_RULES") = rules;
+        };
+      },
+      "The rules that hold in some versions of PyTorch alone, and since which one each holds.");
   module.def(
       "plain_version",
       [](const std::string& version) { return TorchVersion::parse(version).to_string(); },

@@ -279,7 +279,10 @@ OLDEST_VERSION: str = '2.9'
 
 NEWEST_VERSION: str = '2.15'
 
-TORCH_RULES: dict[str, tuple[int, int]] = ...
+def torch_rules() -> dict[str, tuple[int, int]]:
+    """
+    The rules that hold in some versions of PyTorch alone, and since which one each holds.
+    """
 
 def plain_version(version: str) -> str:
     """

@@ -196,7 +196,8 @@ def takes_simulation(*names: str) -> Callable[[Callable[..., None]], Callable[..
 
         @functools.wraps(verb)
         def command(**given: Any) -> None:
-            verb(**given, simulation={name: given.pop(name) for name in names})
+            simulation = {name: given.pop(name) for name in names}
+            verb(**given, simulation=simulation)
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}

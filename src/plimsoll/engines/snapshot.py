@@ -50,7 +50,7 @@ def snapshot_dict(
 
 
 def _follows(rule: str, version: str) -> bool:
-    return tuple(int(part) for part in version.split(".")) >= _core.TORCH_RULES[rule]
+    return tuple(int(part) for part in version.split(".")) >= _core.torch_rules()[rule]
 
 
 def _frames(context: int, stacks: Stacks) -> list[dict[str, Any]]:

@@ -56,9 +56,12 @@ def companions(version: Version) -> Companions:
     return next(found for since, found in reversed(_COMPANIONS.items()) if since <= version)
 
 
+_RULES = _core.torch_rules()
+
+
 def follows(rule: str, version: Version) -> bool:
     """Whether a rule of torch_versions.inc holds in a version."""
-    return version >= _core.TORCH_RULES[rule]
+    return version >= _RULES[rule]
 
 
 def text(version: Version) -> str:

@@ -1,7 +1,7 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well: csrc/python/memory_layout.cpp says how
-they lie in memory there, and the library is used only if that is how they lie here.
+The structures and enumerations here are written twice, in C++ as well: csrc/python/memory_layout.cpp
+says how they lie in memory there, and the library is used only if that is how they lie here.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ SIMULATED_GPU = Recipe(
     sources=_HERE / "csrc",
     # Of PyTorch's headers, those that are needed.
     flags=(
-        "-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE / 'csrc/lean'}", f"-I{_HERE / 'csrc'}",
-    ),  # fmt: skip
+        "-O1",
+        "-DAT_PER_OPERATOR_HEADERS",
+        f"-I{_HERE / 'csrc/lean'}",
+        f"-I{_HERE / 'csrc'}",
+    ),
     # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
@@ -51,7 +54,7 @@ UNKNOWN_READ = "the host read"
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""The assumption about a kernel that checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
+"""The assumption about a kernel that checks unknown data; kUndecidedCheck of device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error for a check that failed on a device; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
@@ -137,7 +140,7 @@ class StackTime(ctypes.Structure):
 
 
 class HostAccount(ctypes.Structure):
-    """Where the host's memory differs from a real machine's; HostAccount of csrc/device/host_account.h."""
+    """Where the host's memory differs from a real machine's; HostAccount of host_account.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 

@@ -1,7 +1,7 @@
 """Operations of libraries that PyTorch knows by name: what their kernels take, where that is known.
 
-A kernel that is compiled for CUDA yields to the operation's fake implementation (csrc/operation/call.cpp),
-and then takes no memory but its results. Where it takes more, or there is no fake implementation,
+A kernel that is compiled for CUDA yields to the operation's fake implementation
+(csrc/operation/call.cpp), and then takes no memory but its results. Where it takes more, or there is no fake implementation,
 one of two things is written down: a function of Python that takes what the kernel takes, composed
 of PyTorch's operations; or an `Operation`, its shapes and its workspace.
 """

@@ -2,35 +2,27 @@
 
 #include <string>
 
-#include "chips/nearest.h"
 #include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {
 
-constexpr TorchRules kVersions[] = {
-#include "torch_versions.inc"
-};
-
-std::string text_of(std::int64_t version) {
-  return std::to_string(version / 100) + "." + std::to_string(version % 100);
+std::string text_of(TorchVersion version) {
+  return std::to_string(version.major) + "." + std::to_string(version.minor);
 }
 
-const TorchRules& find_rules() {
-  const std::int64_t version = runtime().torch_version;
-  const TorchRules& rules =
-      nearest(kVersions, version, [](const TorchRules& row) { return row.version; });
-  if (rules.version != version) {
-    runtime().assume(runtime().name("PyTorch " + text_of(version)),
-                     "its kernels are taken to be those of PyTorch " + text_of(rules.version));
-  }
-  return rules;
+TorchVersion find_rules() {
+  const TorchVersion version{runtime().torch_version / 100, runtime().torch_version % 100};
+  if (version <= kNewestTorch) return version;
+  runtime().assume(runtime().name("PyTorch " + text_of(version)),
+                   "its kernels are taken to be those of PyTorch " + text_of(kNewestTorch));
+  return kNewestTorch;
 }
 
 }  // namespace
 
-const TorchRules& torch_rules() {
-  static const TorchRules& rules = find_rules();
+const TorchVersion& torch_rules() {
+  static const TorchVersion rules = find_rules();
   return rules;
 }
 

@@ -10,7 +10,7 @@
 #include "device/host_times.h"
 #include "device/memory.h"
 #include "device/runtime.h"
-#include "plimsoll/torch_version.h"
+#include "plimsoll/compiled_against.h"
 
 namespace plimsoll::simulated {
 namespace {

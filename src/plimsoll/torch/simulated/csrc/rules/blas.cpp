@@ -55,7 +55,7 @@ std::size_t lt_workspace_bytes() {
 }
 
 bool keeps_workspaces() {
-  if (torch_rules().keeps_workspaces != 0) return true;
+  if (!torch_rules().gives_blas_workspaces_back()) return true;
   static const bool is_asked_for = c10::utils::check_env("TORCH_CUBLAS_WORKSPACE_CACHE") == true;
   return is_asked_for;
 }
@@ -69,7 +69,7 @@ void take_blas_workspace(Call& call) {
 void take_lt_workspace(Call& call) {
   const bool is_kept = keeps_workspaces();
   if (is_kept) take_blas_workspace(call);  // its handle is cuBLAS's
-  if (!is_kept || torch_rules().lt_workspaces != 0) {
+  if (!is_kept || !torch_rules().shares_blas_workspaces()) {
     call.take_workspace({true, is_kept, lt_workspace_bytes()});
   }
 }

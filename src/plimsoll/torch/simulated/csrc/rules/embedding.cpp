@@ -57,7 +57,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   const std::int64_t warps = ceil_div(width, 32) * 32;
   const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
   if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
-      torch_rules().atomic_embedding_gradients != 0 &&
+      torch_rules().adds_few_embedding_gradients_atomically() &&
       !at::globalContext().deterministicAlgorithms()) {
     take(partials, size);
     if (grad.itemsize() < 4) take(rows * width, 4);

@@ -28,7 +28,7 @@ std::optional<std::uint64_t> numbers_taken(const Call& call) {
   if (name != "normal_" || count < 16 || !target.is_contiguous()) return std::nullopt;
   const std::uint64_t left_over = count % 16;
   const bool is_drawn_once =
-      torch_rules().short_half_normals != 0 && at::isReducedFloatingType(target.scalar_type());
+      torch_rules().draws_halves_once() && at::isReducedFloatingType(target.scalar_type());
   return each * (count - (is_drawn_once ? left_over : 0) + (left_over == 0 ? 0 : 16));
 }
 
