@@ -84,7 +84,7 @@ def sample_table(folder: Path) -> str:
     ]
     for gpus, blocks in ((1, 10), (1, 20_000), (8, 10)):
         source = simulated_source(gpus, blocks)
-        publisher = Publisher(source, folder)
+        publisher = Publisher(source, dict, folder)
         read = processor_microseconds(source.read)
         both = processor_microseconds(publisher.write)
         share = both / INTERVAL_SECONDS / 1e6
@@ -149,7 +149,7 @@ class Turns:
         if self._publisher is None:
             source = source_of_process()
             assert source is not None, "plimsoll does not serve this process"
-            self._publisher = Publisher(source, self._folder, interval_seconds=self._interval)
+            self._publisher = Publisher(source, dict, self._folder, interval_seconds=self._interval)
         return self._publisher
 
 

@@ -27,8 +27,7 @@ from report import heading, save
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from plimsoll.ranks import explain_ranks  # noqa: E402
-from plimsoll.ranks.explain_ranks import summaries_of  # noqa: E402
+from plimsoll.ranks.explain_ranks import explain_ranks, summaries_of  # noqa: E402
 from plimsoll.ranks.outliers import find_outliers  # noqa: E402
 from plimsoll.ranks.rank_files import recordings_in  # noqa: E402
 from plimsoll.ranks.rank_groups import group_ranks  # noqa: E402

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from plimsoll.data import PrefetchLoader
+from plimsoll import PrefetchLoader
 
 try:
     from lightning import LightningDataModule

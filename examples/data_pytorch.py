@@ -6,7 +6,7 @@ plimsoll run --simulate H100 examples/data_pytorch.py
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from plimsoll.data import PinnedCollate, PrefetchLoader
+from plimsoll import PinnedCollate, PrefetchLoader
 
 
 class Images(Dataset):

@@ -6,7 +6,7 @@ Use `PrefetchTrainer` where you use `Trainer`.
 import sys
 from typing import Any
 
-from plimsoll.data import PrefetchLoader
+from plimsoll import PrefetchLoader
 
 try:
     from transformers import Trainer

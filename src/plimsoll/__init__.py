@@ -69,6 +69,7 @@ _MODULES = {
     "pin": "plimsoll.offloading.pin",
     "place_optimizer": "plimsoll.tiers.optimizer",
     "predict": "plimsoll.prediction",
+    "read_recording": "plimsoll.recordings",
     "rebalance": "plimsoll.tiers.limits",
     "recipe": "plimsoll.recipes",
     "record": "plimsoll.session.record",
@@ -84,6 +85,7 @@ _MODULES = {
     "sweep": "plimsoll.sweeps",
     "view": "plimsoll.page",
     "view_ranks": "plimsoll.ranks",
+    "write_parquet": "plimsoll.recordings",
 }
 
 __all__ = [*_MODULES, "__version__"]

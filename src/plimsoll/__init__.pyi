@@ -29,6 +29,8 @@ from plimsoll.ranks import RanksViewResult as RanksViewResult
 from plimsoll.ranks import explain_ranks as explain_ranks
 from plimsoll.ranks import view_ranks as view_ranks
 from plimsoll.recorder import Recorder as Recorder
+from plimsoll.recordings import read_recording as read_recording
+from plimsoll.recordings import write_parquet as write_parquet
 from plimsoll.replays import ReplayResult as ReplayResult
 from plimsoll.replays import Replays as Replays
 from plimsoll.replays import replay as replay

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import plimsoll.data
+import plimsoll
 from plimsoll.data import PinnedCollate, PrefetchLoader, copy_async
 
 torch = pytest.importorskip("torch")

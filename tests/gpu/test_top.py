@@ -16,6 +16,7 @@ import pytest
 import plimsoll
 from plimsoll.telemetry import publish, read_processes
 from plimsoll.telemetry.torch_counters import TorchCounters
+from plimsoll.tiers.reports import torch_snapshot
 from plimsoll.top import Watch
 from tests.apart import in_a_process
 from tests.recordings import ROOT
@@ -43,7 +44,7 @@ def use(allocator: str) -> None:
         plimsoll.install("native")
     else:
         torch.cuda.init()
-        publish(TorchCounters())
+        publish(TorchCounters(), torch_snapshot)
 
 
 def mine() -> ProcessCounters:

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
 BASE = (
     "json_text", "printable", "layout", "errors", "systems", "units", "endings", "files",
-    "long_work", "script_file", "notebook_form", "standard_error", "watchers",
+    "long_work", "script_file", "notebook_form", "standard_error", "watchers", "process_place",
 )  # fmt: skip
 PACKAGES = (
-    "workers", "trials", "recordings", "gpus", "analysis", "engines", "simulator", "tiers",
-    "offloading", "training", "telemetry", "recorder", "replays", "array_libraries",
+    "workers", "telemetry", "trials", "recordings", "gpus", "analysis", "engines", "simulator",
+    "tiers", "offloading", "training", "recorder", "replays", "array_libraries",
     "torch.building", "torch.live", "torch.simulated", "session", "data", "page", "recipes",
     "prediction", "fitting", "explanation", "ranks", "sweeps", "integrations", "top", "diagnosis",
 )  # fmt: skip

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.process_place import ProcessPlace
 from plimsoll.telemetry.counters import (
     FILE_BYTES,
     MAX_DEVICES,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.process_place import ProcessPlace
 from plimsoll.session.record import own_path
 from plimsoll.telemetry.accounts import make_account
 from plimsoll.telemetry.job import place_of_process

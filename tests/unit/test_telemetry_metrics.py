@@ -8,7 +8,6 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -30,9 +29,6 @@ class FakeSource:
             1, False, "H100", "cd", None, None, None, 1, 1, 1, None, 0, 0, 1, 1, 0, 0, 0
         )
         return Counters((first, second), pinned_bytes=42)
-
-    def snapshot(self) -> dict[str, Any]:
-        return {}
 
 
 def samples() -> dict[tuple[str, str], float]:

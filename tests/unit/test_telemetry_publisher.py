@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,9 +43,6 @@ class FakeSource:
     def is_past(self, value: int) -> bool:
         return self.value > value
 
-    def snapshot(self) -> dict[str, Any]:
-        return {"segments": []}
-
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +56,7 @@ def source() -> FakeSource:
 
 @pytest.fixture
 def publisher(tmp_path: Path, source: FakeSource) -> Iterator[Publisher]:
-    made = Publisher(source, tmp_path, interval_seconds=0.01)
+    made = Publisher(source, dict, tmp_path, interval_seconds=0.01)
     yield made
     made.stop()
 
@@ -115,7 +111,7 @@ def test_errors_of_the_source_are_swallowed_and_it_goes_on(
 
 
 def test_its_files_go_when_it_stops(tmp_path: Path, source: FakeSource) -> None:
-    publisher = Publisher(source, tmp_path, interval_seconds=0.01)
+    publisher = Publisher(source, dict, tmp_path, interval_seconds=0.01)
     publisher.start()
     wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
     publisher.stop()
@@ -134,7 +130,7 @@ def test_it_pauses_and_goes_on(publisher: Publisher, source: FakeSource) -> None
 
 def test_a_folder_that_vanishes_is_no_error(tmp_path: Path, source: FakeSource) -> None:
     folder = tmp_path / "gone"
-    publisher = Publisher(source, folder, interval_seconds=0.01)
+    publisher = Publisher(source, dict, folder, interval_seconds=0.01)
     publisher.start()
     wait_for(lambda: source.value > 3)
     publisher.stop()
@@ -147,7 +143,7 @@ def test_after_its_folder_vanished_it_publishes_where_there_is_one(
     for folder in (first, second):
         folder.mkdir(mode=0o700)
     monkeypatch.setattr("plimsoll.telemetry.folder.folders", lambda: [first, second])
-    publisher = Publisher(source, interval_seconds=0.01)
+    publisher = Publisher(source, dict, interval_seconds=0.01)
     publisher.start()
     wait_for(lambda: len(list(first.iterdir())) == 2)
     first.rename(tmp_path / "gone")
@@ -183,7 +179,7 @@ def test_a_path_too_long_for_a_socket_leaves_the_counters(
 ) -> None:
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
-    publisher = Publisher(source, folder, interval_seconds=0.01)
+    publisher = Publisher(source, dict, folder, interval_seconds=0.01)
     publisher.start()
     wait_for(lambda: source.value > 3)
     assert [path.suffix for path in folder.iterdir()] == [".counters"]

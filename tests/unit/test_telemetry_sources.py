@@ -14,6 +14,7 @@ from plimsoll.recordings.snapshot_reader import read_snapshot
 from plimsoll.telemetry import torch_counters
 from plimsoll.telemetry.nvml import Nvml
 from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters, _Gpus
+from plimsoll.tiers.reports import torch_snapshot
 from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
 from plimsoll.units import GiB, MiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
@@ -145,7 +146,7 @@ def test_a_snapshot_of_pytorchs_own_allocator_names_the_cards(
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", allocator.memory_snapshot)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-    content = pickle.dumps(TorchCounters().snapshot())
+    content = pickle.dumps(torch_snapshot())
     found = explain(read_snapshot(content, "process 1", needs_history=False)).card
     assert found.total_bytes == 79 * GiB
     assert found.context_bytes == gpu_profile("H100").context_bytes

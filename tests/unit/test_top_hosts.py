@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.process_place import ProcessPlace
 from plimsoll.telemetry.counters import read_processes
 from plimsoll.telemetry.metrics import metrics
 from plimsoll.top.hosts import HostsWatch, host_of

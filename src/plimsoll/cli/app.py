@@ -68,30 +68,38 @@ app = typer.Typer(
 )
 
 _VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
-    (predict, "plimsoll.prediction", "Say what memory a CUDA script will need, without a GPU."),
-    (fit, "plimsoll.prediction", "Find what makes a script fit a card."),
-    (sweep, "plimsoll.sweeps", "Say which card and which settings are best."),
-    (run, "plimsoll.prediction", "Run a script with plimsoll's allocator, or simulated."),
-    (replay, "plimsoll.replays", "Replay recorded memory under other settings."),
-    (explain, "plimsoll.explanation", "Say why GPU memory was used as it was."),
-    (view, "plimsoll.page", "Show a recording as one page."),
-    (top, "plimsoll.top", "Watch the memory of every GPU and process."),
-    (metrics, "plimsoll.telemetry", "Print rules for Prometheus, a dashboard for Grafana."),
-    (gpus, "plimsoll.gpus", "List the cards that can be simulated."),
-    (doctor, "plimsoll.diagnosis", "Say what works here, and what makes the rest work."),
+    (
+        predict,
+        "plimsoll.prediction.predict",
+        "Say what memory a CUDA script will need, without a GPU.",
+    ),
+    (fit, "plimsoll.prediction.predict", "Find what makes a script fit a card."),
+    (sweep, "plimsoll.sweeps.sweep", "Say which card and which settings are best."),
+    (run, "plimsoll.prediction.predict", "Run a script with plimsoll's allocator, or simulated."),
+    (replay, "plimsoll.replays.replay", "Replay recorded memory under other settings."),
+    (explain, "plimsoll.explanation.explain", "Say why GPU memory was used as it was."),
+    (view, "plimsoll.page.server", "Show a recording as one page."),
+    (top, "plimsoll.top.watch", "Watch the memory of every GPU and process."),
+    (
+        metrics,
+        "plimsoll.telemetry.prometheus_files",
+        "Print rules for Prometheus, a dashboard for Grafana.",
+    ),
+    (gpus, "plimsoll.gpus.profiles", "List the cards that can be simulated."),
+    (doctor, "plimsoll.diagnosis.diagnose", "Say what works here, and what makes the rest work."),
 )
-"""Each with the package that does its work, and a line for the list of all."""
+"""Each verb with the module that does its work, and a line for the list of all verbs."""
 
 
-def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
-    """A verb that can be interrupted once its package is there; until then, interrupts wait."""
+def _starting(verb: Callable[..., None], module: str) -> Callable[..., None]:
+    """A verb that can be interrupted once its module is imported; until then, interrupts wait."""
 
     @wraps(verb)
     def start(*arguments: Any, **named: Any) -> None:
         try:
             if verb.__name__ not in ANYWHERE:
                 require_linux(f"plimsoll {verb.__name__}")
-            import_module(package)
+            import_module(module)
             admit_interrupts()
             verb(*arguments, **named)
         except KeyboardInterrupt:
@@ -100,11 +108,11 @@ def _starting(verb: Callable[..., None], package: str) -> Callable[..., None]:
     return start
 
 
-for verb, package, line in _VERBS:
+for verb, module, line in _VERBS:
     # What follows the script of `run` is the script's own.
     settings = {**_HELP, "allow_interspersed_args": verb is not run}
     command = app.command(cls=_Verb, context_settings=settings, short_help=line)
-    command(_starting(verb, package))
+    command(_starting(verb, module))
 
 
 def _show_version(asked: bool) -> None:

@@ -101,8 +101,12 @@ def _reading() -> Ability:
     """What needs nothing but the package."""
     name = "gpus, replay, explain, view"
     try:
-        for package in ("plimsoll.replays", "plimsoll.explanation", "plimsoll.page"):
-            import_module(package)
+        for module in (
+            "plimsoll.replays.replay",
+            "plimsoll.explanation.explain",
+            "plimsoll.page.page_file",
+        ):
+            import_module(module)
         Allocator(SimulatedGpu("1GiB")).malloc("1MiB")
     except (ImportError, _core.DriverError) as error:
         return Ability(name, False, str(error), "pip install --force-reinstall plimsoll-gpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self, TypeVar
 
-from plimsoll import analysis
+from plimsoll.analysis import CATEGORIES as ALL_CATEGORIES
 from plimsoll.analysis import LineShare
 from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
@@ -31,9 +31,9 @@ ENDED_BY_SIGNAL = (
 STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
 """The assumption about programs that the script starts without `multiprocessing`."""
 WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
-"""The assumption where one of plimsoll's own watchers raised an error (`plimsoll.watchers`)."""
-CATEGORIES = tuple(name for name in analysis.CATEGORIES if name != "unknown")
-"""The categories of `plimsoll.analysis` without "unknown": a prediction knows every block's."""
+"""The assumption where one of plimsoll's own watchers raised an error."""
+CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
+"""The categories of memory in a prediction, which knows the category of every block."""
 
 
 _Number = TypeVar("_Number", int, float)

@@ -40,9 +40,9 @@ class EventSource(Protocol):
         """All memory, and an event in the buffer that says when."""
 
     def settings(self) -> Mapping[str, Any]:
-        """As `allocator_settings` in PyTorch's snapshots, and "allocator", which they are of.
+        """The `allocator_settings` of PyTorch's snapshots, and "allocator", the allocator's name.
 
-        Under "gpus" they have the cards, for `plimsoll.gpus.recorded_card`, if they have names.
+        Under "gpus" are the cards that have names, in the form that `recorded_card` reads.
         """
 
     def frames(self, stack: int) -> list[Frame]:

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from plimsoll.process_place import ProcessPlace
     from plimsoll.recorder.event_source import EventSource, Segments
-    from plimsoll.recordings.process_place import ProcessPlace
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

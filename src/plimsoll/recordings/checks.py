@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.process_place import ProcessPlace
 from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Frame
 from plimsoll.recordings.label import Label
-from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.units import GiB, format_size, parse_size
 
 MOST_DEVICES = 120

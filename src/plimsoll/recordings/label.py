@@ -10,9 +10,9 @@ class Label:
     """A fact that PyTorch knew of an address while the program ran.
 
     Attributes:
-        event: How many events of the device came before; the label is of the block live there then.
+        event: The number of events of the device before; the label is for the block live then.
         address: An address at which a block begins.
-        category: One of `plimsoll.analysis.CATEGORIES`; readers leave out names they do not know.
+        category: One of the names in `category_names`; readers leave out names they do not know.
         device: The number of the device; `event` counts its events.
     """
 

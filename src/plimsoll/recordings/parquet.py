@@ -73,6 +73,9 @@ def write_parquet(
 ) -> None:
     """Keep a recording as a columnar trace.
 
+    >>> recording = plimsoll.read_recording("run.pickle")  # doctest: +SKIP
+    >>> plimsoll.write_parquet(recording, "run.parquet")  # doctest: +SKIP
+
     Args:
         recording: What to keep.
         path: Of the file.

@@ -32,6 +32,8 @@ def read_recording(
     The first bytes of the file say its format, not its name. Time and memory are linear in what
     the file holds when it is uncompressed, and a signal ends the reading.
 
+    >>> plimsoll.read_recording("run.pickle").devices[0].load()  # doctest: +SKIP
+
     Args:
         path: Of the file.
         needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.

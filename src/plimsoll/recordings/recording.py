@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.process_place import ProcessPlace
 from plimsoll.recordings.events import EventBatch, Frame
 from plimsoll.recordings.label import Label
-from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.units import format_count
 
 if TYPE_CHECKING:

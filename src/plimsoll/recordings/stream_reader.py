@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from plimsoll import _core
 from plimsoll.errors import InputError
+from plimsoll.process_place import ProcessPlace
 from plimsoll.recordings.checks import (
     DAMAGE,
     MOST_DEVICES,
@@ -27,7 +28,6 @@ from plimsoll.recordings.checks import (
 )
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_message, read_messages
-from plimsoll.recordings.process_place import ProcessPlace
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
 from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_from_json

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.recordings.process_place import ProcessPlace
+    from plimsoll.process_place import ProcessPlace
 
 _MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not have yet

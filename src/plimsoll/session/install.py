@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from plimsoll.array_libraries.serving import LibraryName, check_libraries, serve_libraries
 from plimsoll.engines.current import current_engines
@@ -21,6 +21,7 @@ from plimsoll.telemetry.accounts import report_at_exit, torch_accounts
 from plimsoll.telemetry.publisher import publish
 from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters
 from plimsoll.tiers.limits import Tiers
+from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
 from plimsoll.torch.building.versions import is_cuda_build
 from plimsoll.torch.live.live_engines import (
     is_installed,
@@ -29,7 +30,7 @@ from plimsoll.torch.live.live_engines import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from plimsoll.engines.protocol import Engines, SpillPolicyName
     from plimsoll.telemetry.counter_source import CounterSource
@@ -152,7 +153,7 @@ def install_from_environment() -> None:
             asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]
             _install(name, None, tiers, asked)  # type: ignore[arg-type]
             return
-        _publish_once_cuda_runs(TorchCounters())
+        _publish_once_cuda_runs(TorchCounters(), torch_snapshot)
         if to := _report():
             report_at_exit(torch_accounts, to)
     except InputError as error:
@@ -186,11 +187,11 @@ def _install(
     if to and not was_there:
         report_at_exit(engines.accounts, to)
     if under_pytorch and not was_under_pytorch:
-        _publish_once_cuda_runs(EngineCounters(engines))
+        _publish_once_cuda_runs(EngineCounters(engines), memory_snapshot)
     serve_libraries(libraries, engines)
 
 
-def _publish_once_cuda_runs(source: CounterSource) -> None:
+def _publish_once_cuda_runs(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
     import torch
 
-    torch.cuda._lazy_call(lambda: publish(source))
+    torch.cuda._lazy_call(lambda: publish(source, snapshot))

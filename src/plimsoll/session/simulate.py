@@ -75,4 +75,4 @@ def _begin(setup: dict[str, Any]) -> None:
 
 def _simulate_here(simulation: Simulation, after_import: Callable[[ModuleType], None]) -> None:
     start(simulation, after_import)
-    simulation.on_first_use(lambda: publish(SimulatedCounters(simulation)))
+    simulation.on_first_use(lambda: publish(SimulatedCounters(simulation), simulation.snapshot))

@@ -7,7 +7,7 @@ process has taken memory of.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.telemetry.counters import DeviceCounters
 
@@ -39,9 +39,6 @@ class CounterSource(Protocol):
 
     def read(self) -> Counters:
         """Its counters now."""
-
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format, with the history if one is recorded."""
 
 
 class _Elastic(Protocol):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plimsoll.errors import InputError
-from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.process_place import ProcessPlace
 from plimsoll.telemetry.folder import counters_path, folders, published, remove
 from plimsoll.telemetry.identity import pid_namespace, start_ticks
 

@@ -7,7 +7,7 @@ import socket
 import sys
 from contextlib import suppress
 
-from plimsoll.recordings.process_place import LONGEST_NAME, ProcessPlace
+from plimsoll.process_place import LONGEST_NAME, ProcessPlace
 
 # What says rank, rank on its host, and number of ranks, by launcher. torchrun's come first: where a
 # scheduler starts a torchrun on each host, only torchrun knows the ranks.

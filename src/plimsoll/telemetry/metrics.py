@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.errors import InputError
-from plimsoll.recordings.process_place import LONGEST_NAME
+from plimsoll.process_place import LONGEST_NAME
 from plimsoll.telemetry.job import place_of_process
 from plimsoll.telemetry.publisher import source_of_process
 from plimsoll.telemetry.torch_counters import TorchCounters

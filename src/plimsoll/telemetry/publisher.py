@@ -19,7 +19,7 @@ import time
 from contextlib import suppress
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.telemetry.counters import CountersFile, ProcessCounters, read_processes
 from plimsoll.telemetry.folder import counters_path, private_folder, remove, socket_path
@@ -28,6 +28,8 @@ from plimsoll.telemetry.job import place_of_process
 from plimsoll.telemetry.requests import SnapshotServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plimsoll.telemetry.counter_source import CounterSource
 
 INTERVAL_SECONDS = 0.25
@@ -39,7 +41,8 @@ class Publisher:
     """Publishes one source of this process, from `start` to `stop`.
 
     Args:
-        source: What there is to tell.
+        source: Reads the counters.
+        snapshot: Makes a snapshot in PyTorch's format, with the history if one is recorded.
         folder: Where; it must be private. By default the best there is, and another one when that
             goes, as the folder of a user goes with the last login session.
         interval_seconds: Between two writes.
@@ -48,11 +51,13 @@ class Publisher:
     def __init__(
         self,
         source: CounterSource,
+        snapshot: Callable[[], dict[str, Any]],
         folder: Path | None = None,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
     ) -> None:
-        self.source = source
+        self._source = source
+        self._snapshot = snapshot
         self._wanted = folder
         self._folder: Path | None = None  # where the files are
         self._interval = interval_seconds
@@ -106,7 +111,7 @@ class Publisher:
             InputError: If there is no folder for them.
         """
         read_at = time.monotonic_ns()  # before, so that nothing told is older than it says
-        now = self.source.read()
+        now = self._source.read()
         if not now.devices:
             return
         counters = ProcessCounters(
@@ -118,7 +123,7 @@ class Publisher:
             pinned_bytes=now.pinned_bytes,
             shared_total_bytes=now.shared_total_bytes,
             program=self._program,
-            allocator=self.source.allocator,
+            allocator=self._source.allocator,
             devices=now.devices,
             place=place_of_process(),
         )
@@ -134,7 +139,7 @@ class Publisher:
         read_processes(only=folder)  # removes what killed processes left behind
         self._file = CountersFile(counters_path(folder, self._pid))
         try:
-            self._server = SnapshotServer(socket_path(folder, self._pid), self.source.snapshot)
+            self._server = SnapshotServer(socket_path(folder, self._pid), self._snapshot)
         except OSError as error:  # such as a path that is too long
             _log.debug("no snapshots on request: %s", error)
         return self._file
@@ -180,10 +185,14 @@ _publisher: Publisher | None = None
 _has_hooks = False
 
 
-def publish(source: CounterSource) -> None:
-    """Let this process tell about itself from now on; does nothing if it does already.
+def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
+    """Starts the publisher of this process; does nothing if it runs already.
 
     Nothing that goes wrong is raised: a program must not fail because nobody can watch it.
+
+    Args:
+        source: Reads the counters.
+        snapshot: Makes a snapshot in PyTorch's format, with the history if one is recorded.
     """
     global _source, _publisher
     with _lock:
@@ -191,7 +200,7 @@ def publish(source: CounterSource) -> None:
         if _publisher is not None or os.environ.get("PLIMSOLL_PUBLISH") == "0":
             return
         try:
-            publisher = Publisher(source)
+            publisher = Publisher(source, snapshot)
             _add_hooks()
             Finalize(None, _stop, exitpriority=1)  # runs in this process only
             publisher.start()

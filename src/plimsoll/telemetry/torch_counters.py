@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from plimsoll.telemetry.counter_source import Counters, device_counters
 from plimsoll.telemetry.nvml import Nvml, plain_uuid
-from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -114,10 +113,6 @@ class EngineCounters:
             elastic=engine if self.allocator == "elastic" and engine.fell_back is None else None,
         )
 
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format, with what is in shared memory."""
-        return memory_snapshot()
-
 
 class TorchCounters:
     """PyTorch's own allocator."""
@@ -154,10 +149,6 @@ class TorchCounters:
             total_bytes=gpu.total_bytes,
             context_bytes=self._gpus.context_bytes(index, dedicated),
         )
-
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format, which names the cards."""
-        return torch_snapshot()
 
 
 def _torch_statistics(index: int) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from plimsoll.errors import InputError
 from plimsoll.printable import printable
-from plimsoll.recordings.process_place import LONGEST_NAME, ProcessPlace
+from plimsoll.process_place import LONGEST_NAME, ProcessPlace
 from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters
 from plimsoll.telemetry.metrics import prometheus_package
 from plimsoll.telemetry.nvml import Reading

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from plimsoll.errors import InputError
-from plimsoll.recordings.process_place import ProcessPlace
+from plimsoll.process_place import ProcessPlace
 from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters
 from plimsoll.top.model import GpuUse, Machine, ProcessUse
 

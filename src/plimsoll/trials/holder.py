@@ -1,8 +1,10 @@
 """The holder of a trial: the process between plimsoll and a program that is to change nothing.
 
-`python -m plimsoll.trials.holder SETTINGS COMMAND...`: it keeps the program apart by the strongest
-means that the machine offers, waits for it, ends all that it has started, and writes to the
-trial's folder what came of it. Where plimsoll itself is gone, the holder removes the folder.
+    python -m plimsoll.trials.holder SETTINGS COMMAND...
+
+The holder keeps the program apart by the strongest means that the machine offers, waits for it,
+ends all processes that the program started, and writes the outcome to the trial's folder. If
+plimsoll itself has ended by then, the holder removes the folder.
 """
 
 from __future__ import annotations

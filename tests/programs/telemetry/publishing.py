@@ -31,9 +31,10 @@ class Source:
         """What is published."""
         return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
 
-    def snapshot(self) -> dict[str, Any]:
-        """What is given on request."""
-        return {"segments": []}
+
+def snapshot() -> dict[str, Any]:
+    """What is given on request."""
+    return {"segments": []}
 
 
 def files() -> list[str]:
@@ -59,7 +60,7 @@ def wait(condition: Callable[[], object]) -> bool:
 
 def start() -> None:
     """Publish, and wait for the files."""
-    publish(Source())
+    publish(Source(), snapshot)
     assert wait(lambda: files() == both(os.getpid())), files()
 
 
@@ -89,14 +90,14 @@ def until_the_end() -> None:
 
 def unless_switched_off() -> None:
     """Find that nothing is published."""
-    publish(Source())
+    publish(Source(), snapshot)
     assert files() == []
     assert threading.active_count() == 1
 
 
 def twice() -> None:
     """Publish twice."""
-    publish(Source())
+    publish(Source(), snapshot)
     start()
     assert threading.active_count() == 2
 
@@ -137,7 +138,7 @@ def beside_a_child_that_publishes() -> None:
     start()
 
     def publishes() -> bool:
-        publish(Source())
+        publish(Source(), snapshot)
         wanted = sorted([*both(os.getppid()), *both(os.getpid())])
         return wait(lambda: files() == wanted)
 

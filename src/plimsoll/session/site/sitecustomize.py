@@ -1,7 +1,7 @@
-"""Gives a process simulated GPUs just before it imports PyTorch, and costs any other one nothing.
+"""Gives a process simulated GPUs just before it imports PyTorch; other processes pay nothing.
 
-Python imports the first `sitecustomize` on its path when it starts; `plimsoll.session.inherited`
-puts this one's folder there. The next one on the path then runs, as if this one were not there.
+Python imports the first `sitecustomize` on its path when it starts. `inherited` puts this file's
+folder on that path. The next `sitecustomize` on the path then runs as if this one did not exist.
 """
 
 from __future__ import annotations

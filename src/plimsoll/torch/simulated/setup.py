@@ -22,7 +22,7 @@ class Setup:
     """A machine with simulated GPUs, and the allocator on each.
 
     Attributes:
-        gpus: Names of the cards, one a device, as `plimsoll.gpus.gpu_profile` takes them.
+        gpus: Names of the cards, one a device, as `gpu_profile` takes them.
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF; "" for what the environment and the program say.
         allocator: "native" (PyTorch's rules), "elastic" or "uncached".

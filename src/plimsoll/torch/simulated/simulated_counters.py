@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plimsoll.telemetry.counter_source import Counters, device_counters
 
@@ -42,7 +42,3 @@ class SimulatedCounters:
             devices.append(device)
             pinned += max(allocator.gpu.shared_used_bytes - device.shared_bytes, 0)
         return Counters(tuple(devices), pinned, simulation.machine.shared_total_bytes)
-
-    def snapshot(self) -> dict[str, Any]:
-        """A snapshot in PyTorch's format."""
-        return self._simulation.snapshot()

@@ -11,12 +11,12 @@ _MOST_RANKS = 1 << 31
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """Of one process; what is not known, or where there is no job, is None.
+    """The place of one process; None is unknown, or that there is no job.
 
     Attributes:
-        rank: Of the job's processes.
-        local_rank: Of those on its host.
-        world_size: How many the job has.
+        rank: The rank in the job.
+        local_rank: The rank among the processes of its host.
+        world_size: The number of processes of the job.
         host: The name of the machine.
         job: The job's name.
     """
@@ -29,10 +29,10 @@ class ProcessPlace:
 
     @classmethod
     def from_dict(cls, values: Any) -> ProcessPlace:
-        """The inverse of `asdict`, also by way of JSON, and also of a stranger's.
+        """Makes a place of what `asdict` gave, also by way of JSON and from an untrusted file.
 
         Raises:
-            ValueError: If it can be none.
+            ValueError: If the values cannot be a place.
         """
         if not isinstance(values, dict):
             raise ValueError("a process's place is no dictionary")
