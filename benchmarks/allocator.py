@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from report import RESULTS, heading, save
 
-from plimsoll.recordings import Action, read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT.parent / "shared" / "traces"

@@ -26,7 +26,7 @@ AT_A_TIME = max(1, min(4, (os.cpu_count() or 1) // 2))
 
 def predicted(script: Path, budget: float) -> int:
     """Bytes allocated at the peak, on a simulated H200."""
-    from plimsoll.prediction import predict
+    from plimsoll.prediction.predict import predict
 
     arguments = ["--compiled", "--budget", str(budget)]
     return predict(script, arguments, gpu="H200").peak_allocated_bytes

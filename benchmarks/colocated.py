@@ -33,9 +33,9 @@ from pause import bus_rate
 from report import RESULTS, heading, save
 
 import plimsoll
-from plimsoll.engines.current import engine_of
+from plimsoll.base.units import MiB, format_size, parse_size
+from plimsoll.engine.current import engine_of
 from plimsoll.torch.simulated.start import running
-from plimsoll.units import MiB, format_size, parse_size
 
 if TYPE_CHECKING:
     import torch

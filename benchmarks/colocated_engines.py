@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import plimsoll
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 
 if TYPE_CHECKING:
     import torch

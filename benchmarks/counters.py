@@ -33,11 +33,11 @@ from report import RESULTS, heading, save
 from training import Steps, found_by, load_main
 
 from plimsoll import Allocator, SimulatedMachine
-from plimsoll.gpus import gpu_profile
-from plimsoll.telemetry.counters import read_processes
-from plimsoll.telemetry.publisher import INTERVAL_SECONDS, Publisher, source_of_process
+from plimsoll.base.telemetry.counters import read_processes
+from plimsoll.base.telemetry.publisher import INTERVAL_SECONDS, Publisher, source_of_process
+from plimsoll.base.units import MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
-from plimsoll.units import MiB
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -32,8 +32,9 @@ from report import RESULTS, heading, save
 from torch import nn
 from training import MIB, found_by
 
-from plimsoll.data import PinnedCollate, PrefetchLoader
-from plimsoll.units import parse_size
+from plimsoll.base.units import parse_size
+from plimsoll.offloading.data.collate import PinnedCollate
+from plimsoll.offloading.data.loader import PrefetchLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

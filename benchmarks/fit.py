@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.fitting.attempts import Attempt
-    from plimsoll.fitting.plan_search import Search
+    from plimsoll.prediction.fitting.attempts import Attempt
+    from plimsoll.prediction.fitting.plan_search import Search
 
 ROOT = Path(__file__).parents[1]
 OWN = ROOT / "benchmarks" / "fit"
@@ -95,16 +95,16 @@ def _plan_one(folder: Path, name: str) -> None:
 
 
 def _base_bytes(script: Path) -> int:
-    from plimsoll.prediction import predict
+    from plimsoll.prediction.predict import predict
 
     return predict(script, gpu=GPU).device_used_bytes
 
 
 def _search(script: Path, within: int) -> tuple[Search, int, float]:
-    from plimsoll.fitting.attempts import Attempts
-    from plimsoll.fitting.plan_search import Search
-    from plimsoll.fitting.script_text import ScriptText
-    from plimsoll.gpus import gpu_profile
+    from plimsoll.engine.gpus.profiles import gpu_profile
+    from plimsoll.prediction.fitting.attempts import Attempts
+    from plimsoll.prediction.fitting.plan_search import Search
+    from plimsoll.prediction.fitting.script_text import ScriptText
     from plimsoll.prediction.options import Options
 
     context = gpu_profile(GPU).context_bytes

@@ -7,7 +7,7 @@ import gc
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from plimsoll.units import format_size
+from plimsoll.base.units import format_size
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,8 @@ def _compare(device: str, only: str) -> None:
     """A table: measured and predicted, both beyond what Python, PyTorch and CUDA take."""
     from machine import machine
 
-    from plimsoll.prediction import predict
     from plimsoll.prediction.host_use import CONTEXT, CUBLAS, CUDNN, PYTHON, TORCH
+    from plimsoll.prediction.predict import predict
 
     used = [PYTHON, TORCH] + ([CONTEXT, CUBLAS, CUDNN] if device == "cuda" else [])
     costs = sum(cost.own_bytes + cost.file_bytes for cost in used)

@@ -21,13 +21,13 @@ import numpy as np
 from report import heading, save
 from view import Training, frames
 
-from plimsoll.recordings import StreamWriter
-from plimsoll.units import format_size
+from plimsoll.base.units import format_size
+from plimsoll.recordings.stream_writer import StreamWriter
 
 PROGRAM = """
 import json, pathlib, sys, time
-from plimsoll.explanation import explain
-from plimsoll.ranks.rank_summary import summarize
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.ranks.rank_summary import summarize
 def resident():
     status = pathlib.Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024

@@ -30,7 +30,7 @@ from typing import Any
 from report import RESULTS, heading, save
 from training import MIB, STEPS, Run, found_by, largest_difference, run_watched
 
-from plimsoll.units import format_size, parse_size
+from plimsoll.base.units import format_size, parse_size
 
 METHODS = ("plain", "save_on_cpu", "offload", "placed", "both")
 CARDS = "8400MiB,7GiB,6GiB,5500MiB,5GiB,4836MiB"

@@ -50,7 +50,7 @@ LIBRARIES = (
     "torchvision",
     *(f"transformers.models.{each}.modeling_{each}" for each in FAMILIES),
     "transformers.generation.utils",
-    "plimsoll.session.install",
+    "plimsoll.torch.session.install",
 )
 KINDS = {"str": str, "int": int, "float": float}
 NORMAL = 1.96

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from report import RESULTS, heading, save
 
 import plimsoll
-from plimsoll.units import GiB, MiB, format_size, parse_size
+from plimsoll.base.units import GiB, MiB, format_size, parse_size
 
 if TYPE_CHECKING:
     import torch

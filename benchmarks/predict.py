@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 from plimsoll import InputError
-from plimsoll.errors import ScriptError
-from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.base.errors import ScriptError
+from plimsoll.base.units import MiB
+from plimsoll.prediction.predict import predict
 
 
 def truth_of(name: str, folder: Path | None) -> dict[str, float]:

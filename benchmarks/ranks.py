@@ -27,10 +27,10 @@ from report import heading, save
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from plimsoll.ranks.explain_ranks import explain_ranks, summaries_of  # noqa: E402
-from plimsoll.ranks.outliers import find_outliers  # noqa: E402
-from plimsoll.ranks.rank_files import recordings_in  # noqa: E402
-from plimsoll.ranks.rank_groups import group_ranks  # noqa: E402
+from plimsoll.explanation.ranks.explain_ranks import explain_ranks, summaries_of  # noqa: E402
+from plimsoll.explanation.ranks.outliers import find_outliers  # noqa: E402
+from plimsoll.explanation.ranks.rank_files import recordings_in  # noqa: E402
+from plimsoll.explanation.ranks.rank_groups import group_ranks  # noqa: E402
 from tests.made_ranks import FAULTS, Fault, History, Rank, history_of, program_of, write_rank  # noqa: E402
 
 PARTS = ("large", "faults", "clean")

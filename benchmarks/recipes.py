@@ -102,7 +102,7 @@ CASES = {
 def predict(folder: Path, names: Sequence[str]) -> None:
     """Search for each largest batch, and write what is to be run."""
     import plimsoll
-    from plimsoll.recipes import recipe
+    from plimsoll.prediction.recipes.recipe import recipe
 
     for name in names or CASES:
         case = CASES[name]

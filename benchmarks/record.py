@@ -34,8 +34,8 @@ from training import Steps, found_by, load_main
 
 import plimsoll
 from plimsoll import Allocator, SimulatedGpu, _core
-from plimsoll.recorder import Recorder
-from plimsoll.session.record import record
+from plimsoll.engine.recorder.recorder import Recorder
+from plimsoll.torch.session.record import record
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2

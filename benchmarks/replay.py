@@ -22,11 +22,12 @@ import numpy as np
 from machine import machine
 
 from plimsoll import replay
-from plimsoll.recordings import Action, EventBatch, TraceWriter, read_recording
-from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.events import COLUMNS, Action, EventBatch
+from plimsoll.recordings.parquet import TraceWriter
+from plimsoll.recordings.reading import read_recording
 
 if TYPE_CHECKING:
-    from plimsoll.recordings import Recording
+    from plimsoll.recordings.recording import Recording
 
 ROOT = Path(__file__).parents[1]
 LARGE = ROOT.parent / "shared" / "traces" / "llama_generate.default.pickle.gz"

@@ -32,8 +32,8 @@ from report import RESULTS, heading, save
 from soak_tensors import Tensor, Tensors, require
 
 import plimsoll
-from plimsoll.engines.current import engine_of
-from plimsoll.units import KiB, MiB, format_size, parse_size
+from plimsoll.base.units import KiB, MiB, format_size, parse_size
+from plimsoll.engine.current import engine_of
 
 if TYPE_CHECKING:
     import torch

@@ -24,10 +24,11 @@ from typing import cast
 from footprint import Footprint, size_text
 
 import plimsoll
-from plimsoll.engines.current import set_engines
-from plimsoll.engines.protocol import Engine
-from plimsoll.simulator import Allocator, MemoryPool, SimulatedMachine
-from plimsoll.units import GiB, MiB, format_size
+from plimsoll.base.units import GiB, MiB, format_size
+from plimsoll.engine.current import set_engines
+from plimsoll.engine.protocol import Engine
+from plimsoll.engine.simulator.allocator import Allocator, MemoryPool
+from plimsoll.engine.simulator.machine import SimulatedMachine
 
 REGIONS = ("weights", "kv-cache", "graphs")
 STREAMS = 6

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plimsoll.base.units import MiB
 from plimsoll.torch.simulated.start import running
-from plimsoll.units import MiB
 
 if TYPE_CHECKING:
     import torch

@@ -20,7 +20,7 @@ from pathlib import Path
 from report import heading, save
 
 import plimsoll
-from plimsoll.sweeps import Row
+from plimsoll.prediction.sweeps.parts import Row
 
 SCRIPTS = ("gpt2_adamw.py", "resnet_amp.py", "llama_checkpointed.py")
 GPUS = ("RTX 4060 Laptop", "RTX 4090", "L4", "A100-40GB", "H100", "H200")

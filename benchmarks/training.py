@@ -179,7 +179,7 @@ def card_in_use(torch: Any) -> int:
 
 def shared_bytes() -> int:
     """Reserved memory that is not on the card."""
-    from plimsoll.engines.current import opened_engine
+    from plimsoll.engine.current import opened_engine
 
     engine = opened_engine(0)
     return 0 if engine is None else engine.statistics()["shared_reserved_bytes.current"]

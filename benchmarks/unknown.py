@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.predict import predict
 
 _RUN = """
 import json, runpy, sys

@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 
 from plimsoll import InputError
-from plimsoll.errors import ScriptError
-from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.base.errors import ScriptError
+from plimsoll.base.units import MiB
+from plimsoll.prediction.predict import predict
 
 ROOT = Path(__file__).parents[1]
 GPU = "H100"

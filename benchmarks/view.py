@@ -24,7 +24,8 @@ import numpy as np
 from report import heading, save
 
 from plimsoll.page.document import MOST_BYTES
-from plimsoll.recordings import Action, EventBatch, TraceWriter
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.parquet import TraceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +185,7 @@ def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"
-        "from plimsoll.page import view\n"
+        "from plimsoll.page.page_file import view\n"
         "result = view(sys.argv[1], output=sys.argv[2])\n"
         "status = pathlib.Path('/proc/self/status').read_text()\n"
         "peak = int(status.split('VmHWM:')[1].split()[0]) * 1024\n"
@@ -203,9 +204,9 @@ def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
     """Serve a page of at most so many bytes in a process of its own: its address, its process."""
     program = (
         "import sys\n"
-        "from plimsoll.page import PageServer\n"
+        "from plimsoll.page.server import PageServer\n"
         "from plimsoll.page.run import prepare\n"
-        "from plimsoll.recordings import read_recording\n"
+        "from plimsoll.recordings.reading import read_recording\n"
         "runs = [prepare(read_recording(sys.argv[1]))]\n"
         "server = PageServer(runs, most_bytes=int(sys.argv[2]))\n"
         "print(server.url, flush=True)\n"

@@ -1,7 +1,7 @@
 """PyTorch's caching allocator on a simulated GPU: what the articles describe, to play with."""
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
-from plimsoll.units import format_size
+from plimsoll.base.units import format_size
 
 
 def show(moment: str, allocator: Allocator) -> None:

@@ -38,7 +38,10 @@ from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu, expl
 from plimsoll.page.document import make_page
 from plimsoll.page.exports import EXPORTS, export
 from plimsoll.page.run import prepare
-from plimsoll.recordings import Mark, Recording, StreamWriter, read_recording, write_parquet
+from plimsoll.recordings.parquet import write_parquet
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Mark, Recording
+from plimsoll.recordings.stream_writer import StreamWriter
 from tests.recordings import ROOT, SMALL
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.recordings import Action, EventBatch, StreamWriter
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.stream_writer import StreamWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 _BLOCKS = 1500
 _EVENTS = 3 * _BLOCKS

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from plimsoll import Allocator, SimulatedGpu, _core
-from plimsoll.analysis import find_lifetimes, find_steps
-from plimsoll.engines.snapshot import segments_now
-from plimsoll.recordings import EventBatch, StreamWriter, read_recording
+from plimsoll.engine.snapshot import segments_now
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.events import EventBatch
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.stream_writer import StreamWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 Fault = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 FAULTS: tuple[Fault, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")

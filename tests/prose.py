@@ -1,7 +1,7 @@
 """Finds sentences that have to be read twice, in comments, docstrings and documents.
 
     python -m tests.prose                    # the whole project
-    python -m tests.prose src/plimsoll/top   # a folder or files
+    python -m tests.prose src/plimsoll/integrations/top   # a folder or files
 
 Each row is a sentence to look at, and the reason. The rules see only mechanical faults. Prose
 without a row still needs a reader.

@@ -22,7 +22,8 @@ from playwright.sync_api import sync_playwright
 
 from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
-from plimsoll.recordings import Recording, read_recording
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable

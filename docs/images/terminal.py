@@ -29,9 +29,9 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT))
 
-from plimsoll.top import Machine  # noqa: E402
-from plimsoll.top.app import TopApp  # noqa: E402
-from plimsoll.top.history import History  # noqa: E402
+from plimsoll.integrations.top.app import TopApp  # noqa: E402
+from plimsoll.integrations.top.history import History  # noqa: E402
+from plimsoll.integrations.top.model import Machine  # noqa: E402
 from tests.unit.top_machines import busy_machine  # noqa: E402
 
 WIDTHS = {80: 24, 200: 50}

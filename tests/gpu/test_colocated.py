@@ -10,7 +10,7 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError
-from plimsoll.engines.current import engine_of
+from plimsoll.engine.current import engine_of
 from tests.apart import in_a_process
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plimsoll
-from plimsoll.data import PinnedCollate, PrefetchLoader, copy_async
+from plimsoll.offloading.data.collate import PinnedCollate
+from plimsoll.offloading.data.copies import copy_async
+from plimsoll.offloading.data.loader import PrefetchLoader
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -253,7 +255,7 @@ def test_batches_of_workers_are_safe_without_a_prefetch_loader() -> None:
 
 
 def test_memory_that_cannot_be_locked_is_told_and_copied() -> None:
-    from plimsoll.data import collate
+    from plimsoll.offloading.data import collate
 
     storage = torch.UntypedStorage._new_shared(MIB)
     first, second = collate._Mapping(storage), collate._Mapping(storage)

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from plimsoll import InputError, replay
-from plimsoll.recordings import Action, Recording, read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 from tests.recordings import ROOT
 from tests.waiting import wait_for
 

@@ -13,8 +13,8 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError
-from plimsoll.engines.current import engine_of
-from plimsoll.tiers.regions import Backup
+from plimsoll.engine.current import engine_of
+from plimsoll.offloading.tiers.regions import Backup
 from tests.apart import in_a_process
 
 torch = pytest.importorskip("torch")

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import plimsoll
-from plimsoll.telemetry import publish, read_processes
-from plimsoll.telemetry.torch_counters import TorchCounters
-from plimsoll.tiers.reports import torch_snapshot
-from plimsoll.top import Watch
+from plimsoll.base.telemetry.counters import read_processes
+from plimsoll.base.telemetry.publisher import publish
+from plimsoll.base.telemetry.torch_counters import TorchCounters
+from plimsoll.integrations.top.watch import Watch
+from plimsoll.offloading.tiers.reports import torch_snapshot
 from tests.apart import in_a_process
 from tests.recordings import ROOT
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from plimsoll.telemetry.counters import ProcessCounters
+    from plimsoll.base.telemetry.counters import ProcessCounters
 
 torch = pytest.importorskip("torch")
 pytestmark = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import explain, predict
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 from tests.simulated import PROGRAMS, simulate
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, _core
-from plimsoll.engines.current import engine_of
-from plimsoll.simulator import SimulatedMachine
+from plimsoll.engine.current import engine_of
+from plimsoll.engine.simulator.machine import SimulatedMachine
 from plimsoll.torch.simulated.start import running
 from tests.apart import ROOT
 from tests.simulated import on_simulated_gpus, output_of

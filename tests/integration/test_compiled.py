@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.prediction import predict
+from plimsoll.base.units import format_size
+from plimsoll.prediction.predict import predict
 from plimsoll.prediction.text import prediction_text
-from plimsoll.units import format_size
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")

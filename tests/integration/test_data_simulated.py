@@ -18,7 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import plimsoll
-from plimsoll.data import PinnedCollate, PrefetchLoader, collate, copy_async
+from plimsoll.offloading.data import collate
+from plimsoll.offloading.data.collate import PinnedCollate
+from plimsoll.offloading.data.copies import copy_async
+from plimsoll.offloading.data.loader import PrefetchLoader
 from tests.recordings import ROOT
 from tests.simulated import on_simulated_gpus, output_of, simulate
 

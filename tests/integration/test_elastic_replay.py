@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plimsoll import replay
-from plimsoll.engines.protocol import AllocatorName
-from plimsoll.units import GiB
+from plimsoll.base.units import GiB
+from plimsoll.engine.protocol import AllocatorName
 from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recordings_in
 
 # Under a limit elastic goes on where PyTorch fails, so the two do not serve the same requests.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plimsoll import replay
-from plimsoll.recordings import read_recording
+from plimsoll.recordings.reading import read_recording
 from tests.recordings import LARGE, SMALL, Recorded, recordings_in
 
 # What these programs did is not in their history, so a replay has to differ, and to say where.

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.explanation import Explanation, explain
+from plimsoll.base.units import GiB, MiB, format_size
+from plimsoll.engine.replays.replay import replay
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.ranking import COSTS
 from plimsoll.explanation.search import Search, Setting
-from plimsoll.recordings import read_recording
 from plimsoll.recordings.events import Action
-from plimsoll.replays import replay
-from plimsoll.units import GiB, MiB, format_size
+from plimsoll.recordings.reading import read_recording
 from tests.recordings import EXAMPLES, LARGE, ROOT, SMALL, Recorded, or_skipped, recordings_in
 
 TRAIN = EXAMPLES / "gpt2_adamw.pickle.gz"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
-from plimsoll.explanation import LeakWarning, LeakWatch
+from plimsoll.base.units import MiB
+from plimsoll.explanation.leak_watch import LeakWarning, LeakWatch
 from plimsoll.explanation.oom_hook import OomHook
-from plimsoll.recordings import read_recording
-from plimsoll.units import MiB
+from plimsoll.recordings.reading import read_recording
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")

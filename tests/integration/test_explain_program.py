@@ -14,9 +14,8 @@ from tests.simulated import PROGRAMS
 pytest.importorskip("torch")
 
 if TYPE_CHECKING:
-    from plimsoll.engines.protocol import AllocatorName
-    from plimsoll.explanation import Advice
-    from plimsoll.explanation.parts import ScriptRun
+    from plimsoll.engine.protocol import AllocatorName
+    from plimsoll.explanation.parts import Advice, ScriptRun
 
 SCRIPT = PROGRAMS / "explanation" / "residual_layers.py"
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll import InputError, explain_ranks
-from plimsoll.ranks.rank_files import rank_in_name, rank_pattern
-from plimsoll.recordings import read_recording, write_parquet
-from plimsoll.workers.done import Done
+from plimsoll.base.workers.done import Done
+from plimsoll.explanation.ranks.rank_files import rank_in_name, rank_pattern
+from plimsoll.recordings.parquet import write_parquet
+from plimsoll.recordings.reading import read_recording
 from tests.made_ranks import Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
 from tests.waiting import without_beats
@@ -23,7 +24,7 @@ from tests.waiting import without_beats
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-explain_ranks_module = import_module("plimsoll.ranks.explain_ranks")
+explain_ranks_module = import_module("plimsoll.explanation.ranks.explain_ranks")
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"
 
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.explanation import explain
+from plimsoll.base.units import format_size
+from plimsoll.engine.replays.replay import replay
+from plimsoll.engine.replays.text import replays_text
+from plimsoll.explanation.explain import explain
 from plimsoll.explanation.parts import Leak, ScriptRun
 from plimsoll.explanation.text import explanation_text
-from plimsoll.replays import replay
-from plimsoll.replays.text import replays_text
-from plimsoll.units import format_size
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.explanation import Explanation
+    from plimsoll.explanation.explanation import Explanation
 
 TRAIN, FAILED = (EXAMPLES / f"gpt2_adamw{end}.pickle.gz" for end in ("", "_oom"))
 COPIED = ("Try: ", "next: ", "     ")

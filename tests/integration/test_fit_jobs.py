@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.fitting import fit_within, plan_search, sets_to_try
-from plimsoll.fitting.attempts import Attempts
-from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.jobs import job_changes
-from plimsoll.fitting.changes.recomputing import recomputing_change
-from plimsoll.fitting.script_text import ScriptText
-from plimsoll.gpus import gpu_profile
-from plimsoll.prediction import predict
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.fitting import plan_search, sets_to_try
+from plimsoll.prediction.fitting.attempts import Attempts
+from plimsoll.prediction.fitting.changes.batch import batch_changes
+from plimsoll.prediction.fitting.changes.jobs import job_changes
+from plimsoll.prediction.fitting.changes.recomputing import recomputing_change
+from plimsoll.prediction.fitting.script_text import ScriptText
+from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.predict import predict
 from plimsoll.prediction.survey import Recomputation
-from plimsoll.units import GiB, MiB
 from tests.simulated import PROGRAMS
 from tests.unit.job_scripts import change_of, made, of_ddp
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.fitting import fit_within
-from plimsoll.gpus import gpu_profile
-from plimsoll.prediction import predict
-from plimsoll.units import GiB, MiB
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.fitting.within import fit_within
+from plimsoll.prediction.predict import predict
 from tests.recordings import ROOT
 from tests.simulated import PROGRAMS
 
@@ -35,7 +35,7 @@ for _ in range(3):
 """  # of 64 MiB, whose optimizer takes as much besides, unless it is a fused one
 SCATTERED = """
 import random, torch
-from plimsoll.engines.current import allocator_name
+from plimsoll.engine.current import allocator_name
 if allocator_name() == "elastic":
     raise RuntimeError("it does not run under this one")
 chance, kept = random.Random(1), []

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:
-    from plimsoll.prediction import Prediction
     from plimsoll.prediction.rank_use import RankUse
+    from plimsoll.prediction.results import Prediction
 
 pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.recordings import read_recording
+from plimsoll.recordings.reading import read_recording
 from tests.simulated import PROGRAMS, simulate
 
 if TYPE_CHECKING:

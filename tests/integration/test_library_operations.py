@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import plimsoll
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 from tests.simulated import on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")

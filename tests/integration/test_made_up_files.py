@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import plimsoll
-from plimsoll.errors import ScriptError
+from plimsoll.base.errors import ScriptError
 from tests.simulated import on_simulated_gpus, output_of
 
 LOADING = """

@@ -10,7 +10,7 @@ import pytest
 import plimsoll
 from plimsoll import InputError
 from plimsoll.integrations.memory_watch import HeadroomWarning, MemoryWatch
-from plimsoll.recordings import read_recording
+from plimsoll.recordings.reading import read_recording
 from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")

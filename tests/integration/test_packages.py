@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.systems import ANYWHERE
+from plimsoll.base.systems import ANYWHERE
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

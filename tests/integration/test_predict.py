@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 
 from plimsoll import replay
-from plimsoll.engines.protocol import AllocatorName
-from plimsoll.explanation import explain
-from plimsoll.fitting import fit
-from plimsoll.gpus import gpu_profiles
-from plimsoll.prediction import CATEGORIES, predict
-from plimsoll.recordings import read_recording
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profiles
+from plimsoll.engine.protocol import AllocatorName
+from plimsoll.explanation.explain import explain
+from plimsoll.prediction.fitting.values import fit
+from plimsoll.prediction.parts import CATEGORIES
+from plimsoll.prediction.predict import predict
 from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
 from plimsoll.torch.building import versions
-from plimsoll.units import GiB, MiB
 from tests.recordings import EXAMPLES, LARGE, ROOT, or_skipped
 from tests.simulated import PROGRAMS
 from tests.waiting import without_beats

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.prediction import check
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.recording_check import check
 from tests.simulated import PROGRAMS, output_of
 
 pytest.importorskip("torch")

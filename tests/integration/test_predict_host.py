@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.fitting import fit
-from plimsoll.prediction import Prediction, predict
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.fitting.values import fit
+from plimsoll.prediction.predict import predict
+from plimsoll.prediction.results import Prediction
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError, ScriptError
+from plimsoll.base.units import MiB, format_size
 from plimsoll.cli.launchers import own_arguments
-from plimsoll.prediction import Prediction, predict
+from plimsoll.prediction.predict import predict
 from plimsoll.prediction.rank_use import RankUse, SharedCard, with_ranges
-from plimsoll.units import MiB, format_size
+from plimsoll.prediction.results import Prediction
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.fitting import fit
-from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.fitting.values import fit
+from plimsoll.prediction.predict import predict
 
 pytest.importorskip("torch")
 

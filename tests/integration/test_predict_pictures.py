@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.prediction import predict
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.predict import predict
 from tests.recordings import ROOT
 from tests.simulated import PROGRAMS
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.gpus import gpu_profile, gpu_profiles
-from plimsoll.prediction import predict
+from plimsoll.base.units import GiB, MiB, format_size
+from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
 from plimsoll.prediction.parts import ENDED_BY_SIGNAL, STARTED_PROGRAM
-from plimsoll.units import GiB, MiB, format_size
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")

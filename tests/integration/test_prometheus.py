@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
+from plimsoll.base.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
 from tests.simulated import PROGRAMS
 from tests.waiting import wait_for
 

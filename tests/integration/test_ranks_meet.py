@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from plimsoll.prediction import predict
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
 
 pytest.importorskip("torch")

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import plimsoll
-from plimsoll.recipes import RECIPES, recipe
+from plimsoll.prediction.recipes.recipe import RECIPES, recipe
 from tests.model_configurations import DIFFUSION, ENCODERS, SPEECH, TEXT, write_configurations
 from tests.simulated import output_of
 

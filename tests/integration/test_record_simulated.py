@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from plimsoll import InputError, explain, replay
-from plimsoll.gpus import gpu_profile
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.page.device_view import make_device_view
-from plimsoll.recordings import Action, Recording, read_recording, write_parquet
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.parquet import write_parquet
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 from tests.simulated import PROGRAMS, simulate
 from tests.waiting import wait_for
 

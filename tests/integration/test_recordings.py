@@ -19,15 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll import Allocator, InputError, ReplayResult, SimulatedGpu, replay
-from plimsoll.recordings import (
-    EventBatch,
-    Mark,
-    Recording,
-    TraceWriter,
-    read_recording,
-    write_parquet,
-)
-from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.events import COLUMNS, EventBatch
+from plimsoll.recordings.parquet import TraceWriter, write_parquet
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Mark, Recording
 from plimsoll.recordings.snapshot_reader import read_snapshot
 from tests.recordings import EXAMPLES, SMALL
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.gpus import gpu_profile
-from plimsoll.units import GiB, format_size
+from plimsoll.base.units import GiB, format_size
+from plimsoll.engine.gpus.profiles import gpu_profile
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:

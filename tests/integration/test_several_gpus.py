@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.explanation import explain
-from plimsoll.gpus import gpu_profile, gpu_profiles
-from plimsoll.prediction import predict
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
+from plimsoll.explanation.explain import explain
 from plimsoll.prediction.parts import GpuUse, PredictionParts
-from plimsoll.units import GiB, MiB
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from plimsoll.prediction import predict
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS, on_simulated_gpus
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.recordings import read_recording
+from plimsoll.recordings.reading import read_recording
 from plimsoll.torch.building import versions
 from tests.recordings import SMALL
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.prediction import predict
+from plimsoll.prediction.predict import predict
 from plimsoll.torch.building import versions
 from tests.simulated import PROGRAMS, on_simulated_gpus, simulate
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll.prediction import predict
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of
 
 torch = pytest.importorskip("torch")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.errors import InputError
-from plimsoll.gpus import gpu_profile
-from plimsoll.recordings import read_recording
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.recordings.events import Action
-from plimsoll.units import MiB
+from plimsoll.recordings.reading import read_recording
 from tests.simulated import PROGRAMS as ALL_PROGRAMS
 from tests.simulated import simulate, summaries
 

@@ -19,13 +19,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from plimsoll import InputError, _core, explain, replay
+from plimsoll.base.units import MiB
 from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
-from plimsoll.recordings import Recording, TraceWriter, read_recording, write_parquet
 from plimsoll.recordings.checks import reading_memory
 from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.parquet import TraceWriter, write_parquet
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 from plimsoll.recordings.snapshot_reader import read_snapshot
-from plimsoll.units import MiB
 from tests import fuzz
 from tests.recordings import ROOT, SMALL
 

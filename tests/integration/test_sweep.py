@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plimsoll
-from plimsoll.gpus import gpu_profile
+from plimsoll.engine.gpus.profiles import gpu_profile
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.errors import InputError
-from plimsoll.systems import require_linux
+from plimsoll.base.errors import InputError
+from plimsoll.base.systems import require_linux
 from tests.recordings import EXAMPLES
 
 ROOT = Path(__file__).parents[2]

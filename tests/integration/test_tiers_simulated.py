@@ -17,11 +17,11 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, _core
-from plimsoll.engines.current import engine_of
-from plimsoll.engines.protocol import Engine
-from plimsoll.simulator import SimulatedMachine
-from plimsoll.tiers import rebalancing
-from plimsoll.tiers.regions import Backup
+from plimsoll.engine.current import engine_of
+from plimsoll.engine.protocol import Engine
+from plimsoll.engine.simulator.machine import SimulatedMachine
+from plimsoll.offloading.tiers import rebalancing
+from plimsoll.offloading.tiers.regions import Backup
 from plimsoll.torch.simulated.start import running
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
 

@@ -23,11 +23,12 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError
-from plimsoll.recordings import read_recording
-from plimsoll.telemetry import read_processes, request_snapshot
-from plimsoll.telemetry.folder import counters_path
-from plimsoll.top import Watch
-from plimsoll.top.app import TopApp
+from plimsoll.base.telemetry.counters import read_processes
+from plimsoll.base.telemetry.folder import counters_path
+from plimsoll.base.telemetry.requests import request_snapshot
+from plimsoll.integrations.top.app import TopApp
+from plimsoll.integrations.top.watch import Watch
+from plimsoll.recordings.reading import read_recording
 from tests.simulated import PROGRAMS
 from tests.waiting import PATIENCE_SECONDS, wait_for
 

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.errors import ScriptError
-from plimsoll.fitting import fit
-from plimsoll.prediction import Written, predict
-from plimsoll.trials.kinds import Kind
-from plimsoll.trials.offered import offered
+from plimsoll.base.errors import ScriptError
+from plimsoll.prediction.fitting.values import fit
+from plimsoll.prediction.predict import predict
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.prediction.trials.offered import offered
+from plimsoll.prediction.trials.written import Written
 from tests.simulated import PROGRAMS, simulate
 
 torch = pytest.importorskip("torch")

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from plimsoll.analysis import find_lifetimes
-from plimsoll.page import view
+from plimsoll.base.units import format_size
 from plimsoll.page.document import make_page
+from plimsoll.page.page_file import view
 from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
-from plimsoll.recordings import Action, Mark, Recording, read_recording
-from plimsoll.units import format_size
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Mark, Recording
 from tests.browsing import (
     expect,
     moment,

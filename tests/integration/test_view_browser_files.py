@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.analysis import find_lifetimes
+from plimsoll.base.units import format_size
 from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
-from plimsoll.recordings import Action, read_recording
-from plimsoll.units import format_size
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
 from tests.browsing import (
     expect,
     moment,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.recordings import Action, read_recording
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
 from tests.browsing import (
     expect,
     moment,

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import plimsoll
-from plimsoll.analysis import find_lifetimes
-from plimsoll.recordings import Action, read_recording
-from plimsoll.units import format_size
+from plimsoll.base.units import format_size
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
 from tests.browsing import (
     expect,
     moment,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
     from tests.browsing import Open
 
 RECORDING = EXAMPLES / "gpt2_adamw.pickle.gz"

@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from plimsoll.ranks import serve_ranks, view_ranks
+from plimsoll.explanation.ranks.view_ranks import serve_ranks, view_ranks
 from tests.browsing import Open, expect, opened_pages, press, started_browser, wait_for_value
 from tests.made_ranks import Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.prediction import predict
+from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS, on_simulated_gpus
 
 if TYPE_CHECKING:

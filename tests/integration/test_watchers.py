@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.prediction import child_process, predict
+from plimsoll.prediction import child_process
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import WATCHER_FAILED
+from plimsoll.prediction.predict import predict
 from plimsoll.prediction.text import prediction_text
 from tests.simulated import PROGRAMS, on_simulated_gpus
 from tests.waiting import without_beats
@@ -18,7 +19,7 @@ from tests.waiting import without_beats
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.prediction import Prediction
+    from plimsoll.prediction.results import Prediction
 
 pytest.importorskip("torch")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.workers import run_all, where
+from plimsoll.base.workers.everywhere import run_all, where
 from tests.integrations.needed import needs
 from tests.ray_cluster import ray_cluster
 from tests.unit.test_workers import squared

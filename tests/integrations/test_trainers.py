@@ -208,7 +208,7 @@ def test_a_fit_that_fails_ends_its_recording() -> None:
 
     import plimsoll
     from plimsoll.integrations.lightning import MemoryCallback
-    from plimsoll.recordings import read_recording
+    from plimsoll.recordings.reading import read_recording
 
     module = lightning_module()
     module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=0.1)

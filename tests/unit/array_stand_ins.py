@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from plimsoll import SimulatedGpu, _core
-from plimsoll.units import GiB
+from plimsoll.base.units import GiB
 
 LONG_NS = 1e9
 

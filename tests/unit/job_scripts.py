@@ -6,9 +6,10 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.fitting.attempts import changed
-from plimsoll.fitting.changes.jobs import job_changes
-from plimsoll.fitting.script_text import ScriptText
+from plimsoll.base.units import GiB
+from plimsoll.prediction.fitting.attempts import changed
+from plimsoll.prediction.fitting.changes.jobs import job_changes
+from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.survey import (
     ModelCall,
     ModelUse,
@@ -17,10 +18,9 @@ from plimsoll.prediction.survey import (
     Survey,
     Wrapping,
 )
-from plimsoll.units import GiB
 
 if TYPE_CHECKING:
-    from plimsoll.fitting.changes.change import Change
+    from plimsoll.prediction.fitting.changes.change import Change
 
 DDP = """\
 import torch

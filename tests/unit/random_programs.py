@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hypothesis import strategies as st
 
 from plimsoll import OutOfMemoryError
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 
 if TYPE_CHECKING:
     from plimsoll import Allocator, MemoryPool

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.explanation import Advice, explain
+from plimsoll.base.units import MiB
+from plimsoll.engine.replays.replay import replay
+from plimsoll.explanation.explain import explain
 from plimsoll.explanation.kept_advice import KeptAdvice
-from plimsoll.explanation.parts import AdviceKind
+from plimsoll.explanation.parts import Advice, AdviceKind
 from plimsoll.explanation.ranking import COSTS, ranked
 from plimsoll.explanation.search import Setting, Trial
-from plimsoll.replays import replay
-from plimsoll.units import MiB
 from tests.unit.test_explanation import nine_blocks, recorded
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from plimsoll.prediction.child.peak_contents import Run, find_peak
-from plimsoll.recordings import Frame, Label
-from plimsoll.recordings.events import Action
+from plimsoll.recordings.events import Action, Frame
+from plimsoll.recordings.label import Label
 from plimsoll.recordings.origin import Origin
 
 ALLOC, FREE = Action.ALLOC, Action.FREE_REQUESTED

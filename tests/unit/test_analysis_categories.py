@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from plimsoll.analysis import CATEGORIES, find_categories, find_lifetimes, find_steps
-from plimsoll.recordings import Action, read_recording
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.categories import find_categories
+from plimsoll.recordings.analysis.category_names import CATEGORIES
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
 from tests.recordings import EXAMPLES, LARGE
 from tests.unit.test_analysis_steps import Program, training
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 TORCH = "/env/lib/python3.12/site-packages/torch/"
 PROGRAM: Frame = ("/home/somebody/train.py", 9, "main")

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import _core
-from plimsoll.analysis import BlockHistory, Lifetimes, find_lifetimes
-from plimsoll.recordings import EventBatch, read_recording
-from plimsoll.recordings.events import Action
+from plimsoll.recordings.analysis.block_history import BlockHistory, find_lifetimes
+from plimsoll.recordings.analysis.lifetimes import Lifetimes
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.reading import read_recording
 from plimsoll.recordings.recording import LoadedTrace
 from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, recordings_in
 

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.analysis import NO_LINE, last_part, renamed, source_line, source_lines
-from plimsoll.analysis import lines as lines_module
+from plimsoll.recordings.analysis import lines as lines_module
+from plimsoll.recordings.analysis.lines import (
+    NO_LINE,
+    last_part,
+    renamed,
+    source_line,
+    source_lines,
+)
 
 TORCH = ("/env/lib/python3.12/site-packages/torch/nn/modules/linear.py", 134, "forward")
 LIBRARY = ("/env/lib/python3.12/site-packages/transformers/models/llama/modeling.py", 7, "forward")
@@ -48,8 +54,14 @@ def test_lines_of_a_library_that_one_line_of_the_user_calls_stay_apart() -> None
 
 
 def test_an_installed_recipe_is_the_users_program() -> None:
-    recipe = ("/env/lib/python3.12/site-packages/plimsoll/recipes/scripts/train.py", 7, "main")
-    assert source_line([LIBRARY, recipe]).startswith("plimsoll/recipes/scripts/train.py:7 main → ")
+    recipe = (
+        "/env/lib/python3.12/site-packages/plimsoll/prediction/recipes/scripts/train.py",
+        7,
+        "main",
+    )
+    assert source_line([LIBRARY, recipe]).startswith(
+        "plimsoll/prediction/recipes/scripts/train.py:7 main → "
+    )
 
 
 def test_each_place_of_a_line_is_renamed() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import _core
-from plimsoll.analysis.segments import find_segments
-from plimsoll.recordings import Action
+from plimsoll.recordings.analysis.segments import find_segments
+from plimsoll.recordings.events import Action
 from tests.unit.view_histories import MadeUpTrace, Row, recording_of
 
 TAKE = [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP]

@@ -7,11 +7,13 @@ import random
 import numpy as np
 import pytest
 
-from plimsoll.analysis import BlockHistory, Lifetimes, find_lifetimes, find_steps
-from plimsoll.analysis import steps as steps_module
-from plimsoll.recordings import EventBatch, Mark, read_recording
-from plimsoll.recordings.events import Action
-from plimsoll.recordings.recording import LoadedTrace
+from plimsoll.recordings.analysis import steps as steps_module
+from plimsoll.recordings.analysis.block_history import BlockHistory, find_lifetimes
+from plimsoll.recordings.analysis.lifetimes import Lifetimes
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import LoadedTrace, Mark
 from tests.recordings import EXAMPLES, LARGE
 
 STEPS = {

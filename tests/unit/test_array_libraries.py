@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError, _core
-from plimsoll.array_libraries import numba_arrays
-from plimsoll.array_libraries.cupy_arrays import MOST_KEPT_STREAMS, CupyAllocator
-from plimsoll.array_libraries.device_blocks import ANY_STREAM, DeviceBlock, Order, order_of
-from plimsoll.array_libraries.rmm_resources import RmmCallbacks
-from plimsoll.units import GiB, MiB
+from plimsoll.base.units import GiB, MiB
+from plimsoll.torch.array_libraries import numba_arrays
+from plimsoll.torch.array_libraries.cupy_arrays import MOST_KEPT_STREAMS, CupyAllocator
+from plimsoll.torch.array_libraries.device_blocks import ANY_STREAM, DeviceBlock, Order, order_of
+from plimsoll.torch.array_libraries.rmm_resources import RmmCallbacks
 from tests.unit.array_stand_ins import (
     Cupy,
     CupyExternalStream,

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 import plimsoll
 from plimsoll import InputError
-from plimsoll.array_libraries import cupy_arrays, rmm_resources, serving
+from plimsoll.base.units import MiB
 from plimsoll.cli.app import app
-from plimsoll.engines import current
-from plimsoll.engines.current import device_number
-from plimsoll.tiers.limits import Tiers
-from plimsoll.units import MiB
+from plimsoll.engine import current
+from plimsoll.engine.current import device_number
+from plimsoll.offloading.tiers.limits import Tiers
+from plimsoll.torch.array_libraries import cupy_arrays, rmm_resources, serving
 from tests.unit.array_stand_ins import Cupy, Engines, NumbaBase, RmmStream, numba_cuda
 
 
@@ -112,14 +112,14 @@ class TestInstall:
             plimsoll.install(pytorch=False)
 
     def test_simulated_gpus_run_pytorch_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        session = import_module("plimsoll.session.install")
+        session = import_module("plimsoll.torch.session.install")
         monkeypatch.setattr(session, "current_engines", lambda: Engines("elastic"))
         monkeypatch.setattr(session, "is_installed", lambda: False)
         with pytest.raises(InputError, match="cupy and rmm cannot run on simulated GPUs"):
             plimsoll.install(cupy=True, rmm=True)
 
     def test_without_a_gpu_it_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("plimsoll.session.install.count_gpus", lambda: 0)
+        monkeypatch.setattr("plimsoll.torch.session.install.count_gpus", lambda: 0)
         with pytest.raises(InputError, match="there is no NVIDIA GPU here"):
             plimsoll.install(pytorch=False, cupy=True)
 
@@ -129,7 +129,7 @@ import sys, types
 sys.modules["torch"] = None  # it is not installed
 from tests.unit.array_stand_ins import Cupy, SimulatedGpu, _core
 from plimsoll.torch.live import live_engines
-import plimsoll.session.install as session
+import plimsoll.torch.session.install as session
 gpu = SimulatedGpu("1GiB")
 live_engines._core = types.SimpleNamespace(
     **{name: getattr(_core, name) for name in ("AllocatorConfig", "ConfigError", "host_memory")},
@@ -138,7 +138,7 @@ live_engines._core = types.SimpleNamespace(
     ),
 )
 session.count_gpus = lambda: 1
-import plimsoll.engines.current as current
+import plimsoll.engine.current as current
 current.count_gpus = session.count_gpus
 cupy = Cupy()
 sys.modules["cupy"] = cupy
@@ -204,7 +204,7 @@ except plimsoll.InputError as error:
 
     def test_the_environment_asks_for_libraries(self, monkeypatch: pytest.MonkeyPatch) -> None:
         torch = pytest.importorskip("torch")
-        session = import_module("plimsoll.session.install")
+        session = import_module("plimsoll.torch.session.install")
         asked: list[Any] = []
         monkeypatch.setattr(session, "is_cuda_build", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

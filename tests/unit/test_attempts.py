@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.fitting import attempts
-from plimsoll.fitting.attempts import Attempts
-from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.script_text import ScriptText
+from plimsoll.base.units import MiB
+from plimsoll.prediction.fitting import attempts
+from plimsoll.prediction.fitting.attempts import Attempts
+from plimsoll.prediction.fitting.changes.change import Change
+from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.request import Request
 from plimsoll.prediction.survey import AllocatorUse, Survey
 from plimsoll.torch.simulated.setup import Setup
-from plimsoll.units import MiB
 from tests.unit.tiny_script import prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.prediction import Prediction
+    from plimsoll.prediction.results import Prediction
 
 ROOM = 1000 * MiB
 

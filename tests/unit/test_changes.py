@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.fitting.attempts import changed
-from plimsoll.fitting.changes.accumulation import trainer_in_parts
-from plimsoll.fitting.changes.attention import attention_changes
-from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.compiled import compiled_change, first_budgets, next_budgets
-from plimsoll.fitting.changes.early_zero_grad import gradient_changes
-from plimsoll.fitting.changes.loss import loss_changes
-from plimsoll.fitting.changes.offloading import offloading_change
-from plimsoll.fitting.changes.precision import precision_changes
-from plimsoll.fitting.changes.recomputing import ranges, recomputing_change
-from plimsoll.fitting.changes.stepping import optimizer_changes
-from plimsoll.fitting.changes.trainer import trainer_changes
-from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.base.units import GiB, MiB
+from plimsoll.prediction.fitting.attempts import changed
+from plimsoll.prediction.fitting.changes.accumulation import trainer_in_parts
+from plimsoll.prediction.fitting.changes.attention import attention_changes
+from plimsoll.prediction.fitting.changes.batch import batch_changes
+from plimsoll.prediction.fitting.changes.compiled import (
+    compiled_change,
+    first_budgets,
+    next_budgets,
+)
+from plimsoll.prediction.fitting.changes.early_zero_grad import gradient_changes
+from plimsoll.prediction.fitting.changes.loss import loss_changes
+from plimsoll.prediction.fitting.changes.offloading import offloading_change
+from plimsoll.prediction.fitting.changes.precision import precision_changes
+from plimsoll.prediction.fitting.changes.recomputing import ranges, recomputing_change
+from plimsoll.prediction.fitting.changes.stepping import optimizer_changes
+from plimsoll.prediction.fitting.changes.trainer import trainer_changes
+from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.survey import (
     ArgumentUse,
     LossUse,
@@ -30,10 +35,9 @@ from plimsoll.prediction.survey import (
     Recomputation,
     Survey,
 )
-from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:
-    from plimsoll.fitting.changes.change import Change
+    from plimsoll.prediction.fitting.changes.change import Change
 
 SCRIPT = """\
 import torch

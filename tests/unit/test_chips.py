@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll.gpus import gpu_profiles
+from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.torch.building.tables import read_numbers
 from plimsoll.torch.simulated.chips import chip_of
 from plimsoll.torch.simulated.library import SIMULATED_GPU

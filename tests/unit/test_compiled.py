@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from plimsoll.gpus import gpu_profile
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.child.compiled_parts import _stepped
 from plimsoll.prediction.child.compiled_report import _first_calls, compiled_use
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse, EagerUse

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 from tests.unit import random_programs
 from tests.unit.random_programs import (
     POOLS,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from plimsoll import MemoryPool
-    from plimsoll.simulator.machine import CallName, DriverName
+    from plimsoll.engine.simulator.machine import CallName, DriverName
 
 POLICIES: dict[str, Callable[[SimulatedGpu], Allocator]] = {
     "native": Allocator,

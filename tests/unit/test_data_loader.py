@@ -12,8 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from plimsoll import InputError  # noqa: E402
-from plimsoll.data import LoaderStatistics, PinnedCollate, PrefetchLoader, copy_async  # noqa: E402
-from plimsoll.data import collate as slots  # noqa: E402
+from plimsoll.offloading.data import collate as slots  # noqa: E402
+from plimsoll.offloading.data.collate import PinnedCollate  # noqa: E402
+from plimsoll.offloading.data.copies import copy_async  # noqa: E402
+from plimsoll.offloading.data.loader import PrefetchLoader  # noqa: E402
+from plimsoll.offloading.data.statistics import LoaderStatistics  # noqa: E402
 from tests.recordings import ROOT  # noqa: E402
 
 if TYPE_CHECKING:

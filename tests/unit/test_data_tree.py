@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from plimsoll.data.tree import map_tensors, tensors_of  # noqa: E402
+from plimsoll.offloading.data.tree import map_tensors, tensors_of  # noqa: E402
 
 
 class Pair(NamedTuple):

@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import plimsoll
+from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.cli.app import app
-from plimsoll.diagnosis import Ability, Diagnosis, Installed, diagnose
-from plimsoll.errors import InputError, ScriptError
+from plimsoll.integrations.diagnosis import diagnose
+from plimsoll.integrations.diagnosis.parts import Ability, Installed
+from plimsoll.integrations.diagnosis.results import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +37,7 @@ class Machine:
         self.finds("versions.is_cuda_build", lambda: True)
 
     def finds(self, name: str, function: Callable[..., object]) -> None:
-        self._monkeypatch.setattr(f"plimsoll.diagnosis.diagnose.{name}", function)
+        self._monkeypatch.setattr(f"plimsoll.integrations.diagnosis.diagnose.{name}", function)
 
     def has(self, *, gpus: int) -> None:
         self.finds("count_gpus", lambda: gpus)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError
-from plimsoll.cli.sweep import _plan
-from plimsoll.endings import (
+from plimsoll.base.endings import (
     RECORDINGS,
     check_ending,
     check_new_recording,
     is_recording_name,
     without_ending,
 )
+from plimsoll.base.script_file import script_file
+from plimsoll.cli.sweep import _plan
+from plimsoll.explanation.ranks.rank_files import rank_in_name, recordings_in
 from plimsoll.page.run import path_beside
-from plimsoll.ranks.rank_files import rank_in_name, recordings_in
-from plimsoll.recordings import read_recording
-from plimsoll.script_file import script_file
+from plimsoll.recordings.reading import read_recording
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:

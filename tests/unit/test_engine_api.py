@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from plimsoll import SimulatedGpu, _core
-from plimsoll.units import GiB, KiB, MiB
+from plimsoll.base.units import GiB, KiB, MiB
 
 SUCCESS, OUT_OF_MEMORY, FAILED, _, UNKNOWN_ADDRESS = range(5)
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, SEGMENT_ALLOC = range(4)

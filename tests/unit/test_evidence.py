@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.analysis import CATEGORIES, NO_STEPS, find_categories
-from plimsoll.analysis.evidence import Place, place_of
-from plimsoll.recordings import Frame, Label
+from plimsoll.recordings.analysis.categories import find_categories
+from plimsoll.recordings.analysis.category_names import CATEGORIES
+from plimsoll.recordings.analysis.evidence import Place, place_of
+from plimsoll.recordings.analysis.steps import NO_STEPS
+from plimsoll.recordings.events import Frame
+from plimsoll.recordings.label import Label
 from plimsoll.recordings.origin import PHASES, ROLES, Origin, origin_of
 from tests.unit.test_analysis_steps import Program
 

@@ -12,23 +12,25 @@ import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
-from plimsoll.explanation import Explanation, explain
+from plimsoll.base.units import MiB
+from plimsoll.engine.replays.replay import replay
 from plimsoll.explanation.advice import _different
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.gradients import with_earlier_zero_grad
 from plimsoll.explanation.parts import StepsFound
 from plimsoll.explanation.search import conf_keys, conf_text
-from plimsoll.recordings import Action, Recording, read_recording
-from plimsoll.recordings.recording import LoadedTrace, Mark
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import LoadedTrace, Mark, Recording
 from plimsoll.recordings.snapshot_reader import read_snapshot
-from plimsoll.replays import replay
-from plimsoll.units import MiB
 from tests.unit.test_analysis_steps import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 
 def recorded(
@@ -388,7 +390,9 @@ def test_an_earlier_zero_grad_is_tried_and_advised() -> None:
 
 
 def test_moving_the_frees_changes_nothing_else() -> None:
-    from plimsoll.analysis import find_categories, find_lifetimes, find_steps
+    from plimsoll.recordings.analysis.block_history import find_lifetimes
+    from plimsoll.recordings.analysis.categories import find_categories
+    from plimsoll.recordings.analysis.steps import find_steps
 
     recording = training(zero_grad_late=True)
     (trace,) = recording.devices
@@ -473,7 +477,9 @@ def test_a_running_process_without_a_history_shows_what_there_is_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     content = snapshot_without_history()
-    monkeypatch.setattr("plimsoll.telemetry.requests.request_snapshot", {4711: content}.__getitem__)
+    monkeypatch.setattr(
+        "plimsoll.base.telemetry.requests.request_snapshot", {4711: content}.__getitem__
+    )
     found = explain(4711)
     assert found.file == "process 4711"
     assert found.reserved.exact

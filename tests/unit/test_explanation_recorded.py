@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
-from plimsoll.analysis import find_lifetimes
-from plimsoll.explanation import Explanation, explain
+from plimsoll.base.units import GiB, MiB
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.oom import explain_failure
 from plimsoll.explanation.pieces import free_bytes, granules, wholly_free_bytes
 from plimsoll.explanation.recorded_state import RecordedPast
-from plimsoll.recordings import Recording, read_recording, write_parquet
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.parquet import write_parquet
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 from plimsoll.recordings.snapshot_reader import read_snapshot
-from plimsoll.session.record import record
-from plimsoll.units import GiB, MiB
+from plimsoll.torch.session.record import record
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.files import NewFile, check_can_be_made, check_is_new
+from plimsoll.base.files import NewFile, check_can_be_made, check_is_new
 from tests.faults import limited_files
 
 

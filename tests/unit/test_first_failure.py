@@ -21,7 +21,7 @@ _RANK = """
 import atexit, os, signal, sys, time
 from pathlib import Path
 from plimsoll.prediction.child.first_failure import note_failure
-from plimsoll.watchers import Watchers
+from plimsoll.base.watchers import Watchers
 
 folder = Path(sys.argv[1]) / "processes"
 note_failure(str(folder), Watchers())

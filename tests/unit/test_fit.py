@@ -12,21 +12,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.strategies import booleans, floats, integers, sampled_from
 
 from plimsoll import InputError, ScriptError
-from plimsoll.fitting import INTERRUPTED, Fit, Trial, fit, trial_text, values
-from plimsoll.fitting.accepted_steps import accepted_step
-from plimsoll.fitting.bracket import MOST_RUNS
-from plimsoll.fitting.estimates import crossing
-from plimsoll.fitting.headroom import Headroom
-from plimsoll.fitting.side_by_side import Outcome
-from plimsoll.fitting.varied_argument import take_out
-from plimsoll.gpus import gpu_profile
-from plimsoll.prediction import Prediction, Written
+from plimsoll.base.telemetry.nvml import GpuReading, Nvml, Reading
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.fitting import values
+from plimsoll.prediction.fitting.accepted_steps import accepted_step
+from plimsoll.prediction.fitting.bracket import MOST_RUNS
+from plimsoll.prediction.fitting.estimates import crossing
+from plimsoll.prediction.fitting.headroom import Headroom
+from plimsoll.prediction.fitting.parts import INTERRUPTED, Trial
+from plimsoll.prediction.fitting.results import Fit
+from plimsoll.prediction.fitting.side_by_side import Outcome
+from plimsoll.prediction.fitting.text import trial_text
+from plimsoll.prediction.fitting.values import fit
+from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict
+from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
+from plimsoll.prediction.trials.written import Written
 from plimsoll.prediction.used_memory import used_memory
-from plimsoll.telemetry.nvml import GpuReading, Nvml, Reading
-from plimsoll.units import GiB, MiB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

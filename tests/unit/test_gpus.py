@@ -6,9 +6,8 @@ from typing import get_args
 import pytest
 
 from plimsoll import InputError
-from plimsoll.gpus import GpuProfile, gpu_profile, gpu_profiles
-from plimsoll.gpus.profiles import Kind
-from plimsoll.units import GiB, KiB, MiB
+from plimsoll.base.units import GiB, KiB, MiB
+from plimsoll.engine.gpus.profiles import GpuProfile, Kind, gpu_profile, gpu_profiles
 
 NOMINAL_GIB = {
     "P100": 16,

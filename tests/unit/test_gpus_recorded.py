@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from plimsoll import Allocator, SimulatedGpu, replay
-from plimsoll.explanation import explain
-from plimsoll.gpus import card_entry, gpu_profile, recorded_card
-from plimsoll.recordings import Recording, read_recording
-from plimsoll.session.record import record
-from plimsoll.units import GiB, MiB, format_size
+from plimsoll.base.units import GiB, MiB, format_size
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.gpus.recorded_card import card_entry, recorded_card
+from plimsoll.explanation.explain import explain
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
+from plimsoll.torch.session.record import record
 
 
 def settings_of(*entries: object) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from plimsoll.base.units import GiB, MiB
+from plimsoll.base.watchers import Watchers
 from plimsoll.prediction.child.resident import common_bytes, resident
 from plimsoll.prediction.host_use import HostUse, host_peak
-from plimsoll.units import GiB, MiB
-from plimsoll.watchers import Watchers
 
 
 def test_processes_of_a_machine_are_added_up_and_files_are_shared() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
-from plimsoll.array_libraries.rmm_resources import RmmCallbacks
-from plimsoll.telemetry.accounts import make_account
-from plimsoll.telemetry.nvml import Nvml
-from plimsoll.tiers.limits import Tiers
+from plimsoll.base.telemetry.accounts import make_account
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.units import GiB
+from plimsoll.offloading.tiers.limits import Tiers
+from plimsoll.torch.array_libraries.rmm_resources import RmmCallbacks
 from plimsoll.torch.live import live_engines
-from plimsoll.units import GiB
 from tests.simulated import PROGRAMS
 from tests.unit.array_stand_ins import RmmStream
 from tests.unit.fake_nvml import FakeNvml, Gpu
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 torch = pytest.importorskip("torch")
 needs_no_cuda = pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch has CUDA")
 
-AUTOLOAD = "from plimsoll.session.autoload import autoload; autoload()"
+AUTOLOAD = "from plimsoll.torch.session.autoload import autoload; autoload()"
 
 
 def python(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -166,7 +166,7 @@ class TestAutoload:
         done = python(f"import sys; {AUTOLOAD}; print(*sys.modules)", PLIMSOLL_ALLOCATOR="")
         assert done.returncode == 0, done.stderr
         loaded = set(done.stdout.split())
-        assert "plimsoll.session.autoload" in loaded
+        assert "plimsoll.torch.session.autoload" in loaded
         assert not loaded & {"numpy", "pyarrow", "torch", "plimsoll._core"}
 
     def test_a_bad_choice_gets_one_line_and_status_2(self) -> None:
@@ -224,7 +224,7 @@ class TestAccount:
     def test_reports_are_appended_to_a_file(self, tmp_path: Path) -> None:
         path = tmp_path / "account.jsonl"
         text = (
-            "from plimsoll.telemetry.accounts import Account, report_at_exit\n"
+            "from plimsoll.base.telemetry.accounts import Account, report_at_exit\n"
             f"report_at_exit(lambda: [Account('torch', None, 7, 0, 1, 2)], {str(path)!r})"
         )
         for _ in range(2):

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.jobs import job_changes
-from plimsoll.fitting.changes.precision import precision_changes
-from plimsoll.fitting.changes.recomputing import recomputing_change
-from plimsoll.fitting.changes.stepping import optimizer_changes
-from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.base.units import GiB
+from plimsoll.prediction.fitting.changes.batch import batch_changes
+from plimsoll.prediction.fitting.changes.jobs import job_changes
+from plimsoll.prediction.fitting.changes.precision import precision_changes
+from plimsoll.prediction.fitting.changes.recomputing import recomputing_change
+from plimsoll.prediction.fitting.changes.stepping import optimizer_changes
+from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.survey import Recomputation
-from plimsoll.units import GiB
 from tests.unit.job_scripts import DDP, FSDP1, FSDP2, change_of, made, of_ddp, survey
 
 

@@ -1,4 +1,4 @@
-"""Each package imports only those before it, as ARCHITECTURE.md says; no file imports in a circle.
+"""Each room imports only those before it, as ARCHITECTURE.md says; no file imports in a circle.
 
 Every import counts: those for types alone, those inside functions, those by string.
 """
@@ -10,6 +10,7 @@ import re
 import tomllib
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,19 +19,24 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOURCE = Path(__file__).parents[2] / "src" / "plimsoll"
-BASE = (
-    "json_text", "printable", "layout", "errors", "systems", "units", "endings", "files",
-    "long_work", "script_file", "notebook_form", "standard_error", "watchers", "process_place",
-)  # fmt: skip
-PACKAGES = (
-    "workers", "telemetry", "trials", "recordings", "gpus", "analysis", "engines", "simulator",
-    "tiers", "offloading", "training", "recorder", "replays", "array_libraries",
-    "torch.building", "torch.live", "torch.simulated", "session", "data", "page", "recipes",
-    "prediction", "fitting", "explanation", "ranks", "sweeps", "integrations", "top", "diagnosis",
-)  # fmt: skip
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "plimsoll"
+OWN = ""  # the modules of a room that are in none of its packages
+ROOMS = {
+    "base": (OWN, "telemetry", "workers"),
+    "recordings": (OWN, "analysis"),
+    "engine": ("gpus", OWN, "simulator", "recorder", "replays"),
+    "offloading": ("tiers", OWN, "training", "data"),
+    "torch": (OWN, "array_libraries", "building", "live", "simulated", "session"),
+    "page": (OWN,),
+    "prediction": ("trials", "recipes", OWN, "fitting", "sweeps"),
+    "explanation": (OWN, "ranks"),
+    "integrations": (OWN, "top", "diagnosis"),
+    "cli": (OWN,),
+}
+"""The rooms in order, each with its packages in order."""
 FACE = ""  # the package itself: what `import plimsoll` gives
-ORDER = (*PACKAGES, FACE, "cli", "__main__")
+ORDER = (*(room for room in ROOMS if room != "cli"), FACE, "cli", "__main__")
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml"}
 
 
@@ -69,17 +75,25 @@ def graph() -> dict[str, set[str]]:
     return {name: imports_of(name, path) for name, path in modules().items()}
 
 
-def layer(name: str) -> str:
-    """The package that a module is of; of a module of the base, its own name."""
-    parts = name.split(".")[1:]
-    if parts[:1] == ["torch"]:
-        return ".".join(parts[:2])
-    return parts[0] if parts else FACE
+def room_of(name: str) -> str:
+    return name.split(".")[1] if "." in name else FACE
 
 
-def test_the_order_names_every_package() -> None:
-    assert {layer(name) for name in modules()} - set(BASE) == {*ORDER, "torch"}
-    assert graph()["plimsoll.torch"] == set()
+def package_of(name: str) -> str:
+    """The package of a module in its room."""
+    _, room, *rest = name.split(".")
+    return rest[0] if rest and rest[0] in ROOMS[room] else OWN
+
+
+def arrows(room: str) -> list[tuple[str, str]]:
+    """All imports of a room's modules: who imports, and what."""
+    return [(name, other) for name in modules() if room_of(name) == room for other in graph()[name]]
+
+
+def test_the_top_of_the_package_has_ten_rooms() -> None:
+    assert len(ROOMS) == 10
+    assert {room_of(name) for name in modules()} == {*ORDER}
+    assert {path.stem for path in SOURCE.glob("*.py")} == {"__init__", "__main__"}
 
 
 def test_no_file_imports_in_a_circle() -> None:
@@ -90,20 +104,36 @@ def test_no_file_imports_in_a_circle() -> None:
         pytest.fail(f"a circle: {' <- '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("package", ORDER)
-def test_packages_import_only_those_before_them(package: str) -> None:
-    before = {*BASE, *ORDER[: ORDER.index(package) + 1]}
-    mine = [name for name in modules() if layer(name) == package]
-    assert mine
-    assert {
-        (name, other) for name in mine for other in graph()[name] if layer(other) not in before
-    } == set()
+@pytest.mark.parametrize("room", ORDER)
+def test_rooms_import_only_those_before_them(room: str) -> None:
+    before = ORDER[: ORDER.index(room) + 1]
+    assert [each for each in arrows(room) if room_of(each[1]) not in before] == []
 
 
-def test_what_every_package_uses_imports_no_package() -> None:
-    for name in BASE:
-        if f"plimsoll.{name}" in modules():
-            assert {layer(other) for other in graph()[f"plimsoll.{name}"]} <= set(BASE)
+@pytest.mark.parametrize("room", ROOMS)
+def test_packages_of_a_room_import_only_those_before_them(room: str) -> None:
+    packages = ROOMS[room]
+    assert {package_of(name) for name in modules() if room_of(name) == room} == {*packages}
+    assert [
+        (name, other)
+        for name, other in arrows(room)
+        if room_of(other) == room
+        and packages.index(package_of(other)) > packages.index(package_of(name))
+    ] == []
+
+
+def test_packages_give_no_names_of_other_modules() -> None:
+    """A name has one place: only `plimsoll` itself gives names that other modules make."""
+    for name, path in modules().items():
+        if path.name == "__init__.py" and name != "plimsoll" and "stand_ins" not in path.parts:
+            names = {
+                alias.asname or alias.name
+                for node in ast.parse(path.read_text()).body
+                if isinstance(node, ast.ImportFrom)
+                for alias in node.names
+            }
+            given = set(getattr(import_module(name), "__all__", ()))
+            assert names & given == set(), name
 
 
 @pytest.mark.parametrize(
@@ -120,8 +150,8 @@ def test_what_every_package_uses_imports_no_package() -> None:
     ],
 )  # fmt: skip
 def test_every_kind_of_import_is_seen(source: str) -> None:
-    path = SOURCE / "top" / "model.py"
-    assert "plimsoll.cli.app" in imports_of("plimsoll.top.model", path, source)
+    path = SOURCE / "page" / "run.py"
+    assert "plimsoll.cli.app" in imports_of("plimsoll.page.run", path, source)
 
 
 def test_modules_have_names_of_their_own() -> None:
@@ -132,15 +162,24 @@ def test_modules_have_names_of_their_own() -> None:
     assert {stem for stem in stems if stems.count(stem) > 1} <= same
 
 
-def test_packages_are_not_named_as_functions_are() -> None:
+def test_rooms_are_not_named_as_functions_are() -> None:
     import plimsoll
 
     assert "predict" in vars(plimsoll)["__all__"]
-    assert {name.split(".")[0] for name in PACKAGES}.isdisjoint(vars(plimsoll)["__all__"])
+    assert ROOMS.keys().isdisjoint(vars(plimsoll)["__all__"])
+
+
+def test_the_page_about_the_architecture_is_short() -> None:
+    lines = (ROOT / "ARCHITECTURE.md").read_text().splitlines()
+    assert len(lines) <= 120
+    cells = [cell for line in lines if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if len(cell.split()) > 20] == []
+    rows = [line.split("`")[1] for line in lines if line.startswith("| `")]
+    assert rows[-len(ROOMS) :] == [*ROOMS]
 
 
 def test_every_requirement_is_imported() -> None:
-    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split(r"[<>=~!]", one)[0] for one in project["dependencies"]}
     assert required
     source = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
@@ -151,6 +190,6 @@ def test_every_requirement_is_imported() -> None:
         return re.search(way, source, re.MULTILINE) is not None
 
     assert {one for one in required if not is_imported(one)} == set()
-    makefile = (SOURCE.parents[1] / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     (listed,) = re.findall(r"^PACKAGES := (.*)$", makefile, re.MULTILINE)
     assert set(listed.split()) == required

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.layout import Verbatim, folded, paragraphs, table
+from plimsoll.base.layout import Verbatim, folded, paragraphs, table
 
 WORDS = st.lists(st.text("abc./_", min_size=1, max_size=30), min_size=1).map(" ".join)
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.analysis import find_lifetimes, find_steps
-from plimsoll.explanation import explain
+from plimsoll.base.units import MiB
+from plimsoll.explanation.explain import explain
 from plimsoll.explanation.leaks import steps_to_warm_up
 from plimsoll.explanation.mended_leaks import with_leak_mended
-from plimsoll.recordings import Recording
-from plimsoll.recordings.recording import Mark
-from plimsoll.units import MiB
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.recording import Mark, Recording
 from tests.unit.test_analysis_steps import Program
 
 if TYPE_CHECKING:
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 STEPS = 20
 STACKS: dict[int, list[Frame]] = {

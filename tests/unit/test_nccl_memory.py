@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.gpus import gpu_profile
+from plimsoll.base.units import MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.torch.simulated.ranks.nccl import Bytes, Communicator, Process, Settings
-from plimsoll.units import MiB
 
 H200 = gpu_profile("H200")
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import plimsoll
-from plimsoll.analysis import LineShare
-from plimsoll.fitting import Fit
-from plimsoll.fitting.parts import Trial
-from plimsoll.replays import Replays, replay
-from plimsoll.units import GiB, MiB
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.replays.replay import replay
+from plimsoll.engine.replays.results import Replays
+from plimsoll.prediction.fitting.parts import Trial
+from plimsoll.prediction.fitting.results import Fit
+from plimsoll.recordings.analysis.lines import LineShare
 from tests.recordings import SMALL
 from tests.unit.test_plan_text import BASE, BOTH, ONE, plan_of
 from tests.unit.test_text import HOSTILE, assert_harmless, hostile_recording
@@ -23,7 +24,7 @@ from tests.unit.tiny_script import prediction
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.notebook_form import NotebookForm
+    from plimsoll.base.notebook_form import NotebookForm
 
 
 class Page(HTMLParser):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll.base.units import GiB, MiB
 from plimsoll.offloading.plan import Plan
-from plimsoll.units import GiB, MiB
 
 BUDGET = 4 * GiB
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.trials import overlay
-from plimsoll.trials.overlay import Shown
+from plimsoll.prediction.trials import overlay
+from plimsoll.prediction.trials.overlay import Shown
 
 if TYPE_CHECKING:
     from pathlib import Path

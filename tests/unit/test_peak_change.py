@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from plimsoll.analysis import LineShare
-from plimsoll.fitting.headroom import Headroom
+from plimsoll.base.units import GiB, MiB
 from plimsoll.integrations.peak_change import PeakChange, markdown
-from plimsoll.prediction import Prediction
-from plimsoll.units import GiB, MiB
+from plimsoll.prediction.fitting.headroom import Headroom
+from plimsoll.prediction.results import Prediction
+from plimsoll.recordings.analysis.lines import LineShare
 from tests.unit.tiny_script import CONTEXT, prediction
 
 ROOM = 10 * GiB

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.analysis import LineShare
-from plimsoll.fitting.original_lines import original_lines
-from plimsoll.fitting.plan_command import plan_command
-from plimsoll.fitting.script_text import ScriptText
+from plimsoll.base.units import GiB, MiB
+from plimsoll.prediction.fitting.original_lines import original_lines
+from plimsoll.prediction.fitting.plan_command import plan_command
+from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.survey import AllocatorUse
+from plimsoll.recordings.analysis.lines import LineShare
 from plimsoll.torch.simulated.setup import Setup
-from plimsoll.units import GiB, MiB
 
 
 @pytest.fixture(autouse=True)

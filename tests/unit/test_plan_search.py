@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import booleans, floats, integers, randoms
 
-from plimsoll.fitting import sets_to_try
-from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.plan_search import Search
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
+from plimsoll.prediction.fitting import sets_to_try
+from plimsoll.prediction.fitting.changes.change import Change
+from plimsoll.prediction.fitting.plan_search import Search
 from tests.unit.tiny_script import Done, TinyAttempts, TinyScript
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plimsoll.fitting.attempts import Attempt
+    from plimsoll.prediction.fitting.attempts import Attempt
 
 _MOST_SIMULATIONS = 15
 _SCRIPTS = 150

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from plimsoll.analysis import LineShare
-from plimsoll.fitting import Plan, PlannedChange, Tried, plan_text, runs_picture
-from plimsoll.fitting.front_picture import front_picture
-from plimsoll.page import ViewResult
+from plimsoll.base.units import GiB, MiB
+from plimsoll.page.page_file import ViewResult
+from plimsoll.prediction.fitting.front_picture import front_picture
+from plimsoll.prediction.fitting.plan_parts import PlannedChange, Tried
+from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture
+from plimsoll.prediction.fitting.plans import Plan
 from plimsoll.prediction.timeline import Timeline
-from plimsoll.units import GiB, MiB
+from plimsoll.recordings.analysis.lines import LineShare
 
 FUSED = PlannedChange("use the fused AdamW", ["fused=True"], "", "", "fused AdamW")
 PARTS = PlannedChange(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.layout import NARROWEST, WIDEST
+from plimsoll.base.layout import NARROWEST, WIDEST
+from plimsoll.base.units import GiB, KiB, MiB
 from plimsoll.prediction.plot import Picture, plot
 from plimsoll.prediction.timeline import Timeline
-from plimsoll.units import GiB, KiB, MiB
 
 
 def timeline(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll import SimulatedGpu, _core
-from plimsoll.units import GiB, MiB
+from plimsoll.base.units import GiB, MiB
 
 SOURCE = Path(__file__).parents[1] / "programs" / "pytorch_caller.cpp"
 POOL, STREAM = 7, 5

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.errors import InputError, ScriptError
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.units import MiB
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse, EagerUse
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import Stopped
-from plimsoll.units import MiB
 from tests.unit.test_fit import prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from plimsoll.prediction import Prediction
     from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
 
 pytest.importorskip("torch")
 COMPILED = CompiledUse([CompiledFunction("a.py:1 f", 1, 0, None)], {}, 0, 1, [], 1)

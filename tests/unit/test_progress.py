@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from plimsoll import long_work
+from plimsoll.base import long_work
+from plimsoll.base.long_work import said_when_long
 from plimsoll.cli import progress
 from plimsoll.cli.progress import Progress
-from plimsoll.long_work import said_when_long
 from tests.waiting import wait_for
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from plimsoll.base.telemetry.metrics import Collector
+from plimsoll.base.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
 from plimsoll.cli.app import app
-from plimsoll.telemetry.metrics import Collector
-from plimsoll.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
 from tests.unit.test_telemetry_metrics import FakeSource
 
 CASES = Path(__file__).parents[1] / "data" / "prometheus" / "rules_test.yml"

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.errors import ScriptError
+from plimsoll.base.errors import ScriptError
+from plimsoll.base.units import MiB
 from plimsoll.prediction import ranges
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, Assumed
 from plimsoll.prediction.rank_use import RankUse, alike
-from plimsoll.units import MiB
 from tests.unit.test_fit import prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.prediction import Prediction
     from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
 
 WATCHDOG = [Assumed(LETS_GO_LATER, "NCCL's watchdog", None, 1)]
 ROUTER = [Assumed(SIZES_BY_DATA[0], "aten::nonzero", None, 1)]

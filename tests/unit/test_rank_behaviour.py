@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.ranks.outliers import find_outliers, first_to_fail
-from plimsoll.ranks.passing import Failure
-from plimsoll.ranks.rank_groups import group_ranks
-from plimsoll.ranks.rank_summary import RankSummary, summarize
-from plimsoll.ranks.spread import beyond
+from plimsoll.explanation.ranks.outliers import find_outliers, first_to_fail
+from plimsoll.explanation.ranks.passing import Failure
+from plimsoll.explanation.ranks.rank_groups import group_ranks
+from plimsoll.explanation.ranks.rank_summary import RankSummary, summarize
+from plimsoll.explanation.ranks.spread import beyond
 from tests.made_ranks import FAULTS, Fault, Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
 

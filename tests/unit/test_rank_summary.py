@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from plimsoll.analysis import BlockHistory
-from plimsoll.ranks import rank_summary
-from plimsoll.ranks.rank_summary import summarize
-from plimsoll.recordings import read_recording, write_parquet
+from plimsoll.explanation.ranks import rank_summary
+from plimsoll.explanation.ranks.rank_summary import summarize
+from plimsoll.recordings.analysis.block_history import BlockHistory
+from plimsoll.recordings.parquet import write_parquet
+from plimsoll.recordings.reading import read_recording
 from tests.long_recordings import write_long
 from tests.made_ranks import Rank, history_of, program_of, write_rank
 from tests.recordings import EXAMPLES
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MiB = 1 << 20
 PROGRAM = """
 import pathlib, sys
-from plimsoll.ranks.rank_summary import summarize
+from plimsoll.explanation.ranks.rank_summary import summarize
 found = summarize(pathlib.Path(sys.argv[1]))
 status = pathlib.Path("/proc/self/status").read_text()
 print(int(status.split("VmHWM:")[1].split()[0]) * 1024, found.events, found.steps)

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from plimsoll.analysis import source_line
-from plimsoll.errors import InputError
-from plimsoll.recipes import RECIPES, configuration, recipe, title_of
+from plimsoll.base.errors import InputError
+from plimsoll.prediction.recipes import configuration
+from plimsoll.prediction.recipes.recipe import RECIPES, recipe, title_of
+from plimsoll.recordings.analysis.lines import source_line
 from tests.model_configurations import ALL, write_configurations
 
 SCRIPTS = sorted(Path(configuration.__file__).with_name("scripts").glob("[!_]*.py"))
@@ -148,7 +149,7 @@ def test_a_library_that_is_not_here_is_named_with_what_installs_it(
     def find(name: str) -> object:
         return name == "transformers" or None
 
-    monkeypatch.setattr(sys.modules["plimsoll.recipes.recipe"], "find_spec", find)
+    monkeypatch.setattr(sys.modules["plimsoll.prediction.recipes.recipe"], "find_spec", find)
     assert refusal("qlora", models / "llama") == (
         "the recipe qlora needs bitsandbytes and peft: pip install bitsandbytes peft"
     )
@@ -246,8 +247,8 @@ def test_a_run_of_a_recipe_is_called_by_its_model(models: Path, tmp_path: Path) 
 
 def test_lines_of_recipes_are_lines_of_a_program() -> None:
     for place in ("/env/lib/python3.12/site-packages", str(SCRIPTS[0].parents[3])):
-        script = f"{place}/plimsoll/recipes/scripts/train.py"
-        inside = (f"{place}/plimsoll/recipes/recipe.py", 3, "recipe")
+        script = f"{place}/plimsoll/prediction/recipes/scripts/train.py"
+        inside = (f"{place}/plimsoll/prediction/recipes/recipe.py", 3, "recipe")
         assert source_line([inside, (script, 7, "main")]).endswith("scripts/train.py:7 main")
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll.analysis.lifetimes import Lifetimes
+from plimsoll.base.units import MiB
 from plimsoll.prediction.child.survey.recomputation import Call, modules_by_name, recomputations
-from plimsoll.units import MiB
+from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 if TYPE_CHECKING:
     from plimsoll.prediction.survey import Recomputation

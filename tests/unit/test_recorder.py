@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, SimulatedMachine, replay
-from plimsoll.engines import current
-from plimsoll.recorder import recorder
-from plimsoll.recorder.allocator_events import AllocatorEvents
-from plimsoll.recorder.named_marks import Marks
-from plimsoll.recordings import Action, Recording, read_recording
+from plimsoll.engine import current
+from plimsoll.engine.recorder import recorder
+from plimsoll.engine.recorder.allocator_events import AllocatorEvents
+from plimsoll.engine.recorder.named_marks import Marks
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 from plimsoll.recordings.stream_writer import StreamWriter
-from plimsoll.session.record import own_path, record
+from plimsoll.torch.session.record import own_path, record
 from tests.faults import limited_files
 from tests.recordings import ROOT
 from tests.waiting import wait_for

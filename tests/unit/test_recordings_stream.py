@@ -14,16 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError, replay
-from plimsoll.recordings import (
-    EventBatch,
-    Frame,
-    Label,
-    StreamWriter,
-    read_recording,
-    write_parquet,
-)
-from plimsoll.recordings.events import COLUMNS
+from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import read_messages
+from plimsoll.recordings.label import Label
+from plimsoll.recordings.parquet import write_parquet
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.stream_writer import StreamWriter
 from tests.fuzz import pack_plim, unpack_plim
 from tests.recordings import SMALL
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from plimsoll.base.watchers import Watchers
 from plimsoll.prediction.child.sample_count import SampleCount
-from plimsoll.watchers import Watchers
 
 torch = pytest.importorskip("torch")
 

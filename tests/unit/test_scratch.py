@@ -31,16 +31,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import MiB
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.scratch import enter_scratch
-from plimsoll.trials import scratch_layer
-from plimsoll.trials.kinds import Kind
-from plimsoll.trials.outcome import Outcome
-from plimsoll.trials.scratch_layer import written
-from plimsoll.trials.trial import held, outcome_of
-from plimsoll.trials.written import Written
-from plimsoll.units import MiB
+from plimsoll.prediction.trials import scratch_layer
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.prediction.trials.outcome import Outcome
+from plimsoll.prediction.trials.scratch_layer import written
+from plimsoll.prediction.trials.trial import held, outcome_of
+from plimsoll.prediction.trials.written import Written
 from tests.apart import command_of
 
 State = dict[str, tuple[str, int, str]]
@@ -497,7 +497,7 @@ def test_a_large_file_is_copied_with_its_holes() -> None:
 def test_without_the_library_nothing_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plimsoll.trials.scratch_layer._LIBRARY", "libnone.so")
+    monkeypatch.setattr("plimsoll.prediction.trials.scratch_layer._LIBRARY", "libnone.so")
     with pytest.raises(InputError, match=r"libnone\.so is missing.*--keep-writes"):
         scratch_layer.environment(tmp_path, [])
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll import InputError
-from plimsoll.explanation import Explanation, explain, script_changes
+from plimsoll.base.units import GiB, MiB, parse_size
+from plimsoll.explanation import script_changes
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.script_changes import halving_change
-from plimsoll.fitting.attempts import Attempt
+from plimsoll.prediction.fitting.attempts import Attempt
 from plimsoll.prediction.survey import AllocatorUse, Recomputation
-from plimsoll.units import GiB, MiB, parse_size
 from tests.unit.test_changes import SCRIPT, survey
 from tests.unit.test_explanation import fail, nine_blocks, recorded
 
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plimsoll import Allocator
-    from plimsoll.explanation import Advice
-    from plimsoll.fitting.attempts import Changes
-    from plimsoll.fitting.script_text import ScriptText
-    from plimsoll.recordings import Recording
+    from plimsoll.explanation.parts import Advice
+    from plimsoll.prediction.fitting.attempts import Changes
+    from plimsoll.prediction.fitting.script_text import ScriptText
+    from plimsoll.recordings.recording import Recording
 
     Explained = Callable[..., Explanation]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.script_file import is_kept, kept_script, script_file
+from plimsoll.base.script_file import is_kept, kept_script, script_file
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_standard_input_is_a_script_until_the_process_ends(
 ) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
     show = (
-        "import sys; from plimsoll.script_file import kept_script\n"
+        "import sys; from plimsoll.base.script_file import kept_script\n"
         "kept = kept_script(sys.argv[1]); print(kept, kept_script(sys.argv[1]).read_text())"
     )
     with (tmp_path / "train.py").open() as file:

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from plimsoll.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
 
 SCRIPT = '''\
 """What it does."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from plimsoll import SimulatedGpu, _core
-from plimsoll.errors import OutOfMemoryError
-from plimsoll.units import GiB
+from plimsoll.base.errors import OutOfMemoryError
+from plimsoll.base.units import GiB
 
 WHOLE = 80 * GiB
 

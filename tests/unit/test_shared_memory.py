@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, InputError, OutOfMemoryError, SimulatedGpu
-from plimsoll.units import GiB, MiB
+from plimsoll.base.units import GiB, MiB
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from dataclasses import fields
 
 from plimsoll.cli.options import SIMULATION
 from plimsoll.cli.predict import predict
-from plimsoll.prediction import predict as predict_in_python
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.predict import predict as predict_in_python
 
 
 def test_every_option_of_a_simulation_has_the_default_of_python() -> None:

@@ -14,8 +14,8 @@ from plimsoll import (
     SimulatedMachine,
     _core,
 )
-from plimsoll.engines.protocol import AllocatorName
-from plimsoll.units import GiB, MiB, format_size
+from plimsoll.base.units import GiB, MiB, format_size
+from plimsoll.engine.protocol import AllocatorName
 
 
 @pytest.fixture

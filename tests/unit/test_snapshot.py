@@ -20,8 +20,8 @@ from plimsoll import (
     _core,
     replay,
 )
+from plimsoll.base.units import MiB
 from plimsoll.recordings.snapshot_reader import read_snapshot
-from plimsoll.units import MiB
 from tests.recordings import SMALL
 from tests.unit.random_programs import (
     EmptyCache,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from plimsoll.base.watchers import Watchers
 from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.prediction.parts import StepTime
 from plimsoll.torch.simulated.library import Clock
-from plimsoll.watchers import Watchers
 
 
 @dataclass

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu, SimulatedMachine
-from plimsoll.engines.summary import summary_text
+from plimsoll.engine.summary import summary_text
 from tests.recordings import LARGE, SMALL, recordings_in
 
 if TYPE_CHECKING:

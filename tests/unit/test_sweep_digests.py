@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from plimsoll import InputError
-from plimsoll.sweeps.case_runs import prepared
-from plimsoll.sweeps.parts import Case
-from plimsoll.sweeps.program_digest import ProgramDigests, own_modules
+from plimsoll.prediction.sweeps.case_runs import prepared
+from plimsoll.prediction.sweeps.parts import Case
+from plimsoll.prediction.sweeps.program_digest import ProgramDigests, own_modules
 
 
 @pytest.fixture

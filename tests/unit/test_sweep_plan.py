@@ -21,13 +21,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.errors import InputError
-from plimsoll.sweeps import Case, Row, Sweep, results_file
-from plimsoll.sweeps.case_bars import case_bars
-from plimsoll.sweeps.prices import read_prices
-from plimsoll.sweeps.results_file import ResultsFile
-from plimsoll.sweeps.sweep_plan import SweepPlan
-from plimsoll.units import GiB
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import GiB
+from plimsoll.prediction.sweeps import results_file
+from plimsoll.prediction.sweeps.case_bars import case_bars
+from plimsoll.prediction.sweeps.parts import Case, Row
+from plimsoll.prediction.sweeps.prices import read_prices
+from plimsoll.prediction.sweeps.results import Sweep
+from plimsoll.prediction.sweeps.results_file import ResultsFile
+from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
 from tests.fuzz import mutate_bytes, mutate_tree
 from tests.waiting import wait_for
 

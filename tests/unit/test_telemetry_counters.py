@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.process_place import ProcessPlace
-from plimsoll.telemetry.counters import (
+from plimsoll.base.process_place import ProcessPlace
+from plimsoll.base.telemetry.counters import (
     FILE_BYTES,
     MAX_DEVICES,
     CountersFile,
@@ -28,11 +28,11 @@ from plimsoll.telemetry.counters import (
     read_counters,
     read_processes,
 )
-from plimsoll.telemetry.folder import counters_path, private_folder, socket_path
-from plimsoll.telemetry.identity import pid_namespace, start_ticks
-from plimsoll.telemetry.nvml import Reading
-from plimsoll.top import put_together
-from plimsoll.top.text import render
+from plimsoll.base.telemetry.folder import counters_path, private_folder, socket_path
+from plimsoll.base.telemetry.identity import pid_namespace, start_ticks
+from plimsoll.base.telemetry.nvml import Reading
+from plimsoll.integrations.top.model import put_together
+from plimsoll.integrations.top.text import render
 from tests.waiting import wait_for
 
 SIZES = st.integers(0, 2**63 - 1)
@@ -344,7 +344,7 @@ class TestAllProcesses:
         folder = self.folder(tmp_path)
         self.publish(folder, mine := process())
         with monkeypatch.context() as there:
-            there.setattr("plimsoll.telemetry.folder.pid_namespace", lambda: 1)
+            there.setattr("plimsoll.base.telemetry.folder.pid_namespace", lambda: 1)
             self.publish(folder, process(namespace=1, program="elsewhere"))
         assert read_processes(only=folder) == [mine]
         assert len(list(folder.iterdir())) == 4

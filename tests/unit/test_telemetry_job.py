@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from plimsoll.process_place import ProcessPlace
-from plimsoll.session.record import own_path
-from plimsoll.telemetry.accounts import make_account
-from plimsoll.telemetry.job import place_of_process
+from plimsoll.base.process_place import ProcessPlace
+from plimsoll.base.telemetry.accounts import make_account
+from plimsoll.base.telemetry.job import place_of_process
+from plimsoll.torch.session.record import own_path
 
 LAUNCHED = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PLIMSOLL_JOB", "PBS_JOBID"),

@@ -12,10 +12,10 @@ from contextlib import closing
 import pytest
 
 from plimsoll import InputError
-from plimsoll.telemetry import publisher
-from plimsoll.telemetry.counter_source import Counters
-from plimsoll.telemetry.counters import DeviceCounters
-from plimsoll.telemetry.metrics import Collector, MetricsServer, metrics
+from plimsoll.base.telemetry import publisher
+from plimsoll.base.telemetry.counter_source import Counters
+from plimsoll.base.telemetry.counters import DeviceCounters
+from plimsoll.base.telemetry.metrics import Collector, MetricsServer, metrics
 
 prometheus = pytest.importorskip("prometheus_client")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.telemetry.nvml import GpuReading, Nvml, plain_uuid
+from plimsoll.base.telemetry.nvml import GpuReading, Nvml, plain_uuid
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 GIB = 1 << 30

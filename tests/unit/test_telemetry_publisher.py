@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll.telemetry.counter_source import Counters
-from plimsoll.telemetry.counters import DeviceCounters, read_counters, read_processes
-from plimsoll.telemetry.folder import counters_path, socket_path
-from plimsoll.telemetry.publisher import Publisher
+from plimsoll.base.telemetry.counter_source import Counters
+from plimsoll.base.telemetry.counters import DeviceCounters, read_counters, read_processes
+from plimsoll.base.telemetry.folder import counters_path, socket_path
+from plimsoll.base.telemetry.publisher import Publisher
 from tests.recordings import ROOT
 from tests.waiting import wait_for
 
@@ -46,7 +46,7 @@ class FakeSource:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plimsoll.telemetry.publisher._PATIENCE_SECONDS", 120)
+    monkeypatch.setattr("plimsoll.base.telemetry.publisher._PATIENCE_SECONDS", 120)
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_after_its_folder_vanished_it_publishes_where_there_is_one(
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir(mode=0o700)
-    monkeypatch.setattr("plimsoll.telemetry.folder.folders", lambda: [first, second])
+    monkeypatch.setattr("plimsoll.base.telemetry.folder.folders", lambda: [first, second])
     publisher = Publisher(source, dict, interval_seconds=0.01)
     publisher.start()
     wait_for(lambda: len(list(first.iterdir())) == 2)

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from plimsoll import InputError
-from plimsoll.telemetry import request_snapshot
-from plimsoll.telemetry import requests as module
-from plimsoll.telemetry.folder import socket_path
-from plimsoll.telemetry.requests import SnapshotServer
+from plimsoll.base.telemetry import requests as module
+from plimsoll.base.telemetry.folder import socket_path
+from plimsoll.base.telemetry.requests import SnapshotServer, request_snapshot
 from tests.recordings import ROOT
 
 SNAPSHOT = {"segments": [{"address": 7, "blocks": []}], "device_traces": [[]]}

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from plimsoll import Allocator, SimulatedGpu, SimulatedMachine, _core, explain
-from plimsoll.gpus import gpu_profile
+from plimsoll.base.telemetry import torch_counters
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.telemetry.torch_counters import EngineCounters, TorchCounters, _Gpus
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.offloading.tiers.reports import torch_snapshot
 from plimsoll.recordings.snapshot_reader import read_snapshot
-from plimsoll.telemetry import torch_counters
-from plimsoll.telemetry.nvml import Nvml
-from plimsoll.telemetry.torch_counters import EngineCounters, TorchCounters, _Gpus
-from plimsoll.tiers.reports import torch_snapshot
 from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
-from plimsoll.units import GiB, MiB
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 if TYPE_CHECKING:
-    from plimsoll.engines.protocol import AllocatorName
+    from plimsoll.engine.protocol import AllocatorName
 
 torch = pytest.importorskip("torch")
 

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.trials.program_processes import MARK
-from plimsoll.trials.temporary_folder import interrupts_held, own, sweep, temporary_folder
+from plimsoll.prediction.trials.program_processes import MARK
+from plimsoll.prediction.trials.temporary_folder import (
+    interrupts_held,
+    own,
+    sweep,
+    temporary_folder,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError, ScriptError
-from plimsoll.explanation import explain
-from plimsoll.page import export
+from plimsoll.base.printable import join_lines, printable
+from plimsoll.explanation.explain import explain
+from plimsoll.integrations.top.details import details
+from plimsoll.integrations.top.text import render
 from plimsoll.page.document import make_page
+from plimsoll.page.exports import export
 from plimsoll.page.run import prepare
-from plimsoll.printable import join_lines, printable
-from plimsoll.recordings import Mark, Recording
-from plimsoll.top.details import details
-from plimsoll.top.text import render
+from plimsoll.recordings.recording import Mark, Recording
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import device, machine, process
 from tests.unit.view_histories import MiB, recording_of
@@ -28,7 +28,7 @@ from tests.unit.view_histories import MiB, recording_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.\u2066\u200f\r\n\t\x00\x9b\u2028\udcff"
 ROWS = [(3, 0, 4 * MiB, 0, 0, 0), (0, 0, MiB, 0, 1, 0), (0, MiB, 2 * MiB, 0, 2, 0)]

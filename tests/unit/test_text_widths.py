@@ -9,13 +9,13 @@ import pytest
 
 from plimsoll.cli.predict import _next_step
 from plimsoll.cli.program import Program
-from plimsoll.fitting import Fit
-from plimsoll.fitting.parts import Trial
-from plimsoll.fitting.plan_text import plan_text
-from plimsoll.fitting.text import fit_text
-from plimsoll.prediction import Prediction
+from plimsoll.prediction.fitting.parts import Trial
+from plimsoll.prediction.fitting.plan_text import plan_text
+from plimsoll.prediction.fitting.results import Fit
+from plimsoll.prediction.fitting.text import fit_text
 from plimsoll.prediction.parts import ProcessUse
 from plimsoll.prediction.rank_use import RankUse
+from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.text import prediction_text
 from tests.unit.test_fit import prediction
 from tests.unit.test_plan_text import plan_of

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import Allocator, InputError, SimulatedGpu, _core
-from plimsoll.engines.summary import tiers_text
-from plimsoll.tiers.limits import Tiers
-from plimsoll.units import GiB, MiB
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.summary import tiers_text
+from plimsoll.offloading.tiers.limits import Tiers
 from tests.faults import limited_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.engines.protocol import Engine
+    from plimsoll.engine.protocol import Engine
 
 REGION = 3
 

@@ -17,11 +17,11 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from textual.pilot import Pilot
 
-from plimsoll.top import Machine
-from plimsoll.top.app import TopApp
-from plimsoll.top.history import History
-from plimsoll.top.hosts import HostsWatch
-from plimsoll.top.screens import EnvironmentScreen, HelpScreen, QuestionScreen
+from plimsoll.integrations.top.app import TopApp
+from plimsoll.integrations.top.history import History
+from plimsoll.integrations.top.hosts import HostsWatch
+from plimsoll.integrations.top.model import Machine
+from plimsoll.integrations.top.screens import EnvironmentScreen, HelpScreen, QuestionScreen
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.test_top_hosts import FakeHost
 from tests.unit.test_top_text import check_view
@@ -312,8 +312,8 @@ def test_only_what_is_looked_for_is_shown() -> None:
 
 def test_a_tree_shows_what_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = {4711: 4000, 5150: 4000, 6000: 5150}
-    monkeypatch.setattr("plimsoll.top.app.parent_of", parents.get)
-    monkeypatch.setattr("plimsoll.top.app.program_name", {4000: "torchrun"}.get)
+    monkeypatch.setattr("plimsoll.integrations.top.app.parent_of", parents.get)
+    monkeypatch.setattr("plimsoll.integrations.top.app.program_name", {4000: "torchrun"}.get)
 
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
         text = await press(app, pilot, "p", "t")
@@ -379,7 +379,9 @@ def test_a_snapshot_is_written_when_the_question_is_answered(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("plimsoll.top.process_acts.request_snapshot", lambda pid: b"%d" % pid)
+    monkeypatch.setattr(
+        "plimsoll.integrations.top.process_acts.request_snapshot", lambda pid: b"%d" % pid
+    )
 
     async def steps(app: TopApp, pilot: Pilot[None]) -> None:
         text = await press(app, pilot, "p", *["down"] * 6, "w")

@@ -22,16 +22,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.process_place import ProcessPlace
-from plimsoll.telemetry.counters import read_processes
-from plimsoll.telemetry.metrics import metrics
-from plimsoll.top.hosts import HostsWatch, host_of
-from plimsoll.top.metrics_host import MetricsHost
-from plimsoll.top.model import Machine
-from plimsoll.top.process_choice import Choice
-from plimsoll.top.remote_json import machine_from_json, of_host
-from plimsoll.top.ssh_host import SshHost
-from plimsoll.top.text import render
+from plimsoll.base.process_place import ProcessPlace
+from plimsoll.base.telemetry.counters import read_processes
+from plimsoll.base.telemetry.metrics import metrics
+from plimsoll.integrations.top.hosts import HostsWatch, host_of
+from plimsoll.integrations.top.metrics_host import MetricsHost
+from plimsoll.integrations.top.model import Machine
+from plimsoll.integrations.top.process_choice import Choice
+from plimsoll.integrations.top.remote_json import machine_from_json, of_host
+from plimsoll.integrations.top.ssh_host import SshHost
+from plimsoll.integrations.top.text import render
 from tests.recordings import ROOT
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.test_telemetry_metrics import FakeSource
@@ -182,7 +182,7 @@ def test_a_host_that_answers_badly_is_told(
     cluster: Cluster, program: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "2 s" in expected:
-        monkeypatch.setattr("plimsoll.top.ssh_host._LOOK_SECONDS", 2.0)
+        monkeypatch.setattr("plimsoll.integrations.top.ssh_host._LOOK_SECONDS", 2.0)
     cluster.answer("n1", program)
     with pytest.raises(InputError, match=expected):
         SshHost("n1").look()
@@ -293,7 +293,7 @@ def test_names_from_elsewhere_cannot_move_a_cursor() -> None:
 @contextmanager
 def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pytest.importorskip("prometheus_client")
-    monkeypatch.setattr("plimsoll.telemetry.publisher._source", FakeSource())
+    monkeypatch.setattr("plimsoll.base.telemetry.publisher._source", FakeSource())
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("PLIMSOLL_JOB", "llama")
     with closing(metrics(0)) as server:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from plimsoll.telemetry.counters import ProcessCounters
-from plimsoll.top import GpuUse
+from plimsoll.base.telemetry.counters import ProcessCounters
+from plimsoll.integrations.top.model import GpuUse
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import GIB, MIB, busy_machine, device, machine, process
 

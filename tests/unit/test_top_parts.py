@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.errors import InputError
-from plimsoll.telemetry.identity import parent_of
-from plimsoll.top.bars import graph
-from plimsoll.top.details import details
-from plimsoll.top.history import MOST_LOOKS, History
-from plimsoll.top.process_acts import ChosenProcess, environment
-from plimsoll.top.process_tree import process_tree
-from plimsoll.top.text import render
+from plimsoll.base.errors import InputError
+from plimsoll.base.telemetry.identity import parent_of
+from plimsoll.integrations.top.bars import graph
+from plimsoll.integrations.top.details import details
+from plimsoll.integrations.top.history import MOST_LOOKS, History
+from plimsoll.integrations.top.process_acts import ChosenProcess, environment
+from plimsoll.integrations.top.process_tree import process_tree
+from plimsoll.integrations.top.text import render
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import GIB, machine
 

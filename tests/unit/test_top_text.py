@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from plimsoll.top import Machine
-from plimsoll.top.details import details
-from plimsoll.top.process_table import SORT_KEYS, Order, Row, SortKey
-from plimsoll.top.text import View, render
+from plimsoll.integrations.top.details import details
+from plimsoll.integrations.top.model import Machine
+from plimsoll.integrations.top.process_table import SORT_KEYS, Order, Row, SortKey
+from plimsoll.integrations.top.text import View, render
 from tests.unit.fake_nvml import FakeNvml, Gpu
 from tests.unit.top_machines import GIB, MIB, busy_machine, device, machine, process
 

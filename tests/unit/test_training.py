@@ -11,7 +11,7 @@ from plimsoll import InputError
 torch = pytest.importorskip("torch")
 
 import plimsoll  # noqa: E402
-from plimsoll.training.recompute import expanded  # noqa: E402
+from plimsoll.offloading.training.recompute import expanded  # noqa: E402
 
 
 class TestCrossEntropy:

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll import InputError
-from plimsoll.units import GiB, KiB, MiB, TiB, format_count, format_size, parse_memory, parse_size
+from plimsoll.base.units import (
+    GiB,
+    KiB,
+    MiB,
+    TiB,
+    format_count,
+    format_size,
+    parse_memory,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from plimsoll.page.columns import packed_size, unpack_column
 from plimsoll.page.device_view import DeviceView, make_device_view
 from plimsoll.page.document import make_page
 from plimsoll.page.run import prepare
-from plimsoll.recordings import Action
+from plimsoll.recordings.events import Action
 from tests.unit.view_histories import KiB, Row, held_after_each, histories, recording_of
 
 

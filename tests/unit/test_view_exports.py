@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from plimsoll import InputError
-from plimsoll.analysis import find_lifetimes
-from plimsoll.page import EXPORTS, export
-from plimsoll.recordings import read_recording
+from plimsoll.page.exports import EXPORTS, export
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.reading import read_recording
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import STACKS, recording_of
 

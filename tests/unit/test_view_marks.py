@@ -6,7 +6,8 @@ import numpy as np
 
 from plimsoll.page.device_view import make_device_view
 from plimsoll.page.marks import find_failures, find_releases, named_marks
-from plimsoll.recordings import Action, Mark
+from plimsoll.recordings.events import Action
+from plimsoll.recordings.recording import Mark
 from tests.unit.view_histories import MiB, Row, recording_of
 
 TAKE, GIVE = int(Action.SEGMENT_ALLOC), int(Action.SEGMENT_FREE)

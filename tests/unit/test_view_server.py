@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from plimsoll.page.columns import unpack_column
 from plimsoll.page.run import prepare
 from plimsoll.page.server import PageServer
-from plimsoll.recordings import Action
+from plimsoll.recordings.events import Action
 from tests.recordings import EXAMPLES
 from tests.unit.view_histories import MiB, recording_of
 

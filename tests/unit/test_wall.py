@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-from plimsoll.trials import scratch_layer
+from plimsoll.prediction.trials import scratch_layer
 from tests.walled import PASS, Ended, is_wall_possible, library, run_walled
 
 pytestmark = [

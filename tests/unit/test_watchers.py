@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from plimsoll.engines.tensor_uses import TensorUses
+from plimsoll.base.watchers import Watchers, standing_in
+from plimsoll.engine.tensor_uses import TensorUses
 from plimsoll.prediction.child.stops import StoppedError
-from plimsoll.watchers import Watchers, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from plimsoll.errors import InputError
-from plimsoll.workers import Done, run_all, where
-from plimsoll.workers.local_processes import run_locally
+from plimsoll.base.errors import InputError
+from plimsoll.base.workers.done import Done
+from plimsoll.base.workers.everywhere import run_all, where
+from plimsoll.base.workers.local_processes import run_locally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,7 @@ def _wait_for(condition: object, seconds: float = 30) -> None:
 
 
 def test_without_ray_a_cluster_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plimsoll.workers.everywhere.find_spec", lambda _: None)
+    monkeypatch.setattr("plimsoll.base.workers.everywhere.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"ray.example:6379.*pip install 'plimsoll-gpu\[ray\]'"):
         run_all(squared, [1], address="ray.example:6379")
     assert where(processes=2) == "Ray is not installed: 2 processes of this machine"

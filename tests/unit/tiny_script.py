@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from plimsoll.fitting.attempts import Attempt
-from plimsoll.fitting.script_text import ScriptText
-from plimsoll.prediction import Prediction
+from plimsoll.base.units import MiB, parse_size
+from plimsoll.prediction.fitting.attempts import Attempt
+from plimsoll.prediction.fitting.script_text import ScriptText
+from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import AllocatorUse, ModelUse, Recomputation, Survey
-from plimsoll.units import MiB, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from plimsoll.fitting.attempts import Changes
-    from plimsoll.fitting.changes.change import Change
+    from plimsoll.prediction.fitting.attempts import Changes
+    from plimsoll.prediction.fitting.changes.change import Change
 
 CONTEXT = 512 * MiB
 _BUS = 25e9

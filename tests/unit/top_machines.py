@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters
-from plimsoll.telemetry.nvml import Nvml
-from plimsoll.top import Machine, put_together
+from plimsoll.base.telemetry.counters import DeviceCounters, ProcessCounters
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.integrations.top.model import Machine, put_together
 from tests.unit.fake_nvml import FakeNvml, Gpu
 
 MIB = 1 << 20

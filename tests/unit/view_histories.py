@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from plimsoll.recordings import Action, EventBatch, Recording
-from plimsoll.recordings.recording import LoadedTrace, Mark
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.recording import LoadedTrace, Mark, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 Row = tuple[int, int, int, int, int, int]
 """Action, address, size, stream, stack, shared."""

@@ -1,4 +1,7 @@
-"""The command line: one module a verb, each a thin face of a Python function of the same name."""
+"""The command line: one module a verb, which parses, calls the Python API and prints.
+
+Begin with `app`. All verbs print by `terminal`; `progress` says how far long work is.
+"""
 
 from plimsoll.cli.interrupts import hold_interrupts
 from plimsoll.cli.standard_streams import replace_closed_streams

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperCommand
 
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.printable import printable
+from plimsoll.base.systems import ANYWHERE, require_linux
 from plimsoll.cli.doctor import doctor
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
@@ -30,9 +33,6 @@ from plimsoll.cli.run import run
 from plimsoll.cli.sweep import sweep
 from plimsoll.cli.top import top
 from plimsoll.cli.view import view
-from plimsoll.errors import InputError, ScriptError
-from plimsoll.printable import printable
-from plimsoll.systems import ANYWHERE, require_linux
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,19 +74,23 @@ _VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
         "Say what memory a CUDA script will need, without a GPU.",
     ),
     (fit, "plimsoll.prediction.predict", "Find what makes a script fit a card."),
-    (sweep, "plimsoll.sweeps.sweep", "Say which card and which settings are best."),
+    (sweep, "plimsoll.prediction.sweeps.sweep", "Say which card and which settings are best."),
     (run, "plimsoll.prediction.predict", "Run a script with plimsoll's allocator, or simulated."),
-    (replay, "plimsoll.replays.replay", "Replay recorded memory under other settings."),
+    (replay, "plimsoll.engine.replays.replay", "Replay recorded memory under other settings."),
     (explain, "plimsoll.explanation.explain", "Say why GPU memory was used as it was."),
     (view, "plimsoll.page.server", "Show a recording as one page."),
-    (top, "plimsoll.top.watch", "Watch the memory of every GPU and process."),
+    (top, "plimsoll.integrations.top.watch", "Watch the memory of every GPU and process."),
     (
         metrics,
-        "plimsoll.telemetry.prometheus_files",
+        "plimsoll.base.telemetry.prometheus_files",
         "Print rules for Prometheus, a dashboard for Grafana.",
     ),
-    (gpus, "plimsoll.gpus.profiles", "List the cards that can be simulated."),
-    (doctor, "plimsoll.diagnosis.diagnose", "Say what works here, and what makes the rest work."),
+    (gpus, "plimsoll.engine.gpus.profiles", "List the cards that can be simulated."),
+    (
+        doctor,
+        "plimsoll.integrations.diagnosis.diagnose",
+        "Say what works here, and what makes the rest work.",
+    ),
 )
 """Each verb with the module that does its work, and a line for the list of all verbs."""
 

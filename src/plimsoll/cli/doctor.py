@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from plimsoll.json_text import json_line
+from plimsoll.base.json_text import json_line
 
 
 def doctor(
@@ -22,8 +22,8 @@ def doctor(
 
     What is ready is tried. The exit status is 1 if a command would make more of it work.
     """
-    from plimsoll.diagnosis import build_libraries
-    from plimsoll.diagnosis import doctor as diagnose
+    from plimsoll.integrations.diagnosis.diagnose import build_libraries
+    from plimsoll.integrations.diagnosis.diagnose import doctor as diagnose
 
     if build:
         build_libraries()

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
+from plimsoll.base.errors import InputError
+from plimsoll.base.json_text import json_line
 from plimsoll.cli.options import Address, RankPattern, ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
-from plimsoll.errors import InputError
-from plimsoll.json_text import json_line
 
 
 def explain(
@@ -83,7 +83,7 @@ def explain(
     Of a folder: which rank ran out of memory or stands out otherwise, and which ranks do the same.
     With --limit, the exit status is 1 if it does not fit.
     """
-    from plimsoll.ranks.rank_files import is_folder
+    from plimsoll.explanation.ranks.rank_files import is_folder
 
     if is_folder(source):
         if any(option is not None for option in (device, gpu, limit, version, script, vary)):
@@ -98,9 +98,9 @@ def explain(
         return
     if rank_pattern is not None or address is not None:
         raise InputError(f"--rank-pattern and --address go with a folder, and {source} is none")
-    from plimsoll.explanation import explain as run
+    from plimsoll.explanation.explain import explain as run
     from plimsoll.explanation.text import explanation_text
-    from plimsoll.recordings import read_recording
+    from plimsoll.recordings.reading import read_recording
 
     if script is None and (vary or arguments):
         raise InputError(
@@ -137,8 +137,8 @@ def _explain_ranks(
     address: str | None,
     as_json: bool,
 ) -> None:
-    from plimsoll.ranks import explain_ranks
-    from plimsoll.ranks.text import ranks_text
+    from plimsoll.explanation.ranks.explain_ranks import explain_ranks
+    from plimsoll.explanation.ranks.text import ranks_text
 
     reading = Progress(f"reading the recordings in {folder}")
     with reading as progress, redirect_stdout(sys.stderr):  # where Ray prints what died

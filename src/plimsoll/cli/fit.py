@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.base.errors import InputError
+from plimsoll.base.json_text import json_line
+from plimsoll.base.units import format_size
 from plimsoll.cli.fit_within import run_within
 from plimsoll.cli.options import (
     DEFAULT_GPU,
@@ -29,14 +32,11 @@ from plimsoll.cli.options import (
 from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
-from plimsoll.errors import InputError
-from plimsoll.json_text import json_line
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from plimsoll.fitting import Trial
+    from plimsoll.prediction.fitting.parts import Trial
     from plimsoll.prediction.options import Options
 
     Shown = Callable[[int | None, Trial | None], None]
@@ -114,9 +114,9 @@ def fit(
 
     Exit status 1: no value fits. 2: bad input, or the script fails. 130: interrupted.
     """
-    from plimsoll.fitting import INTERRUPTED
-    from plimsoll.fitting import fit as run
-    from plimsoll.fitting.text import fit_text
+    from plimsoll.prediction.fitting.parts import INTERRUPTED
+    from plimsoll.prediction.fitting.text import fit_text
+    from plimsoll.prediction.fitting.values import fit as run
     from plimsoll.prediction.options import Options
 
     cards = [Options(gpu=name, **simulation) for name in gpu or [DEFAULT_GPU]]
@@ -164,7 +164,7 @@ def fit(
 
 def _hint(script: str, arguments: Sequence[str], vary: str, value: int, *, module: bool) -> None:
     """The command that runs the script with the largest value."""
-    from plimsoll.fitting.varied_argument import put_in, take_out
+    from plimsoll.prediction.fitting.varied_argument import put_in, take_out
 
     _, others = take_out(arguments, vary)
     hint(["python", *(["-m"] if module else []), script, *put_in(others, vary, value)])
@@ -173,8 +173,8 @@ def _hint(script: str, arguments: Sequence[str], vary: str, value: int, *, modul
 @contextmanager
 def _shown(card: Options, vary: str, *, names_card: bool) -> Iterator[Shown]:
     """Show on stderr what is tried, and what came of it."""
-    from plimsoll.fitting import trial_text
-    from plimsoll.gpus import gpu_profile
+    from plimsoll.engine.gpus.profiles import gpu_profile
+    from plimsoll.prediction.fitting.text import trial_text
 
     profile = gpu_profile(card.gpu)
     prefix = f"{profile.name}: " if names_card else ""

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from plimsoll.base.json_text import json_line
+from plimsoll.base.units import format_seconds, format_size
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import console, show
-from plimsoll.json_text import json_line
-from plimsoll.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from plimsoll.fitting import Plan
-    from plimsoll.fitting.attempts import Attempt
+    from plimsoll.prediction.fitting.attempts import Attempt
+    from plimsoll.prediction.fitting.plans import Plan
     from plimsoll.prediction.options import Options
 
 
@@ -42,8 +42,8 @@ def run_within(
     Raises:
         typer.Exit: With 1 where nothing fits, 130 where the search was interrupted.
     """
-    from plimsoll.errors import InputError
-    from plimsoll.fitting import fit_within
+    from plimsoll.base.errors import InputError
+    from plimsoll.prediction.fitting.within import fit_within
 
     for name in tries:
         if name != "compile":
@@ -79,7 +79,7 @@ def run_within(
 
 def _show(plan: Plan, *, plots: bool) -> None:
     """Print a plan as wide as the terminal, in colour there."""
-    from plimsoll.fitting import plan_text, runs_picture
+    from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture
 
     show(partial(plan_text, plan), "yes" if plan.fits else "no")
     to = console()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.base.json_text import json_line
+from plimsoll.base.layout import table
+from plimsoll.base.units import format_size
 from plimsoll.cli.terminal import show
-from plimsoll.json_text import json_line
-from plimsoll.layout import table
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from plimsoll.gpus import GpuProfile
+    from plimsoll.engine.gpus.profiles import GpuProfile
 
 _HEADS = ("name", "memory", "bandwidth", "bf16", "compute", "context", "full name")
 _OPTIONAL = ("context", "compute", "bf16", "bandwidth")
@@ -29,7 +29,7 @@ def gpus(
     ] = False,
 ) -> None:
     """List the cards that can be simulated, by the names that --gpu and --simulate take."""
-    from plimsoll.gpus import gpu_profiles
+    from plimsoll.engine.gpus.profiles import gpu_profiles
 
     profiles = gpu_profiles(name)
     if as_json:

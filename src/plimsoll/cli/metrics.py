@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 
 
 def metrics(
@@ -22,7 +22,7 @@ def metrics(
     The rules tell of leaks, fragments, little headroom and failed requests. The dashboard shows all
     ranks of a job; it draws what the rules record.
     """
-    from plimsoll.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
+    from plimsoll.base.telemetry.prometheus_files import grafana_dashboard, prometheus_rules
 
     if rules == dashboard:
         raise InputError("metrics prints one of two files: give --rules or --dashboard")

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.base.errors import InputError
+from plimsoll.base.json_text import json_line
+from plimsoll.base.layout import paragraphs, table
+from plimsoll.base.units import format_size
 from plimsoll.cli.options import (
     DEFAULT_GPU,
     SIMULATION,
@@ -30,16 +34,12 @@ from plimsoll.cli.options import (
 from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, Verdict, console, hint, show
-from plimsoll.errors import InputError
-from plimsoll.json_text import json_line
-from plimsoll.layout import paragraphs, table
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.prediction import Prediction
     from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
 
 _BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
@@ -85,7 +85,7 @@ def predict(
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predicted_page import check_page, recorded, write_page
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
-    from plimsoll.recordings import read_recording
+    from plimsoll.recordings.reading import read_recording
 
     if check is not None and (plot or view is not None):
         raise InputError("--plot and --view are of a prediction; leave out --check")
@@ -149,8 +149,8 @@ def _predicted(asked: Sequence[Request]) -> list[Prediction]:
 
 
 def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
+    from plimsoll.base.script_file import is_stream
     from plimsoll.prediction.text import prediction_text
-    from plimsoll.script_file import is_stream
 
     first = results[0]
     verdict: Verdict | None = "yes" if all(result.fits for result in results) else None

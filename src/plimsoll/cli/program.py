@@ -7,16 +7,16 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
-from plimsoll.files import check_can_be_made
-from plimsoll.printable import printable
-from plimsoll.script_file import kept_script
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import check_can_be_made
+from plimsoll.base.printable import printable
+from plimsoll.base.script_file import kept_script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from plimsoll.recipes import Recipe
+    from plimsoll.prediction.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _of_recipe(
     force: bool,
     is_job: bool,
 ) -> Program:
-    from plimsoll.recipes import RECIPES, recipe
+    from plimsoll.prediction.recipes.recipe import RECIPES, recipe
 
     if name is None:
         raise InputError(f"a --model needs a --recipe: {', '.join(RECIPES)}")

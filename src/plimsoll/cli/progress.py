@@ -6,8 +6,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Self
 
-from plimsoll.long_work import say_now_and_then
-from plimsoll.printable import printable
+from plimsoll.base.long_work import say_now_and_then
+from plimsoll.base.printable import printable
 
 if TYPE_CHECKING:
     from types import TracebackType

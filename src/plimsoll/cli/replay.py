@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.base.endings import SNAPSHOTS, TRACES
+from plimsoll.base.json_text import json_line
+from plimsoll.base.printable import printable
 from plimsoll.cli.options import ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
-from plimsoll.endings import SNAPSHOTS, TRACES
-from plimsoll.json_text import json_line
-from plimsoll.printable import printable
 
 if TYPE_CHECKING:
-    from plimsoll.replays import ReplayResult
+    from plimsoll.engine.replays.parts import ReplayResult
 
 
 def replay(
@@ -73,9 +73,9 @@ def replay(
     torch.cuda.memory._record_memory_history(). Under the recorded configuration every address is
     checked against the recording.
     """
-    from plimsoll.recordings import read_recording
-    from plimsoll.replays import replay as run
-    from plimsoll.replays.text import replays_text
+    from plimsoll.engine.replays.replay import replay as run
+    from plimsoll.engine.replays.text import replays_text
+    from plimsoll.recordings.reading import read_recording
 
     fits = True
     differs = False

@@ -12,6 +12,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from plimsoll.base.endings import check_new_recording
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import check_can_be_made, check_is_new
+from plimsoll.base.script_file import script_file
 from plimsoll.cli.options import (
     SIMULATION,
     Conf,
@@ -22,11 +26,7 @@ from plimsoll.cli.options import (
     Simulation,
     takes_simulation,
 )
-from plimsoll.endings import check_new_recording
-from plimsoll.engines.real_gpus import count_gpus
-from plimsoll.errors import InputError
-from plimsoll.files import check_can_be_made, check_is_new
-from plimsoll.script_file import script_file
+from plimsoll.engine.real_gpus import count_gpus
 
 _SIMULATED = ("gpus", "driver", "host_memory", "values", "unknown")
 
@@ -143,7 +143,7 @@ def _run_live(
     libraries: dict[str, bool],
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
-    from plimsoll.tiers.limits import Tiers
+    from plimsoll.offloading.tiers.limits import Tiers
     from plimsoll.torch.building.compiler import build
     from plimsoll.torch.building.versions import is_cuda_build
     from plimsoll.torch.live.bridge import BRIDGE

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import format_size
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, console, hint, show
-from plimsoll.errors import InputError
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plimsoll.sweeps import Row, Sweep
-    from plimsoll.sweeps.sweep_plan import SweepPlan
+    from plimsoll.prediction.sweeps.parts import Row
+    from plimsoll.prediction.sweeps.results import Sweep
+    from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
 
 _LISTS = {"gpu": "gpus", "conf": "confs", "allocator": "allocators"}
 
@@ -84,13 +85,13 @@ def sweep(
     Exit status 1: a script or a recording fits nowhere. 2: bad input. 3: whether one fits
     anywhere is not known. 130: interrupted.
     """
-    from plimsoll.endings import check_ending
-    from plimsoll.files import NewFile, check_can_be_made
-    from plimsoll.sweeps.case_bars import case_bars
-    from plimsoll.sweeps.html import sweep_page
-    from plimsoll.sweeps.sweep import run_plan
-    from plimsoll.sweeps.text import sweep_text
-    from plimsoll.workers import where
+    from plimsoll.base.endings import check_ending
+    from plimsoll.base.files import NewFile, check_can_be_made
+    from plimsoll.base.workers.everywhere import where
+    from plimsoll.prediction.sweeps.case_bars import case_bars
+    from plimsoll.prediction.sweeps.html import sweep_page
+    from plimsoll.prediction.sweeps.sweep import run_plan
+    from plimsoll.prediction.sweeps.text import sweep_text
 
     plan, kept = _plan(what, vary or [], arguments or [], goal, prices)
     kept = results or kept
@@ -159,9 +160,9 @@ def _plan(
     """The plan that was named, or what the command line says; and where its table is."""
     from dataclasses import replace
 
+    from plimsoll.base.script_file import is_stream
+    from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
     from plimsoll.recordings.reading import is_recording
-    from plimsoll.script_file import is_stream
-    from plimsoll.sweeps.sweep_plan import SweepPlan
 
     words = {} if goal is None else {"goal": goal}
     words |= {} if prices is None else {"prices": str(prices)}

@@ -9,8 +9,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from plimsoll.layout import IN_A_PIPE, folded, shown_width
-from plimsoll.printable import printable
+from plimsoll.base.layout import IN_A_PIPE, folded, shown_width
+from plimsoll.base.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile, check_can_be_made
+from plimsoll.base.json_text import json_line
+from plimsoll.base.printable import printable
 from plimsoll.cli.terminal import console, hint
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile, check_can_be_made
-from plimsoll.json_text import json_line
-from plimsoll.printable import printable
 
 if TYPE_CHECKING:
-    from plimsoll.top import Machine, Watch
-    from plimsoll.top.hosts import HostsWatch
-    from plimsoll.top.process_table import SortKey
+    from plimsoll.integrations.top.hosts import HostsWatch
+    from plimsoll.integrations.top.model import Machine
+    from plimsoll.integrations.top.process_table import SortKey
+    from plimsoll.integrations.top.watch import Watch
 
 _WIDTH_OF_FILES = 120
 
@@ -76,9 +77,9 @@ def top(
     Of processes that plimsoll runs in, the driver's number is taken apart into context, allocated,
     cached and fragments; of others there is what NVML knows. Simulated GPUs are shown too.
     """
-    from plimsoll.top import Watch
-    from plimsoll.top.hosts import HostsWatch, host_of
-    from plimsoll.top.process_table import SORT_KEYS
+    from plimsoll.integrations.top.hosts import HostsWatch, host_of
+    from plimsoll.integrations.top.process_table import SORT_KEYS
+    from plimsoll.integrations.top.watch import Watch
 
     if sort is not None and sort not in SORT_KEYS:
         raise InputError(f"unknown sort key {sort!r}; there are {', '.join(SORT_KEYS)}")
@@ -112,7 +113,7 @@ def top(
     elif once or not has_terminal:
         _print(watch.look(), sort or "driver")
     else:
-        from plimsoll.top.app import TopApp
+        from plimsoll.integrations.top.app import TopApp
 
         TopApp(
             watch.look, interval_seconds=interval or 1.0, sort=sort or "driver", hosts=hosts
@@ -120,9 +121,9 @@ def top(
 
 
 def _snapshot(watch: Watch | HostsWatch, text: str, output: str | None) -> None:
-    from plimsoll.top.hosts import HostsWatch
-    from plimsoll.top.process_acts import send_snapshot, snapshot_path
-    from plimsoll.top.process_choice import Choice
+    from plimsoll.integrations.top.hosts import HostsWatch
+    from plimsoll.integrations.top.process_acts import send_snapshot, snapshot_path
+    from plimsoll.integrations.top.process_choice import Choice
 
     choice = Choice.of(text)
     if output not in (None, "-"):
@@ -150,8 +151,8 @@ def _print_hosts(hosts: HostsWatch) -> None:
 
 
 def _print(machine: Machine, sort: SortKey) -> None:
-    from plimsoll.top.process_table import Order
-    from plimsoll.top.text import render
+    from plimsoll.integrations.top.process_table import Order
+    from plimsoll.integrations.top.text import render
 
     # Narrower than other texts, too: it leaves columns out.
     columns = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES

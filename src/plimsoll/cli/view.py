@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from plimsoll.base.endings import SNAPSHOTS, TRACES
+from plimsoll.base.errors import InputError
+from plimsoll.base.json_text import json_line
+from plimsoll.base.layout import paragraphs
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_size
 from plimsoll.cli.options import Address, RankPattern, ReadMemory
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
-from plimsoll.endings import SNAPSHOTS, TRACES
-from plimsoll.errors import InputError
-from plimsoll.json_text import json_line
-from plimsoll.layout import paragraphs
-from plimsoll.printable import printable
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
-    from plimsoll.page import PageServer
-    from plimsoll.recordings import Recording
+    from plimsoll.page.server import PageServer
+    from plimsoll.recordings.recording import Recording
 
 
 def view(
@@ -75,8 +75,8 @@ def view(
     opens = open_page and sys.stderr.isatty()
     if open_page and not opens:
         print("note: nothing is opened, since this is no terminal", file=sys.stderr)
-    from plimsoll.ranks.rank_files import is_folder
-    from plimsoll.recordings import read_recording
+    from plimsoll.explanation.ranks.rank_files import is_folder
+    from plimsoll.recordings.reading import read_recording
 
     if is_folder(file):
         if other is not None or export is not None:
@@ -98,7 +98,7 @@ def view(
     elif export:
         _export(first, export, output, force=force, as_json=as_json)
     else:
-        from plimsoll.page import view as write
+        from plimsoll.page.page_file import view as write
 
         with Progress(f"writing the page of {file}"):
             result = write(first, second, output=output, force=force)
@@ -115,7 +115,7 @@ def _view_ranks(
     folder: str, output: Path | None, *, serve: bool, force: bool, opens: bool, as_json: bool,
     given: dict[str, str | None],
 ) -> None:  # fmt: skip
-    from plimsoll.ranks import serve_ranks, view_ranks
+    from plimsoll.explanation.ranks.view_ranks import serve_ranks, view_ranks
 
     with Progress(f"reading the recordings in {folder}") as progress:
         if serve:
@@ -139,7 +139,7 @@ def _view_ranks(
 def _export(
     recording: Recording, kind: str, output: Path | None, *, force: bool, as_json: bool
 ) -> None:
-    from plimsoll.page import EXPORTS, export
+    from plimsoll.page.exports import EXPORTS, export
 
     with Progress(f"writing {kind}"):
         written = export(recording, kind, output, force=force)
@@ -154,7 +154,7 @@ def _export(
 
 
 def _serve(recording: Recording, other: Recording | None, *, opens: bool, as_json: bool) -> None:
-    from plimsoll.page import serve
+    from plimsoll.page.server import serve
 
     _run_server(serve(recording, other), opens=opens, as_json=as_json)
 

@@ -1,19 +1,5 @@
-"""Why a program's GPU memory was used as it was, and what would help."""
+"""Why a program's GPU memory was used as it was, and what would help.
 
-from plimsoll.explanation.explain import explain
-from plimsoll.explanation.explanation import Explanation
-from plimsoll.explanation.leak_watch import LeakWarning, LeakWatch
-from plimsoll.explanation.oom_hook import OomHook, explain_oom
-from plimsoll.explanation.parts import Advice, Leak, OutOfMemory
-
-__all__ = [
-    "Advice",
-    "Explanation",
-    "Leak",
-    "LeakWarning",
-    "LeakWatch",
-    "OomHook",
-    "OutOfMemory",
-    "explain",
-    "explain_oom",
-]
+Begin with `explain`. Each file answers one question about one device (`explained_device`). Replays
+test every piece of advice, and `fitting` every change of a script; `ranking` orders the advice.
+"""

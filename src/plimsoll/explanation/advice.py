@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plimsoll.base.units import MiB, format_seconds, format_size
+from plimsoll.engine.replays.replay import AMPLE_MEMORY
 from plimsoll.explanation.gradients import with_earlier_zero_grad
 from plimsoll.explanation.kept_advice import KeptAdvice
 from plimsoll.explanation.leak_advice import add_leaks
@@ -23,8 +25,6 @@ from plimsoll.explanation.search import (
     reserved_bytes,
     search_settings,
 )
-from plimsoll.replays import AMPLE_MEMORY
-from plimsoll.units import MiB, format_seconds, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,10 +32,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Categories, Lifetimes, Steps
+    from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.explanation.parts import Advice, Leak, OutOfMemory
-    from plimsoll.recordings import Recording
-    from plimsoll.replays import ReplayResult
+    from plimsoll.recordings.analysis.categories import Categories
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
 _SPILL_TO = 0.75  # of the peak, where nothing says how small the card is

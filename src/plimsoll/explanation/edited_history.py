@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.recordings import Recording
 from plimsoll.recordings.events import Action
-from plimsoll.recordings.recording import LoadedTrace
+from plimsoll.recordings.recording import LoadedTrace, Recording
 
 if TYPE_CHECKING:
-    from plimsoll.recordings import EventBatch
+    from plimsoll.recordings.events import EventBatch
 
 
 def requests_alone(recording: Recording, events: EventBatch, name: str) -> Recording:

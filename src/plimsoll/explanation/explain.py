@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import source_line
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import parse_memory
+from plimsoll.engine.gpus.recorded_card import named_card
 from plimsoll.explanation.advice import give_advice
 from plimsoll.explanation.explained_device import find_devices
 from plimsoll.explanation.explained_usage import ExplainedUsage, Owners
@@ -19,17 +20,16 @@ from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import read_source
 from plimsoll.explanation.state import recorded_failures
-from plimsoll.gpus import named_card
-from plimsoll.recordings import Recording
-from plimsoll.units import parse_memory
+from plimsoll.recordings.analysis.lines import source_line
+from plimsoll.recordings.recording import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
 
+    from plimsoll.engine.gpus.recorded_card import RecordedCard
     from plimsoll.explanation.explained_device import Device
     from plimsoll.explanation.parts import Advice, Leak, OutOfMemory, ScriptRun
-    from plimsoll.gpus import RecordedCard
     from plimsoll.prediction.parts import GpuUse
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import find_lifetimes, rounded_sizes
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.gpus.recorded_card import recorded_card
+from plimsoll.engine.replays.replay import replay
 from plimsoll.explanation.recorded_state import RecordedPast
 from plimsoll.explanation.search import recorded_setting
 from plimsoll.explanation.source import has_history
 from plimsoll.explanation.state import ReplayedPast
-from plimsoll.gpus import recorded_card
 from plimsoll.prediction.parts import GpuUse
-from plimsoll.replays import replay
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.rounding import rounded_sizes
 
 if TYPE_CHECKING:
-    from plimsoll.analysis import Lifetimes
+    from plimsoll.engine.gpus.recorded_card import RecordedCard
+    from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.explanation.state import Past
-    from plimsoll.gpus import RecordedCard
-    from plimsoll.recordings import DeviceTrace, Recording
-    from plimsoll.replays import ReplayResult
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.recording import DeviceTrace, Recording
 
 
 @dataclass(frozen=True)

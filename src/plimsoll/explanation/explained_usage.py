@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import find_categories, find_steps, source_lines
+from plimsoll.base.units import format_size
 from plimsoll.explanation.parts import ReservedUse
 from plimsoll.explanation.peak import find_peak, step_of
 from plimsoll.explanation.state import recorded_failures
-from plimsoll.units import format_size
+from plimsoll.recordings.analysis.categories import find_categories
+from plimsoll.recordings.analysis.lines import source_lines
+from plimsoll.recordings.analysis.steps import find_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes, Steps
     from plimsoll.explanation.explained_device import Device
     from plimsoll.explanation.state import Past
-    from plimsoll.recordings import DeviceTrace
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.recording import DeviceTrace
 
 
 class ExplainedUsage:

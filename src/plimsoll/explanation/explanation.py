@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll.base.notebook_form import NotebookForm
 from plimsoll.explanation.html import explanation_html
 from plimsoll.explanation.parts import ExplanationParts
 from plimsoll.explanation.text import explanation_text
-from plimsoll.notebook_form import NotebookForm
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from plimsoll.layout import Verbatim
-from plimsoll.units import format_count, format_size
+from plimsoll.base.layout import Verbatim
+from plimsoll.base.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import LineShare
+from plimsoll.base.units import MiB
 from plimsoll.explanation.parts import Fragmentation, PinnedSegment
 from plimsoll.explanation.pieces import free_bytes, is_partly_used
 from plimsoll.explanation.state import ReplayedPast
-from plimsoll.units import MiB
+from plimsoll.recordings.analysis.lines import LineShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

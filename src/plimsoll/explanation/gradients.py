@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import CATEGORIES
 from plimsoll.explanation.edited_history import requests_alone
+from plimsoll.recordings.analysis.category_names import CATEGORIES
 
 if TYPE_CHECKING:
-    from plimsoll.analysis import Categories, Lifetimes, Steps
-    from plimsoll.recordings import Recording
+    from plimsoll.recordings.analysis.categories import Categories
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.recording import Recording
 
 
 def with_earlier_zero_grad(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import category_title
+from plimsoll.base.notebook_form import answer, folded, size_table, table
+from plimsoll.base.units import format_count, format_size
 from plimsoll.explanation.first_lines import answers
 from plimsoll.explanation.text import explanation_text
-from plimsoll.notebook_form import answer, folded, size_table, table
-from plimsoll.units import format_count, format_size
+from plimsoll.recordings.analysis.category_names import category_title
 
 if TYPE_CHECKING:
     from plimsoll.explanation.parts import ExplanationParts

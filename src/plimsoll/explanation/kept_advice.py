@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from plimsoll.base.units import MiB
 from plimsoll.explanation.parts import Advice
 from plimsoll.explanation.search import conf_keys, conf_text
-from plimsoll.units import MiB
 
 if TYPE_CHECKING:
+    from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.explanation.parts import AdviceCost, AdviceKind
     from plimsoll.explanation.search import Setting, Trial
-    from plimsoll.replays import ReplayResult
 
 LEAST_SHARE = 0.01
 """The share of peak reserved memory that advice must save."""

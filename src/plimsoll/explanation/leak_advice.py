@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import last_part
+from plimsoll.base.units import format_size
 from plimsoll.explanation.mended_leaks import with_leak_mended
-from plimsoll.units import format_size
+from plimsoll.recordings.analysis.lines import last_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes, Steps
     from plimsoll.explanation.kept_advice import KeptAdvice
     from plimsoll.explanation.parts import Leak
     from plimsoll.explanation.search import Search, Setting, Trial
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
 
 MOST_LEAKS = 3
 _LET_GO = "kept = kept.detach().cpu()  # kept: what outlives its step, such as a loss"

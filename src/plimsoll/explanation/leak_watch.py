@@ -11,21 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import find_lifetimes, find_steps, source_lines
-from plimsoll.endings import check_new_recording
-from plimsoll.errors import InputError
+from plimsoll.base.endings import check_new_recording
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_size
+from plimsoll.engine.recorder.recorder import Recorder
 from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks
-from plimsoll.printable import printable
-from plimsoll.recorder import Recorder
-from plimsoll.recordings import read_recording
-from plimsoll.session.record import events_of
-from plimsoll.units import format_count, format_size
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.lines import source_lines
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.reading import read_recording
+from plimsoll.torch.session.record import events_of
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.explanation.parts import Leak
-    from plimsoll.simulator import Allocator
 
 _MARK = "step of LeakWatch"
 

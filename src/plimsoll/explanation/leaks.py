@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes, Steps
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
 
 LEAST_STEPS = 8  # with fewer, growth by chance is too likely
 _LEAST_CONFIDENCE = 0.99

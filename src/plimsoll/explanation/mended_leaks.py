@@ -14,8 +14,9 @@ from plimsoll.recordings.events import Action, EventBatch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes, Steps
-    from plimsoll.recordings import Recording
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.recording import Recording
 
 
 def with_leak_mended(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from plimsoll import _core
     from plimsoll.explanation.state import Past
-    from plimsoll.recordings import EventBatch
+    from plimsoll.recordings.events import EventBatch
 
 MOST_EXPLAINED = 5
 

@@ -14,9 +14,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError, OutOfMemoryError
-from plimsoll.files import NewFile
-from plimsoll.printable import join_lines, printable
+from plimsoll.base.errors import InputError, OutOfMemoryError
+from plimsoll.base.files import NewFile
+from plimsoll.base.printable import join_lines, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,8 +193,8 @@ def _record_history(max_entries: int, *, stacks: bool) -> None:
 def _snapshot() -> bytes:
     import pickle
 
-    from plimsoll.engines.current import allocator_name
-    from plimsoll.tiers.reports import memory_snapshot, torch_snapshot
+    from plimsoll.engine.current import allocator_name
+    from plimsoll.offloading.tiers.reports import memory_snapshot, torch_snapshot
 
     # PyTorch's snapshot of its own allocator lacks only the card.
     is_ours = allocator_name() is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from plimsoll.analysis import LineShare
+from plimsoll.recordings.analysis.lines import LineShare
 
 if TYPE_CHECKING:
     from plimsoll.prediction.parts import GpuUse
@@ -85,9 +85,9 @@ class Peak:
         allocated_bytes: The bytes in live blocks, rounding included.
         requested_bytes: The requested bytes. `by_category` without "rounding" adds up to them.
         blocks: The number of live blocks.
-        by_category: Bytes by `plimsoll.analysis.CATEGORIES`.
+        by_category: Bytes by `plimsoll.recordings.analysis.category_names.CATEGORIES`.
         categories_from: The evidence for the categories: "program", "stacks", "lifetimes", which is
-            a guess, or "nothing"; see `plimsoll.analysis.Categories`.
+            a guess, or "nothing"; see `plimsoll.recordings.analysis.categories.Categories`.
         lines: The source lines that hold the most, most first; empty without recorded stacks.
     """
 

@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from plimsoll.analysis import CATEGORIES, LineShare, rounded_sizes
 from plimsoll.explanation.parts import Peak
+from plimsoll.recordings.analysis.category_names import CATEGORIES
+from plimsoll.recordings.analysis.lines import LineShare
+from plimsoll.recordings.analysis.rounding import rounded_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Categories, Lifetimes, Steps
-    from plimsoll.recordings import DeviceTrace
+    from plimsoll.recordings.analysis.categories import Categories
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.recording import DeviceTrace
 
 
 def find_peak(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.units import GRANULE
+from plimsoll.base.units import GRANULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.analysis import rounded_sizes
-from plimsoll.analysis.segments import find_segments
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.replays.parts import PeakBreakdown
 from plimsoll.explanation.pieces import granules
 from plimsoll.explanation.state import Past
+from plimsoll.recordings.analysis.rounding import rounded_sizes
+from plimsoll.recordings.analysis.segments import find_segments
 from plimsoll.recordings.events import Action, EventBatch
-from plimsoll.replays import PeakBreakdown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
-    from plimsoll.recordings import DeviceTrace
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.recording import DeviceTrace
 
 _ABOUT_SEGMENTS = (
     Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP

@@ -1,7 +1,7 @@
 """Changes to the program itself, tried by running the script on a simulated GPU.
 
 A recording cannot say what a smaller batch would have done; the script can. The changes are those
-that `plimsoll fit` makes (`plimsoll.fitting.changes`), each tried by itself.
+that `plimsoll fit` makes (`plimsoll.prediction.fitting.changes`), each tried by itself.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.explanation.kept_advice import LEAST_SHARE
 from plimsoll.explanation.parts import Advice, ScriptRun
 from plimsoll.explanation.ranking import LEAST_TIME
-from plimsoll.fitting.attempts import Attempts
-from plimsoll.fitting.changes.batch import batch_changes
-from plimsoll.fitting.changes.change import Change
-from plimsoll.fitting.changes.plain import plain_changes
-from plimsoll.fitting.changes.recomputing import recomputing_change
-from plimsoll.fitting.script_text import ScriptText
-from plimsoll.fitting.varied_argument import take_out
-from plimsoll.gpus import gpu_profile
+from plimsoll.prediction.fitting.attempts import Attempts
+from plimsoll.prediction.fitting.changes.batch import batch_changes
+from plimsoll.prediction.fitting.changes.change import Change
+from plimsoll.prediction.fitting.changes.plain import plain_changes
+from plimsoll.prediction.fitting.changes.recomputing import recomputing_change
+from plimsoll.prediction.fitting.script_text import ScriptText
+from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.engines.protocol import AllocatorName
+    from plimsoll.engine.protocol import AllocatorName
     from plimsoll.explanation.parts import AdviceCost
-    from plimsoll.fitting.attempts import Attempt
+    from plimsoll.prediction.fitting.attempts import Attempt
 
 _MOST_CHANGES = 7
 _ALIKE = 0.05

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
-from plimsoll.recordings import Action
-from plimsoll.replays import AMPLE_MEMORY, replay
-from plimsoll.units import MiB
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import MiB
+from plimsoll.engine.replays.replay import AMPLE_MEMORY, replay
+from plimsoll.recordings.events import Action
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.engines.protocol import AllocatorName
-    from plimsoll.recordings import DeviceTrace, Recording
-    from plimsoll.replays import ReplayResult
+    from plimsoll.engine.protocol import AllocatorName
+    from plimsoll.engine.replays.parts import ReplayResult
+    from plimsoll.recordings.recording import DeviceTrace, Recording
 
 SETTINGS = (
     "expandable_segments:True",

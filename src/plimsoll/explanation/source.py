@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.recordings import Recording, read_recording
 from plimsoll.recordings.events import Action
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 from plimsoll.recordings.snapshot_reader import read_snapshot
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
     if isinstance(source, Recording):
         return source
     if isinstance(source, int):
-        from plimsoll.telemetry.requests import request_snapshot
+        from plimsoll.base.telemetry.requests import request_snapshot
 
         return read_snapshot(request_snapshot(source), f"process {source}", needs_history=False)
     return read_recording(source, needs_history=False)

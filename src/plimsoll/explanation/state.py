@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll import _core
+from plimsoll.base.units import GRANULE
+from plimsoll.engine.replays.replay import AMPLE_MEMORY
 from plimsoll.explanation.pieces import granules, wholly_free_bytes
-from plimsoll.recordings import Action, EventBatch
-from plimsoll.replays import AMPLE_MEMORY
-from plimsoll.units import GRANULE
+from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:
-    from plimsoll.recordings import DeviceTrace
-    from plimsoll.replays import PeakBreakdown, ReplayResult
+    from plimsoll.engine.replays.parts import PeakBreakdown, ReplayResult
+    from plimsoll.recordings.recording import DeviceTrace
 
 _UNUSED_ADDRESS = 1 << 62
 _ALIGNMENT = 512

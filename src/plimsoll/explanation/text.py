@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import category_title
+from plimsoll.base.layout import Verbatim, paragraphs
+from plimsoll.base.units import format_count, format_size, size_row
 from plimsoll.explanation.first_lines import cause, effect, first_lines, reason
 from plimsoll.explanation.leaks import LEAST_STEPS
-from plimsoll.layout import Verbatim, paragraphs
 from plimsoll.prediction.gpu_rows import gpu_rows
-from plimsoll.units import format_count, format_size, size_row
+from plimsoll.recordings.analysis.category_names import category_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from plimsoll.analysis import LineShare
     from plimsoll.explanation.parts import Advice, ExplanationParts, OutOfMemory
+    from plimsoll.recordings.analysis.lines import LineShare
 
 _ALLOCATORS = {
     "native": "PyTorch's allocator",

@@ -1,4 +1,6 @@
-"""plimsoll where people already are: trainers, trackers, notebooks, tests and pull requests.
+"""plimsoll in people's own tools: trainers, trackers, notebooks, tests and pull requests.
 
-Each file is one library's, which it imports itself; docs/integrations.md shows them.
+Each file is for one library, which it imports itself; docs/integrations.md shows them. Trainers and
+trackers get a `memory_watch`. `top` watches every GPU and process, here and on other machines;
+`diagnosis` says what works on this machine.
 """

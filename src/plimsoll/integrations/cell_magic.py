@@ -12,10 +12,10 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 from IPython.display import display
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 from plimsoll.integrations.cell_memory import CellMemory, NamesCells
 from plimsoll.integrations.recorded_peak import recorded_peak
-from plimsoll.session.record import record
+from plimsoll.torch.session.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

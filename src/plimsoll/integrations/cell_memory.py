@@ -6,16 +6,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from plimsoll.analysis import category_title, renamed
-from plimsoll.notebook_form import NotebookForm, answer, size_table
-from plimsoll.printable import join_lines
-from plimsoll.units import format_size, size_row
+from plimsoll.base.notebook_form import NotebookForm, answer, size_table
+from plimsoll.base.printable import join_lines
+from plimsoll.base.units import format_size, size_row
+from plimsoll.recordings.analysis.category_names import category_title
+from plimsoll.recordings.analysis.lines import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from plimsoll.analysis import LineShare
     from plimsoll.integrations.recorded_peak import RecordedPeak
+    from plimsoll.recordings.analysis.lines import LineShare
 
 _MOST_LINES = 6
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.telemetry.publisher import source_of_process
-from plimsoll.telemetry.torch_counters import TorchCounters
-from plimsoll.units import GiB
+from plimsoll.base.telemetry.publisher import source_of_process
+from plimsoll.base.telemetry.torch_counters import TorchCounters
+from plimsoll.base.units import GiB
 
 if TYPE_CHECKING:
-    from plimsoll.telemetry.counters import DeviceCounters
+    from plimsoll.base.telemetry.counters import DeviceCounters
 
 _SIZES = (
     "allocated_bytes", "reserved_bytes", "shared_bytes", "peak_allocated_bytes",

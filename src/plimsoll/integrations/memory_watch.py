@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from plimsoll.endings import check_new_recording
-from plimsoll.errors import InputError
-from plimsoll.explanation import LeakWatch
-from plimsoll.fitting.headroom import Headroom
+from plimsoll.base.endings import check_new_recording
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import format_size
+from plimsoll.explanation.leak_watch import LeakWatch
 from plimsoll.integrations.memory_figures import GpusInUse
-from plimsoll.session.record import own_path, record
-from plimsoll.units import format_size
+from plimsoll.prediction.fitting.headroom import Headroom
+from plimsoll.torch.session.record import own_path, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,18 +8,18 @@ from contextlib import chdir
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import renamed
-from plimsoll.errors import InputError, ScriptError
-from plimsoll.prediction import predict
-from plimsoll.printable import printable
-from plimsoll.units import format_size
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_size
+from plimsoll.prediction.predict import predict
+from plimsoll.recordings.analysis.lines import renamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from plimsoll.fitting.headroom import Headroom
-    from plimsoll.prediction import Prediction
+    from plimsoll.prediction.fitting.headroom import Headroom
+    from plimsoll.prediction.results import Prediction
 
 _MOST_ROWS = 10
 _MARKS = frozenset("\\`*_{}[]<>()#+!|~@&")

@@ -9,10 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
-from plimsoll.fitting.headroom import Headroom
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
 from plimsoll.integrations.peak_change import find_change, markdown
+from plimsoll.prediction.fitting.headroom import Headroom
 
 MARK = "<!-- plimsoll: the peak of GPU memory -->"
 """The first line of the comment, by which a later run finds it."""

@@ -20,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from plimsoll.recorder import Recorder
+    from plimsoll.engine.recorder.recorder import Recorder
 
 _CARD = "gpu_memory_card"
 _MOST_LINES = 6
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Raises:
         UsageError: If a budget is no size, the card is unknown, or nothing can be simulated here.
     """
-    from plimsoll.errors import InputError
+    from plimsoll.base.errors import InputError
 
     with_budget = [item for item in items if item.get_closest_marker("gpu_memory")]
     if not with_budget:
@@ -88,8 +88,8 @@ def _budget_of(item: pytest.Item) -> int | None:
     Raises:
         InputError: If it is no size.
     """
-    from plimsoll.errors import InputError
-    from plimsoll.units import parse_size
+    from plimsoll.base.errors import InputError
+    from plimsoll.base.units import parse_size
 
     mark = item.get_closest_marker("gpu_memory")
     if mark is None:
@@ -104,8 +104,8 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     """Record a test that has a budget, from before its fixtures on."""
     budget_bytes = _budget_of(item)
     if budget_bytes is not None:
-        from plimsoll.errors import InputError
-        from plimsoll.session.record import record
+        from plimsoll.base.errors import InputError
+        from plimsoll.torch.session.record import record
 
         gc.collect()  # what earlier tests have left without need
         with ExitStack() as stack:
@@ -140,9 +140,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
 
 
 def _check(recording: _Recording) -> None:
+    from plimsoll.base.printable import join_lines
+    from plimsoll.base.units import format_size, size_row
     from plimsoll.integrations.recorded_peak import recorded_peak
-    from plimsoll.printable import join_lines
-    from plimsoll.units import format_size, size_row
 
     if not recording.recorder.event_count:
         pytest.fail("gpu_memory: the test used no GPU, so its budget says nothing", pytrace=False)

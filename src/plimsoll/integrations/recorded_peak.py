@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import find_lifetimes
 from plimsoll.explanation.explain import explain
-from plimsoll.recordings import read_recording
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.reading import read_recording
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from plimsoll.analysis import LineShare
+    from plimsoll.recordings.analysis.lines import LineShare
 
 
 @dataclass(frozen=True)

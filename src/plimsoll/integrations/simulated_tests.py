@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plimsoll.engines.real_gpus import count_gpus
-from plimsoll.gpus import gpu_profile
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.real_gpus import count_gpus
 from plimsoll.integrations import report_writer
 from plimsoll.torch.building.versions import is_cuda_build
 from plimsoll.torch.simulated.start import running

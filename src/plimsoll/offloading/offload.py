@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import MiB, format_size, parse_size
 from plimsoll.offloading.pinned import PinnedBuffers
 from plimsoll.offloading.saved_storage import Handle
 from plimsoll.offloading.saved_tensors import SavedStorages
-from plimsoll.units import MiB, format_size, parse_size
 
 if TYPE_CHECKING:
     from types import TracebackType

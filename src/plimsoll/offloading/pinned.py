@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 
 _SLAB = 256 * MiB  # a power of two, for PyTorch rounds page-locked memory up to one
 _STEPS = 8  # sizes between two powers of two

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

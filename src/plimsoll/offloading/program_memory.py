@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from plimsoll.engines.current import opened_engine
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.current import opened_engine
 
 
 class Allocated(NamedTuple):

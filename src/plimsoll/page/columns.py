@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

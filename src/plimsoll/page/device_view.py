@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.analysis import find_lifetimes, find_steps, rounded_sizes
-from plimsoll.analysis.categories import find_categories
-from plimsoll.analysis.category_names import CATEGORIES
-from plimsoll.analysis.segments import SegmentLifetimes, find_segments
-from plimsoll.errors import InputError
-from plimsoll.gpus import recorded_card
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_size
+from plimsoll.engine.gpus.recorded_card import recorded_card
 from plimsoll.page.columns import MOST
 from plimsoll.page.keys import (
     Key,
@@ -34,9 +32,13 @@ from plimsoll.page.marks import (
 )
 from plimsoll.page.overview import Overview, bytes_by_group, make_overview
 from plimsoll.page.stacks import StackTable, make_stack_table
-from plimsoll.printable import printable
-from plimsoll.recordings import Action, EventBatch
-from plimsoll.units import format_count, format_size
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.categories import find_categories
+from plimsoll.recordings.analysis.category_names import CATEGORIES
+from plimsoll.recordings.analysis.rounding import rounded_sizes
+from plimsoll.recordings.analysis.segments import SegmentLifetimes, find_segments
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +46,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes, Steps
-    from plimsoll.recordings import DeviceTrace, Recording
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.recording import DeviceTrace, Recording
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis.category_names import CATEGORIES
 from plimsoll.page.assets import page_template
 from plimsoll.page.blocks import largest_that_fit
 from plimsoll.page.columns import pack_column
 from plimsoll.page.overview import span_extremes
+from plimsoll.recordings.analysis.category_names import CATEGORIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

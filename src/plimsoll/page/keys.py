@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.units import GiB, KiB, MiB
+from plimsoll.base.units import GiB, KiB, MiB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 MOST_GROUPS = 11
 """More than these cannot be told apart by eye; the last one is then "other"."""

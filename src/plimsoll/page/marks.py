@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from plimsoll.printable import printable
-from plimsoll.recordings import Action
-from plimsoll.units import format_size
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_size
+from plimsoll.recordings.events import Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Steps
-    from plimsoll.recordings import EventBatch, Mark
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.events import EventBatch
+    from plimsoll.recordings.recording import Mark
 
 Kind = Literal["oom", "retry", "collection", "empty_cache", "step", "mark"]
 

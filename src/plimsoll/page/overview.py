@@ -18,7 +18,7 @@ from plimsoll.page.columns import pack_column
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 MOST_SPANS = 1 << 16
 

@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.endings import check_ending
-from plimsoll.files import NewFile
-from plimsoll.notebook_form import NotebookForm, answer, link
+from plimsoll.base.endings import check_ending
+from plimsoll.base.files import NewFile
+from plimsoll.base.notebook_form import NotebookForm, answer, link
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_size
 from plimsoll.page.document import make_page
 from plimsoll.page.run import open_recording, path_beside, prepare
-from plimsoll.printable import printable
-from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from plimsoll.recordings import Recording
+    from plimsoll.recordings.recording import Recording
 
 
 @dataclass(frozen=True)

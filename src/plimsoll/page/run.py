@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.endings import without_ending
+from plimsoll.base.endings import without_ending
+from plimsoll.base.printable import printable
 from plimsoll.page.device_view import DeviceView, make_device_view
-from plimsoll.printable import printable
-from plimsoll.recordings import Recording, read_recording
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,13 +22,13 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
+from plimsoll.base.printable import printable
 from plimsoll.page.blocks import blocks_between, pack_blocks
 from plimsoll.page.document import MOST_BYTES, make_page
 from plimsoll.page.run import open_recording, prepare
-from plimsoll.printable import printable
-from plimsoll.recordings import read_recording
+from plimsoll.recordings.reading import read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from plimsoll.page.run import Run
-    from plimsoll.recordings import Recording
+    from plimsoll.recordings.recording import Recording
 
 _MOST_EVENTS = 1 << 24
 """The longest window that is answered."""

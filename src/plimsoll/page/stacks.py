@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import is_program, is_users, source_line
+from plimsoll.base.printable import printable
 from plimsoll.page.columns import pack_column
-from plimsoll.printable import printable
+from plimsoll.recordings.analysis.lines import is_program, is_users, source_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from plimsoll.recordings import Frame
+    from plimsoll.recordings.events import Frame
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,13 @@
-"""Predicts the memory of a CUDA script, without a GPU."""
+"""A CUDA script's memory, predicted where there is no GPU.
 
-from plimsoll.analysis import LineShare
-from plimsoll.prediction.check_parts import Held
-from plimsoll.prediction.parts import CATEGORIES, Assumed, CardVerdict, Stopped
-from plimsoll.prediction.predict import predict
-from plimsoll.prediction.rank_use import RankUse, SharedCard
-from plimsoll.prediction.recording_check import Check, check
-from plimsoll.prediction.results import Prediction
-from plimsoll.trials.kept_apart import KeptApart
-from plimsoll.trials.written import Written
+Begin with `predict`. The script runs on simulated GPUs in a process of its own (`child`), or as a
+job of several (`child.ranks`); `child.verdict` says whether all processes fit their card, and
+`distinct` which ranks of a large job have to run. The report is plain data (`parts`): the peak and
+its categories, a range where values are unknown (`ranges`), the growth of each step
+(`step_growth`), the host's memory, a row for each GPU (`gpu_rows`), and pictures (`plot`,
+`predicted_page`). `recording_check` compares it with a recording, `survey` says what the script
+could change.
 
-__all__ = [
-    "CATEGORIES",
-    "Assumed",
-    "CardVerdict",
-    "Check",
-    "Held",
-    "KeptApart",
-    "LineShare",
-    "Prediction",
-    "RankUse",
-    "SharedCard",
-    "Stopped",
-    "Written",
-    "check",
-    "predict",
-]
+The packages are runs that leave nothing behind (`trials`), scripts for a model's name (`recipes`),
+how a script fits a card (`fitting`), and many predictions beside each other (`sweeps`).
+"""

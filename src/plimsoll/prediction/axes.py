@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from plimsoll.units import GiB, KiB, MiB
+from plimsoll.base.units import GiB, KiB, MiB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.layout import paragraphs
-from plimsoll.units import format_size, size_row
+from plimsoll.base.layout import paragraphs
+from plimsoll.base.units import format_size, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

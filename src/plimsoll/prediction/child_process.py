@@ -14,24 +14,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from plimsoll.errors import InputError, ScriptError
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.standard_error import stderr_bytes, stderr_file
+from plimsoll.base.systems import require_linux
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.scratch import free_folders
-from plimsoll.standard_error import stderr_bytes, stderr_file
-from plimsoll.systems import require_linux
+from plimsoll.prediction.trials.temporary_folder import interrupts_held, temporary_folder
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
-from plimsoll.trials.temporary_folder import interrupts_held, temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO
 
-    from plimsoll.trials.outcome import Outcome
-    from plimsoll.trials.written import Written
+    from plimsoll.prediction.trials.outcome import Outcome
+    from plimsoll.prediction.trials.written import Written
 
 
 MOST_AT_A_TIME = 4
@@ -102,7 +102,7 @@ def started(
         file = _file_of(_redirected(request, folder))
         command = _command(file)
         if not request.keep_writes:
-            from plimsoll.trials.trial import held  # Linux only
+            from plimsoll.prediction.trials.trial import held  # Linux only
 
             command = held(command, folder, free_folders(), with_network=request.network)
         stack.callback(os.close, file)
@@ -195,7 +195,7 @@ class _Run:
             raise
 
     def _outcome(self) -> Outcome | None:
-        from plimsoll.trials.trial import outcome_of  # Linux only
+        from plimsoll.prediction.trials.trial import outcome_of  # Linux only
 
         return outcome_of(self._folder)
 
@@ -236,7 +236,7 @@ def _end(process: subprocess.Popen[bytes], *, is_held: bool) -> None:
     if process.poll() is not None:
         return
     if is_held:
-        from plimsoll.trials.trial import end
+        from plimsoll.prediction.trials.trial import end
 
         end(process)
     else:
@@ -254,7 +254,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) ->
     except KeyboardInterrupt:
         try:
             if is_held and seconds:
-                from plimsoll.trials.trial import interrupt
+                from plimsoll.prediction.trials.trial import interrupt
 
                 interrupt(process)
             return process.wait(seconds), True

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError, ScriptError
+from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.prediction.child_process import started
 
 if TYPE_CHECKING:

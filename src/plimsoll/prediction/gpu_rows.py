@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.layout import table
-from plimsoll.units import format_size
+from plimsoll.base.layout import table
+from plimsoll.base.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

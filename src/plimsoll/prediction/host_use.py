@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from plimsoll.units import MiB
+from plimsoll.base.units import MiB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

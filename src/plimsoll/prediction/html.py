@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.notebook_form import answer, folded, size_table, table
+from plimsoll.base.notebook_form import answer, folded, size_table, table
+from plimsoll.base.units import format_seconds, format_size
 from plimsoll.prediction.text import memory_text, prediction_text
-from plimsoll.units import format_seconds, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 
 DISTINCT: Literal["distinct"] = "distinct"
 _MOST_RUNNING = 1024

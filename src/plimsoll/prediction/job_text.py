@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from plimsoll.layout import table
-from plimsoll.units import format_count, format_size
+from plimsoll.base.layout import table
+from plimsoll.base.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

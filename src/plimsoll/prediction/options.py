@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll import _core
-from plimsoll.engines.protocol import SpillPolicyName
-from plimsoll.errors import InputError
-from plimsoll.gpus import gpu_profile
+from plimsoll.base.errors import InputError
+from plimsoll.base.script_file import script_file
+from plimsoll.base.units import format_size, parse_memory
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.protocol import SpillPolicyName
+from plimsoll.engine.simulator.allocator import check_allocator
+from plimsoll.engine.simulator.machine import DriverName
+from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
 from plimsoll.prediction.request import Request
 from plimsoll.prediction.used_memory import used_memory
-from plimsoll.script_file import script_file
-from plimsoll.simulator.allocator import check_allocator
-from plimsoll.simulator.machine import DriverName
-from plimsoll.tiers.limits import Tiers
 from plimsoll.torch.building.versions import rules_version
 from plimsoll.torch.simulated.setup import Setup, UnknownName, ValuesName
-from plimsoll.units import format_size, parse_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

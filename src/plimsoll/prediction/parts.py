@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self, TypeVar
 
-from plimsoll.analysis import CATEGORIES as ALL_CATEGORIES
-from plimsoll.analysis import LineShare
+from plimsoll.engine.shared_use import SharedUse
 from plimsoll.prediction.compiled_use import CompiledUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.prediction.timeline import Timeline
-from plimsoll.simulator import SharedUse
-from plimsoll.trials.kept_apart import KeptApart
-from plimsoll.trials.written import Written
+from plimsoll.prediction.trials.kept_apart import KeptApart
+from plimsoll.prediction.trials.written import Written
+from plimsoll.recordings.analysis.category_names import CATEGORIES as ALL_CATEGORIES
+from plimsoll.recordings.analysis.lines import LineShare
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
 """The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""

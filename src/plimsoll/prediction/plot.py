@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from plimsoll.analysis import category_title
-from plimsoll.layout import IN_A_PIPE, shown_width
+from plimsoll.base.layout import IN_A_PIPE, shown_width
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_size
 from plimsoll.prediction.axes import (
     LIMIT,
     NOTHING,
@@ -23,8 +24,7 @@ from plimsoll.prediction.axes import (
     round_scale,
     row,
 )
-from plimsoll.printable import printable
-from plimsoll.units import format_count, format_size
+from plimsoll.recordings.analysis.category_names import category_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

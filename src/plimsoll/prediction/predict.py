@@ -9,24 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError, ScriptError
-from plimsoll.long_work import said_when_long
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.long_work import said_when_long
+from plimsoll.base.script_file import kept_script
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.ranges import with_range
-from plimsoll.script_file import kept_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
 
-    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.engine.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.engine.simulator.machine import DriverName
     from plimsoll.prediction.rank_use import RankUse
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
-    from plimsoll.simulator.machine import DriverName
 
 _COMPILES = re.compile(rb"torch[._]compile|(?<!\bre)\.compile\(")
 
@@ -74,7 +74,7 @@ def predict(
         script: A Python file, run as `python script arguments`.
         arguments: Its arguments.
         module: The script is a module's name instead, run as `python -m script arguments`.
-        gpu: The card, as `plimsoll.gpus.gpu_profile` takes it.
+        gpu: The card, as `plimsoll.engine.gpus.profiles.gpu_profile` takes it.
         gpus: The number of cards of a machine. The default is `nproc_per_node`, or 1.
         driver: "linux", or "wddm" for Windows' driver, which spills into the host's memory.
         conf: The settings of PYTORCH_CUDA_ALLOC_CONF. The default is the setting of the environment

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.endings import check_ending
-from plimsoll.errors import InputError
-from plimsoll.files import check_can_be_made
-from plimsoll.page import view
-from plimsoll.recordings import read_recording
-from plimsoll.trials.temporary_folder import temporary_folder
+from plimsoll.base.endings import check_ending
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import check_can_be_made
+from plimsoll.page.page_file import view
+from plimsoll.prediction.trials.temporary_folder import temporary_folder
+from plimsoll.recordings.reading import read_recording
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.page import ViewResult
+    from plimsoll.page.page_file import ViewResult
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
 

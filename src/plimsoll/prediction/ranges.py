@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import ScriptError
+from plimsoll.base.errors import ScriptError
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA
 from plimsoll.prediction.rank_use import alike, with_ranges

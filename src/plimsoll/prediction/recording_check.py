@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import NO_LINE, find_lifetimes, last_part, source_lines
-from plimsoll.errors import InputError
-from plimsoll.gpus import recorded_card
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import format_count, format_size
+from plimsoll.engine.gpus.recorded_card import recorded_card
+from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.check_parts import CheckParts, Held
 from plimsoll.prediction.check_text import check_text
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
-from plimsoll.recordings import Recording, read_recording
-from plimsoll.replays import replay
-from plimsoll.units import format_count, format_size
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.lines import NO_LINE, last_part, source_lines
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import Recording
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
+    from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
-    from plimsoll.recordings import DeviceTrace
-    from plimsoll.replays import ReplayResult
+    from plimsoll.recordings.recording import DeviceTrace
 
 TOLERANCE = 0.02
 _MOST_ASSUMPTIONS = 8
@@ -53,7 +55,7 @@ def check(
 ) -> Check:
     """Predict a script and hold that against a recording of it, on the fullest GPU of each.
 
-    >>> from plimsoll.prediction import check
+    >>> from plimsoll.prediction.recording_check import check
     >>> print(check("train.py", "run.plim", gpu="H100"))  # doctest: +SKIP
 
     Args:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plimsoll.recipes import title_of
-from plimsoll.script_file import is_kept
+from plimsoll.base.script_file import is_kept
+from plimsoll.prediction.recipes.recipe import title_of
 from plimsoll.torch.simulated.setup import Setup
 
 BAD_INPUT = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll.notebook_form import NotebookForm
+from plimsoll.base.notebook_form import NotebookForm
 from plimsoll.prediction.html import prediction_html
 from plimsoll.prediction.parts import PredictionParts
 from plimsoll.prediction.text import prediction_text

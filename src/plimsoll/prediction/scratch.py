@@ -7,10 +7,10 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from plimsoll.errors import InputError
-from plimsoll.telemetry.folder import folders, private_folder
+from plimsoll.base.errors import InputError
+from plimsoll.base.telemetry.folder import folders, private_folder
+from plimsoll.prediction.trials import scratch_layer
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
-from plimsoll.trials import scratch_layer
 
 _TEMPORARY = "temporary"
 

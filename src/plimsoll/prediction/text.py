@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.analysis import category_title
-from plimsoll.layout import paragraphs
+from plimsoll.base.layout import paragraphs
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_seconds, format_size, size_row
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
 from plimsoll.prediction.parts import (
@@ -17,18 +18,17 @@ from plimsoll.prediction.parts import (
     WATCHER_FAILED,
 )
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
-from plimsoll.printable import printable
-from plimsoll.trials.kinds import Kind
-from plimsoll.trials.written import shown
-from plimsoll.units import format_count, format_seconds, format_size, size_row
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.prediction.trials.written import shown
+from plimsoll.recordings.analysis.category_names import category_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.prediction.compiled_use import EagerUse
     from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts
-    from plimsoll.trials.kept_apart import KeptApart
-    from plimsoll.trials.written import Written
+    from plimsoll.prediction.trials.kept_apart import KeptApart
+    from plimsoll.prediction.trials.written import Written
 
 _MOST_LINES = 6
 _MOST_CARDS = 8

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from plimsoll.errors import InputError
-from plimsoll.telemetry.nvml import Nvml
-from plimsoll.units import parse_size
+from plimsoll.base.errors import InputError
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.units import parse_size
 
 AUTO = "auto"
 """For what the driver says."""

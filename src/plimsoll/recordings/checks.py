@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from plimsoll import _core
-from plimsoll.errors import InputError
-from plimsoll.process_place import ProcessPlace
+from plimsoll.base.errors import InputError
+from plimsoll.base.process_place import ProcessPlace
+from plimsoll.base.units import GiB, format_size, parse_size
 from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Frame
 from plimsoll.recordings.label import Label
-from plimsoll.units import GiB, format_size, parse_size
 
 MOST_DEVICES = 120
 """As many as PyTorch knows (C10_COMPILE_TIME_MAX_GPUS)."""

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plimsoll import _core
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
 from plimsoll.recordings.checks import (
     DAMAGE,
     MOST_DEVICES,

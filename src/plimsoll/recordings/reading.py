@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
-from plimsoll.endings import FORMATS, SNAPSHOT, is_recording_name
-from plimsoll.errors import InputError
+from plimsoll.base.endings import FORMATS, SNAPSHOT, is_recording_name
+from plimsoll.base.errors import InputError
 from plimsoll.recordings.checks import reading_memory, too_large
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.errors import InputError
-from plimsoll.process_place import ProcessPlace
+from plimsoll.base.errors import InputError
+from plimsoll.base.process_place import ProcessPlace
+from plimsoll.base.units import format_count
 from plimsoll.recordings.events import EventBatch, Frame
 from plimsoll.recordings.label import Label
-from plimsoll.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

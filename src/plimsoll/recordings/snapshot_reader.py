@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.endings import READABLE
-from plimsoll.errors import InputError
+from plimsoll.base.endings import READABLE
+from plimsoll.base.errors import InputError
 from plimsoll.recordings.checks import (
     DAMAGE,
     DamageError,

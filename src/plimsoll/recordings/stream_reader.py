@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from plimsoll import _core
-from plimsoll.errors import InputError
-from plimsoll.process_place import ProcessPlace
+from plimsoll.base.errors import InputError
+from plimsoll.base.process_place import ProcessPlace
 from plimsoll.recordings.checks import (
     DAMAGE,
     MOST_DEVICES,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from plimsoll import _core
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.schema import EVENT_SCHEMA
 from plimsoll.recordings.segment_rows import segment_to_json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.process_place import ProcessPlace
+    from plimsoll.base.process_place import ProcessPlace
 
 _MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
 _NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not have yet

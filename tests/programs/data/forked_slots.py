@@ -5,7 +5,8 @@ import os
 
 import torch
 
-from plimsoll.data import PinnedCollate, collate
+from plimsoll.offloading.data import collate
+from plimsoll.offloading.data.collate import PinnedCollate
 
 if __name__ == "__main__":
     loader = torch.utils.data.DataLoader(

@@ -16,7 +16,7 @@ start(Simulation(Setup(("T4",))))
 
 import torch  # noqa: E402
 
-from plimsoll.explanation import explain_oom  # noqa: E402
+from plimsoll.explanation.oom_hook import explain_oom  # noqa: E402
 
 kept: list[torch.Tensor] = []
 

@@ -17,7 +17,7 @@ start(Simulation(Setup(("T4",))))
 
 import torch  # noqa: E402
 
-from plimsoll.explanation import LeakWatch  # noqa: E402
+from plimsoll.explanation.leak_watch import LeakWatch  # noqa: E402
 
 model = torch.nn.Linear(64, 64).to("cuda")
 optimizer = torch.optim.AdamW(model.parameters())

@@ -7,7 +7,7 @@ and "looks" for all others.
 import sys
 from typing import Any, NoReturn
 
-from plimsoll.watchers import Watchers
+from plimsoll.base.watchers import Watchers
 
 INSTALLS = {
     "modules and optimizers",

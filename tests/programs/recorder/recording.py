@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from plimsoll import Allocator, SimulatedGpu
-from plimsoll.recorder import Recorder
-from plimsoll.session.record import record
+from plimsoll.engine.recorder.recorder import Recorder
+from plimsoll.torch.session.record import record
 
 allocator = Allocator(SimulatedGpu("8GiB"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import plimsoll
-from plimsoll.session.record import record
+from plimsoll.torch.session.record import record
 
 
 def make() -> tuple[Any, Any]:

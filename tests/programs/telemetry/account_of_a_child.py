@@ -2,7 +2,7 @@
 
 import multiprocessing
 
-from plimsoll.telemetry.accounts import Account, report_at_exit
+from plimsoll.base.telemetry.accounts import Account, report_at_exit
 
 
 def work(rank: int) -> None:

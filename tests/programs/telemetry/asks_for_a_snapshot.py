@@ -5,6 +5,6 @@ python asks_for_a_snapshot.py PID
 
 import sys
 
-from plimsoll.telemetry import request_snapshot
+from plimsoll.base.telemetry.requests import request_snapshot
 
 sys.stdout.buffer.write(request_snapshot(int(sys.argv[1])))

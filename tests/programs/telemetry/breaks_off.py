@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from plimsoll.telemetry.folder import socket_path
+from plimsoll.base.telemetry.folder import socket_path
 
 server = socket.socket(socket.AF_UNIX)
 server.bind(str(socket_path(Path(sys.argv[1]), os.getpid())))

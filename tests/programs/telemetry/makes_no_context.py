@@ -2,7 +2,7 @@
 
 import ctypes
 
-from plimsoll.top import Watch
+from plimsoll.integrations.top.watch import Watch
 
 Watch().look()
 active, flags = ctypes.c_int(), ctypes.c_uint()

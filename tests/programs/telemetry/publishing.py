@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import plimsoll.telemetry.publisher
-from plimsoll.telemetry.counter_source import Counters
-from plimsoll.telemetry.counters import DeviceCounters, ProcessCounters, read_processes
-from plimsoll.telemetry.publisher import publish
+import plimsoll.base.telemetry.publisher
+from plimsoll.base.telemetry.counter_source import Counters
+from plimsoll.base.telemetry.counters import DeviceCounters, ProcessCounters, read_processes
+from plimsoll.base.telemetry.publisher import publish
 
-plimsoll.telemetry.publisher._PATIENCE_SECONDS = 120
+plimsoll.base.telemetry.publisher._PATIENCE_SECONDS = 120
 
 
 class Source:

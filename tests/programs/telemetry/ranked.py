@@ -5,9 +5,9 @@ python ranked.py MIB
 
 import sys
 
-from plimsoll.telemetry.counter_source import Counters
-from plimsoll.telemetry.counters import DeviceCounters
-from plimsoll.telemetry.publisher import publish, source_of_process
+from plimsoll.base.telemetry.counter_source import Counters
+from plimsoll.base.telemetry.counters import DeviceCounters
+from plimsoll.base.telemetry.publisher import publish, source_of_process
 
 SIZE = int(sys.argv[1]) << 20
 

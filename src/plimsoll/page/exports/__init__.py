@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from plimsoll.endings import check_ending
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.endings import check_ending
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
 from plimsoll.page.exports.csv import write_csv
 from plimsoll.page.exports.perfetto import write_perfetto
 from plimsoll.page.exports.speedscope import write_speedscope
 from plimsoll.page.run import Run, open_recording, path_beside, prepare
-from plimsoll.recordings import write_parquet
+from plimsoll.recordings.parquet import write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
-    from plimsoll.recordings import Recording
+    from plimsoll.recordings.recording import Recording
 
 
 class Writer(Protocol):

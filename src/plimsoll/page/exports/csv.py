@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from plimsoll.analysis.category_names import CATEGORIES
+from plimsoll.recordings.analysis.category_names import CATEGORIES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis.category_names import CATEGORIES
 from plimsoll.page.keys import stream_names
+from plimsoll.recordings.analysis.category_names import CATEGORIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

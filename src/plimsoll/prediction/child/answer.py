@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import source_line
-from plimsoll.gpus import gpu_profiles
+from plimsoll.engine.gpus.profiles import gpu_profiles
+from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
@@ -24,14 +24,14 @@ from plimsoll.prediction.parts import (
     PredictionParts,
     Stopped,
 )
+from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
-from plimsoll.replays import replay
 from plimsoll.torch.simulated.library import BEYOND_BUDGET, UNKNOWN_READ
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
-    from plimsoll.gpus import GpuProfile
+    from plimsoll.engine.gpus.profiles import GpuProfile
     from plimsoll.prediction.child.high_water import HighWaterMark, HighWaterMarks
     from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.prediction.child.own_limits import TightestLimit

@@ -6,10 +6,10 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.telemetry.accounts import Account, make_account, report_at_exit
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.native_replay import NativeReplay
-from plimsoll.session.simulate import simulate_started
-from plimsoll.telemetry.accounts import Account, make_account, report_at_exit
+from plimsoll.torch.session.simulate import simulate_started
 from plimsoll.torch.simulated.setup import Setup
 
 if TYPE_CHECKING:

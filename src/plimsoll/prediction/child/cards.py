@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
-from plimsoll.telemetry.job import launched_as
+from plimsoll.base.telemetry.job import launched_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable

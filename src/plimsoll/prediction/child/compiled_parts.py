@@ -7,14 +7,14 @@ import weakref
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.watchers import standing_in
 from plimsoll.torch.simulated.compiled.frames import let_through
-from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from plimsoll.watchers import Watchers
+    from plimsoll.base.watchers import Watchers
 
 
 def watch_calls(

@@ -7,8 +7,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.analysis import source_line
 from plimsoll.prediction.compiled_use import CompiledFunction, CompiledUse
+from plimsoll.recordings.analysis.lines import source_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.base.telemetry.job import launched_as
 from plimsoll.prediction.child.script_ending import reason_of
-from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from plimsoll.watchers import Watchers
+    from plimsoll.base.watchers import Watchers
 
 _NOTES = "failed-"
 

@@ -7,9 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from plimsoll.printable import printable
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_size
 from plimsoll.torch.simulated.program_frames import where
-from plimsoll.units import format_count, format_size
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from plimsoll.simulator import Allocator, SharedUse
+    from plimsoll.engine.shared_use import SharedUse
+    from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.torch.simulated.simulation import Simulation
 
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
 from plimsoll.prediction.host_use import TORCH, HostUse, host_peak
 
 if TYPE_CHECKING:

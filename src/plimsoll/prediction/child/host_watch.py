@@ -17,6 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.telemetry.job import launched_as
 from plimsoll.prediction.child.forked import ForkedProcesses
 from plimsoll.prediction.child.loader_batches import LoaderBatches
 from plimsoll.prediction.child.resident import resident
@@ -29,7 +30,6 @@ from plimsoll.prediction.host_use import (
     TORCH,
     HostUse,
 )
-from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.labels import BlockLabels

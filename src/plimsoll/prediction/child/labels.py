@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.engines.tensor_uses import TensorUses
+from plimsoll.engine.tensor_uses import TensorUses
 from plimsoll.prediction.child.compiled_parts import watch_calls, watch_compiled
 from plimsoll.prediction.child.step_clock import StepClock
-from plimsoll.recordings import Label
+from plimsoll.recordings.label import Label
 
 if TYPE_CHECKING:
     import weakref

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.child.answer import recorded_run
-from plimsoll.replays import replay
 from plimsoll.torch.simulated.memory_limits import without_limit
 
 if TYPE_CHECKING:

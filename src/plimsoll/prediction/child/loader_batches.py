@@ -6,12 +6,12 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.watchers import standing_in
+from plimsoll.base.watchers import standing_in
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from plimsoll.watchers import Watchers
+    from plimsoll.base.watchers import Watchers
 
 
 class LoaderBatches:
@@ -58,7 +58,7 @@ class LoaderBatches:
 
 def _bytes_of(data: Any) -> int:
     """Returns the bytes of a batch's tensors in shared or page-locked memory."""
-    from plimsoll.data.tree import tensors_of  # which needs PyTorch
+    from plimsoll.offloading.data.tree import tensors_of  # which needs PyTorch
 
     return sum(
         1 << (tensor.nbytes - 1).bit_length() if tensor.is_pinned() else tensor.nbytes

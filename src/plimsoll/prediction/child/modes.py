@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.files import NewFile
+from plimsoll.base.files import NewFile
 from plimsoll.prediction.child import script_run
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import account_at_exit, begin_accounted
@@ -38,9 +38,9 @@ from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import Stops
 from plimsoll.prediction.child.survey.job_survey import join_surveys
 from plimsoll.prediction.child.survey.surveyor import Surveyor
-from plimsoll.session.environment import record_if_asked
-from plimsoll.session.record import record
-from plimsoll.session.simulate import simulate
+from plimsoll.torch.session.environment import record_if_asked
+from plimsoll.torch.session.record import record
+from plimsoll.torch.session.simulate import simulate
 from plimsoll.torch.simulated.simulation import Simulation
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll import _core
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.replays.replay import replay
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
-from plimsoll.replays import replay
 from plimsoll.torch.simulated.memory_limits import without_limit
 
 if TYPE_CHECKING:
-    from plimsoll.replays import ReplayResult
+    from plimsoll.engine.replays.parts import ReplayResult
     from plimsoll.torch.simulated.simulation import Simulation
 
 _CAPACITY = 1 << 21

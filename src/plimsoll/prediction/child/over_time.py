@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 _MOST_STEPS = 8
 """More cannot be told apart in a picture; it is then of the step with the peak, and two beside."""

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plimsoll.analysis import NO_STEPS, LineShare, find_categories, find_lifetimes, find_steps
 from plimsoll.prediction.child.over_time import over_time
 from plimsoll.prediction.parts import CATEGORIES
+from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.categories import find_categories
+from plimsoll.recordings.analysis.lines import LineShare
+from plimsoll.recordings.analysis.steps import NO_STEPS, find_steps
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Mark
 
@@ -22,9 +25,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
     from plimsoll.prediction.timeline import Timeline
-    from plimsoll.recordings import Frame, Label
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.events import Frame
+    from plimsoll.recordings.label import Label
 
 
 @dataclass(frozen=True)

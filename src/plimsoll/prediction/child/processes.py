@@ -19,8 +19,9 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
+from plimsoll.base.telemetry.job import launched_as
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.cards import card_files, read_cards
 from plimsoll.prediction.child.first_failure import Failure, first_failure, note_failure
@@ -35,8 +36,7 @@ from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, le
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.child.verdict import fullest, verdict
 from plimsoll.prediction.request import Request
-from plimsoll.session.simulate import simulate_started
-from plimsoll.telemetry.job import launched_as
+from plimsoll.torch.session.simulate import simulate_started
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.survey.surveyor import Surveyor

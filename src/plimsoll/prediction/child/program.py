@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
 from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.modes import mode_of
 from plimsoll.prediction.child.script_run import end, enter_script

@@ -14,14 +14,14 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.printable import printable
 from plimsoll.prediction.parts import STARTED_PROGRAM, Assumed
-from plimsoll.printable import printable
-from plimsoll.session.inherited import is_inherited
+from plimsoll.torch.session.inherited import is_inherited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plimsoll.watchers import Watchers
+    from plimsoll.base.watchers import Watchers
 
 _PYTHON = re.compile(r"python[\d.]*")
 _HEEDLESS = re.compile(r"-[^-cmWX]*[IES]")

@@ -12,14 +12,14 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.engines.storages import storage_address
-from plimsoll.watchers import standing_in
+from plimsoll.base.watchers import standing_in
+from plimsoll.engine.storages import storage_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
 
-    from plimsoll.watchers import Watchers
+    from plimsoll.base.watchers import Watchers
 
 _MOST_RESULTS = 64
 """The number of the newest module results that are kept."""
@@ -137,7 +137,7 @@ def _size_of(loader: Any, batch: Any) -> int:
 
     0 where the loader passes on what its data set gives, which may be no batch.
     """
-    from plimsoll.data.tree import tensors_of  # which needs PyTorch
+    from plimsoll.offloading.data.tree import tensors_of  # which needs PyTorch
 
     if not loader._auto_collation:
         return 0

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
-from plimsoll.analysis import NO_LINE, source_line
+from plimsoll.recordings.analysis.lines import NO_LINE, source_line
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.base.script_file import is_kept
 from plimsoll.prediction.child.stops import StoppedError
-from plimsoll.script_file import is_kept
 
 if TYPE_CHECKING:
     from types import TracebackType

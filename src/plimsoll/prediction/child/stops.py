@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
-from plimsoll.analysis import source_line
+from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.torch.simulated.program_frames import integers, is_in_open_loop, where
 
 if TYPE_CHECKING:

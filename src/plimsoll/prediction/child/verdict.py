@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.units import format_size
 from plimsoll.prediction.child.told import card_of
 from plimsoll.prediction.parts import ENDED_BY_SIGNAL, Assumed
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.cards import Card

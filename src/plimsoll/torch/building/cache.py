@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

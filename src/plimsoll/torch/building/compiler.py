@@ -24,8 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
-from plimsoll.systems import require_linux
+from plimsoll.base.errors import InputError
+from plimsoll.base.systems import require_linux
 from plimsoll.torch.building import tables, versions
 from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

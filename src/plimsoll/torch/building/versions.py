@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from plimsoll import _core
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 
 Version = tuple[int, int]
 """Major and minor."""

@@ -1,1 +1,4 @@
-"""plimsoll's allocator under PyTorch, on a real GPU."""
+"""plimsoll's allocator under PyTorch on a real GPU.
+
+Begin with `live_engines` and `csrc/allocator.h`.
+"""

@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.engines.current import set_engines
-from plimsoll.errors import InputError
-from plimsoll.telemetry.accounts import Account, make_account
-from plimsoll.telemetry.nvml import Nvml
-from plimsoll.tiers.limits import Tiers
+from plimsoll.base.errors import InputError
+from plimsoll.base.telemetry.accounts import Account, make_account
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.units import format_size
+from plimsoll.engine.current import set_engines
+from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.building.versions import NEWEST, rules_version, tell_if_unknown, text
 from plimsoll.torch.live.bridge import BRIDGE
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.engines.protocol import LiveAllocatorName
+    from plimsoll.engine.protocol import LiveAllocatorName
 
 
 _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the first one wins, as in PyTorch

@@ -7,9 +7,9 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.engines.current import allocator_name
-from plimsoll.errors import InputError
-from plimsoll.gpus import card_entry
+from plimsoll.base.errors import InputError
+from plimsoll.engine.current import allocator_name
+from plimsoll.engine.gpus.recorded_card import card_entry
 from plimsoll.recordings.origin import Origin
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.live.bridge import BRIDGE
@@ -17,7 +17,7 @@ from plimsoll.torch.live.bridge import BRIDGE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from plimsoll.recorder.event_source import Segments
+    from plimsoll.engine.recorder.event_source import Segments
     from plimsoll.recordings.events import Frame
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from plimsoll.simulator import Allocator
+    from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.torch.simulated.library import Counter
     from plimsoll.torch.simulated.simulation import Simulation
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.units import format_size
 from plimsoll.torch.simulated.compiled.frames import compile_too
-from plimsoll.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

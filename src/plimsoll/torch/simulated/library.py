@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll import _core
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 from plimsoll.recordings.origin import PHASES, ROLES
 from plimsoll.torch.building.compiler import Recipe
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.analysis import is_program, source_line
+from plimsoll.recordings.analysis.lines import is_program, source_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection

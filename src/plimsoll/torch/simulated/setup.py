@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from plimsoll.gpus import gpu_profile
+from plimsoll.engine.gpus.profiles import gpu_profile
 
 if TYPE_CHECKING:
-    from plimsoll.engines.protocol import AllocatorName, SpillPolicyName
-    from plimsoll.gpus import GpuProfile
-    from plimsoll.simulator.machine import DriverName
+    from plimsoll.engine.gpus.profiles import GpuProfile
+    from plimsoll.engine.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.engine.simulator.machine import DriverName
 
 
 ValuesName = Literal["automatic", "real", "none"]

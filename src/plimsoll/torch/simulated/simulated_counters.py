@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.telemetry.counter_source import Counters, device_counters
+from plimsoll.base.telemetry.counter_source import Counters, device_counters
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation

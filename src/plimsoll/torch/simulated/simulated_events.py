@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.engines.snapshot import segments_now, settings_dict
-from plimsoll.gpus import card_entry
+from plimsoll.engine.gpus.recorded_card import card_entry
+from plimsoll.engine.snapshot import segments_now, settings_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from plimsoll import _core
-    from plimsoll.recorder.event_source import Segments
+    from plimsoll.engine.recorder.event_source import Segments
     from plimsoll.recordings.events import Frame
     from plimsoll.torch.simulated.simulation import Simulation
 

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.engines.snapshot import note_fragments, snapshot_dict
-from plimsoll.errors import InputError, OutOfMemoryError
-from plimsoll.gpus import card_entry
+from plimsoll.base.errors import InputError, OutOfMemoryError
+from plimsoll.base.watchers import Watchers
+from plimsoll.engine.gpus.recorded_card import card_entry
+from plimsoll.engine.simulator.allocator import Allocator
+from plimsoll.engine.simulator.machine import SimulatedMachine
+from plimsoll.engine.snapshot import note_fragments, snapshot_dict
+from plimsoll.offloading.tiers.limits import Tiers, warn_of_spills
 from plimsoll.recordings.origin import PHASES, ROLES, Origin
-from plimsoll.simulator import Allocator, SimulatedMachine
-from plimsoll.tiers.limits import Tiers, warn_of_spills
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.simulated import library
@@ -25,14 +27,13 @@ from plimsoll.torch.simulated.memory_limits import MemoryLimit
 from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
 from plimsoll.torch.simulated.ranks.communicators import Communicators
 from plimsoll.torch.simulated.ranks.pretended import pretended_world
-from plimsoll.watchers import Watchers
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Callable, Collection
 
-    from plimsoll.engines.protocol import AllocatorName
-    from plimsoll.gpus import GpuProfile
+    from plimsoll.engine.gpus.profiles import GpuProfile
+    from plimsoll.engine.protocol import AllocatorName
     from plimsoll.torch.simulated.setup import Setup
 
 _ALL_EVENTS = 1 << 40

@@ -11,8 +11,8 @@ import importlib.machinery
 import sys
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.engines.current import set_engines
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.engine.current import set_engines
 from plimsoll.torch.simulated.compiled.modules import compiler_modules
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.flex_attention import add_fused_attention

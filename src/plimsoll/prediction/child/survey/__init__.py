@@ -1,1 +1,1 @@
-"""Finds the parts of the simulated program that could be changed."""
+"""The parts of the simulated program that could be changed."""

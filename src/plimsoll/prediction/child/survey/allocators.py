@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import GRANULE
+from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.child.answer import recorded_run
 from plimsoll.prediction.survey import AllocatorUse
-from plimsoll.replays import replay
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
-from plimsoll.units import GRANULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from plimsoll.engine.replays.parts import ReplayResult
+    from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.recordings.recording import Recording
-    from plimsoll.replays import ReplayResult
-    from plimsoll.simulator import Allocator
     from plimsoll.torch.simulated.simulation import Simulation
 
 _EXPANDABLE = "expandable_segments:True"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.watchers import standing_in
 from plimsoll.prediction.survey import ArgumentUse
-from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
-    from plimsoll.watchers import Watchers
+    from plimsoll.base.watchers import Watchers
 
 
 class Arguments:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.base.telemetry.job import launched_as
 from plimsoll.prediction.child.survey.allocators import try_allocators
 from plimsoll.prediction.child.survey.surveyor import Surveyor
 from plimsoll.prediction.survey import Survey
-from plimsoll.telemetry.job import launched_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.watchers import standing_in
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import LossUse
 from plimsoll.torch.simulated.compiled.frames import let_through
-from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from plimsoll.base.watchers import Watchers
     from plimsoll.prediction.survey import Place
-    from plimsoll.watchers import Watchers
 
 
 class Losses:

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.offloading.training.wrappers import is_wrapper, plain_name, unwrapped
 from plimsoll.prediction.child.survey.calls import addresses
 from plimsoll.prediction.child.survey.own_bytes import own_bytes
 from plimsoll.prediction.child.survey.places import place_of, script_frames
 from plimsoll.prediction.survey import ModelCall, ModelUse
 from plimsoll.torch.simulated.program_frames import variables_of
-from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.watchers import standing_in
 from plimsoll.prediction.child.survey.own_bytes import own_bytes
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import OptimizerUse
-from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from plimsoll.base.watchers import Watchers
     from plimsoll.prediction.survey import Place, Scalar
-    from plimsoll.watchers import Watchers
 
 
 class _Optimizer:

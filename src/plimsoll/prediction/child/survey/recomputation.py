@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from plimsoll.analysis import Lifetimes
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 _STEPS = 256  # units of the dynamic programming
 _PLANS = 24

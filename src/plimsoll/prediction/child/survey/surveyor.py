@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.watchers import outside_compilers, standing_in
+from plimsoll.offloading.training.wrappers import is_wrapper, plain_name, unwrapped
 from plimsoll.prediction.child.answer import run_of
 from plimsoll.prediction.child.peak_contents import blocks_of
 from plimsoll.prediction.child.survey.allocators import try_allocators
@@ -19,8 +21,6 @@ from plimsoll.prediction.child.survey.recomputation import Call, modules_by_name
 from plimsoll.prediction.child.survey.wrappings import Wrappings
 from plimsoll.prediction.survey import Survey
 from plimsoll.torch.simulated.compiled.frames import let_through
-from plimsoll.training.wrappers import is_wrapper, plain_name, unwrapped
-from plimsoll.watchers import outside_compilers, standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.watchers import standing_in
 from plimsoll.prediction.child.survey.places import innermost_place
 from plimsoll.prediction.survey import Wrapping
-from plimsoll.watchers import standing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from plimsoll.base.watchers import Watchers
     from plimsoll.prediction.survey import Place, Scalar
-    from plimsoll.watchers import Watchers
 
 _KINDS = ("DistributedDataParallel", "FullyShardedDataParallel")
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
-from plimsoll.files import NewFile
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
 
 if TYPE_CHECKING:
     from pathlib import Path

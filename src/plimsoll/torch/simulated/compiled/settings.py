@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from plimsoll.gpus import GpuProfile
+    from plimsoll.engine.gpus.profiles import GpuProfile
 
 _FOLDER = "compiled"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from plimsoll.gpus import GpuProfile
+    from plimsoll.engine.gpus.profiles import GpuProfile
     from plimsoll.torch.simulated.simulation import Simulation
 
 _WARP = 32

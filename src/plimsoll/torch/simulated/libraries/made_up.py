@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from plimsoll.analysis import is_users, short_path
+from plimsoll.recordings.analysis.lines import is_users, short_path
 from plimsoll.torch.simulated.compiled.assumptions import assume
 
 

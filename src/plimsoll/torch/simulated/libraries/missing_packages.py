@@ -22,7 +22,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.analysis import is_users
+from plimsoll.recordings.analysis.lines import is_users
 from plimsoll.torch.simulated.libraries.guarded_imports import uses_in
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import InputError
+from plimsoll.base.errors import InputError
 from plimsoll.torch.simulated.libraries.dynamic_sizes import giving_sizes
 
 if TYPE_CHECKING:

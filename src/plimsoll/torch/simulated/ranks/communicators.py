@@ -6,12 +6,12 @@ import copy
 import os
 from typing import TYPE_CHECKING
 
-from plimsoll.errors import OutOfMemoryError
+from plimsoll.base.errors import OutOfMemoryError
 from plimsoll.torch.simulated.ranks.nccl import Bytes, Communicator, Process, Settings
 
 if TYPE_CHECKING:
-    from plimsoll.gpus import GpuProfile
-    from plimsoll.simulator import SimulatedGpu
+    from plimsoll.engine.gpus.profiles import GpuProfile
+    from plimsoll.engine.simulator.machine import SimulatedGpu
 
 
 class Communicators:

@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.errors import OutOfMemoryError
+from plimsoll.base.errors import OutOfMemoryError
 from plimsoll.torch.simulated.ranks import posts
 from plimsoll.torch.simulated.ranks.mismatches import Header, check_agreement
 from plimsoll.torch.simulated.ranks.pretended import letter_of, stand_in

@@ -15,12 +15,12 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plimsoll.units import KiB, MiB
+from plimsoll.base.units import KiB, MiB
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from plimsoll.gpus import GpuProfile
+    from plimsoll.engine.gpus.profiles import GpuProfile
 
 _PIECE = 2 * MiB
 _MOST_CHANNELS = 64

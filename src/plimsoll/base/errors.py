@@ -1,0 +1,138 @@
+"""The exceptions that plimsoll raises on purpose."""
+
+from __future__ import annotations
+
+import signal
+
+from plimsoll import _core
+from plimsoll.base.printable import printable
+
+
+class InputError(ValueError):
+    """Something that was given cannot be used; the message is one line that says what and why.
+
+    The command line prints it and ends with exit status 2.
+
+    >>> import plimsoll
+    >>> try:
+    ...     plimsoll.SimulatedGpu("24")
+    ... except plimsoll.InputError as error:
+    ...     print(error)
+    '24' has no unit, so it is bytes; did you mean 24GiB?
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(" ".join(message.splitlines())))
+
+
+class ScriptError(RuntimeError):
+    """A script that was run ended with an error of its own, which it printed.
+
+    >>> import plimsoll
+    >>> try:
+    ...     plimsoll.predict("train.py")
+    ... except plimsoll.ScriptError as error:
+    ...     print(error.status)  # doctest: +SKIP
+
+    Attributes:
+        status: Its exit status; -n if signal n killed it.
+        unknown_read: The first line where it had read a value that the simulation cannot know, and
+            that may be why; None if it read none.
+        missed_network: It failed because a trial is offline.
+        refused: A real file that it may not change in a trial, and the program that tried; None
+            if it was refused nothing.
+        reason: The type of its error, the first line of what that says, and the line that raised
+            it; None if it told none.
+        device_failure: The check of a kernel that failed, with the line that called it: a GPU would
+            have ended the script. None if all checks held.
+    """
+
+    def __init__(
+        self,
+        script: str,
+        status: int,
+        unknown_read: str | None = None,
+        *,
+        missed_network: bool = False,
+        refused: str | None = None,
+        reason: str | None = None,
+        device_failure: str | None = None,
+    ) -> None:
+        killed = status < 0 and -status in set(signal.Signals)
+        end = (
+            f"was killed by {signal.Signals(-status).name}"
+            if killed
+            else f"ended with status {status}"
+        )
+        if device_failure is not None:
+            end = f"fails on a GPU at {device_failure}; a GPU calls this a device-side assert"
+            reason = None
+        elif missed_network:
+            end = (
+                "failed because a trial is offline; fetch what it loads once before, or let it "
+                f"reach other machines, with --network; it {end}"
+            )
+        elif unknown_read is not None:
+            end = f"failed after it read values that nobody knows ({unknown_read}); it {end}"
+        if reason is not None:
+            end = f"{end}: {reason}"
+        if refused is not None:
+            end += (
+                f"; a trial refused to let {refused}, which it could not keep apart; "
+                "--keep-writes lets it"
+            )
+        super().__init__(printable(f"{script} {end}"))
+        self.device_failure = device_failure
+        self.reason = reason
+        self.refused = refused
+        self.status = status
+        self.unknown_read = unknown_read
+        self.missed_network = missed_network
+
+
+DriverError = _core.DriverError
+DriverError.__doc__ = """A driver call failed that no allocator can do without; the text names it.
+
+The simulated driver does so only when `SimulatedGpu.fail` asks for it, or when a request is beyond
+its address space; see docs/engine.md.
+"""
+
+
+class OutOfMemoryError(RuntimeError):
+    """A request that the device, or the limit, has no memory for, with PyTorch's message.
+
+    >>> import plimsoll
+    >>> allocator = plimsoll.Allocator(plimsoll.SimulatedGpu("1GiB"))
+    >>> try:
+    ...     allocator.malloc("2GiB")
+    ... except plimsoll.OutOfMemoryError as error:
+    ...     print(error.requested_bytes)
+    2147483648
+
+    Attributes:
+        requested_bytes: What was asked for.
+        free_bytes: What the device still had.
+        total_bytes: The device's memory.
+        limit_bytes: The most that may be reserved, or None.
+        allocated_bytes: In live blocks.
+        reserved_bytes: Taken from the driver.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        requested_bytes: int,
+        free_bytes: int,
+        total_bytes: int,
+        limit_bytes: int | None,
+        allocated_bytes: int,
+        reserved_bytes: int,
+    ) -> None:
+        super().__init__(message)
+        self.requested_bytes = requested_bytes
+        self.free_bytes = free_bytes
+        self.total_bytes = total_bytes
+        self.limit_bytes = limit_bytes
+        self.allocated_bytes = allocated_bytes
+        self.reserved_bytes = reserved_bytes

@@ -1,0 +1,118 @@
+"""Texts as wide as there is room: paragraphs, lines that go on below, tables."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+from plimsoll.base.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+NARROWEST, WIDEST = 60, 200
+"""The columns that texts, tables and pictures are laid out for."""
+IN_A_PIPE = 100
+"""How wide a picture is drawn where there is no terminal."""
+_CELL = r"(?:[\d.,]+ ?(?:bytes?|[KMGT]iB|us|ms|s|%)|[?-])"
+_BEFORE_WORDS = re.compile(rf" *(?:[a-z]  +)?(?:{_CELL}  +)+| *\d+\. | *")
+"""The cells of a row, or its number: words that go on below begin under the first ones."""
+_FIGURE = re.compile(r"(\d) (?=bytes?\b|[KMGT]iB\b|us\b|ms\b|s\b|%)")
+_TOGETHER = "\u00a0"
+_LEAST_NAME = 12
+
+
+class Verbatim(str):
+    """A line that people copy, such as a command: it stays in one piece, whatever the width."""
+
+    __slots__ = ()
+
+
+def shown_width(width: int) -> int:
+    """How wide a text is laid out for a terminal of so many columns."""
+    return min(max(width, NARROWEST), WIDEST)
+
+
+def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
+    """Those that have a line, with an empty one between them, each line `printable`.
+
+    Args:
+        parts: Lines.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
+    shown = ("\n".join(_laid_out(lines, width)) for lines in parts)
+    return "\n\n".join(text for text in shown if text)
+
+
+def folded(line: str, width: int | None) -> list[str]:
+    """A line in as many as it takes; words, such as paths, and sizes are never broken.
+
+    >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
+    ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']
+    """
+    if width is None or len(line) <= width or isinstance(line, Verbatim):
+        return [line]
+    before = _BEFORE_WORDS.match(line)
+    indent = 0 if before is None else before.end()
+    hanging = indent if line[:indent].strip() else indent + 2 * (indent > 0)
+    lines = textwrap.wrap(
+        _FIGURE.sub(rf"\1{_TOGETHER}", line),
+        width,
+        subsequent_indent=" " * min(hanging, width // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [one.replace(_TOGETHER, " ") for one in lines]
+
+
+def table(
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int | None = None,
+    indent: str = "",
+    names: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> Iterator[str]:
+    """Rows in columns, numbers to the right.
+
+    Args:
+        rows: The heads, and what stands below them.
+        width: The columns of letters that there are; None for as many as are needed.
+        indent: What each line begins with.
+        names: The heads of columns of words, which stand to the left; where there is no room for
+            the first one of them, its words go on below.
+        optional: The heads of columns that a narrow terminal goes without, the first one first.
+    """
+    columns = {head: [row[place] for row in rows] for place, head in enumerate(rows[0])}
+    widths = {head: max(map(len, column)) for head, column in columns.items()}
+    folds = next(iter(names), "")
+
+    def too_wide() -> int:
+        """By how much."""
+        taken = len(indent) + sum(widths.values()) + 2 * (len(widths) - 1)
+        return 0 if width is None else max(taken - width, 0)
+
+    for head in optional:
+        if not too_wide():
+            break
+        columns.pop(head, None), widths.pop(head, None)
+    if folds in widths:
+        widths[folds] = max(widths[folds] - too_wide(), min(widths[folds], _LEAST_NAME))
+    for place in range(len(rows)):
+        cells = {
+            head: textwrap.wrap(column[place], widths[head]) if head == folds else [column[place]]
+            for head, column in columns.items()
+        }
+        for line in range(max(1, *map(len, cells.values()))):
+            shown = (
+                f"{''.join(cell[line : line + 1]):{'<' if head in names else '>'}{widths[head]}}"
+                for head, cell in cells.items()
+            )
+            yield indent + "  ".join(shown).rstrip()
+
+
+def _laid_out(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    for line in lines:
+        shown = printable(line)
+        yield from folded(Verbatim(shown) if isinstance(line, Verbatim) else shown, width)

@@ -1,0 +1,128 @@
+"""What a process used of each GPU, said when it ends: for PLIMSOLL_REPORT and `plimsoll run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, dataclass
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.json_text import json_line
+from plimsoll.base.telemetry.job import rank_of_process
+from plimsoll.base.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+@dataclass(frozen=True)
+class Account:
+    """What one process used of one GPU; None is unknown.
+
+    Attributes:
+        allocator: "elastic", "native", "uncached" or "torch".
+        rank: Of the process, if a launcher gave it one.
+        process: Its number.
+        device: The GPU, as PyTorch counts.
+        peak_allocated_bytes: In live blocks at most.
+        peak_reserved_bytes: Taken from the driver at most, in both tiers.
+        peak_shared_bytes: Of that, in shared memory at most: what spilled, or was placed there.
+        card_peak_bytes: What the whole card had in use at most, by all processes.
+        torch_peak_reserved_bytes: What PyTorch's own allocator would have reserved at most, or by
+            the time when it had run out of memory.
+        torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
+    """
+
+    allocator: str
+    rank: int | None
+    process: int
+    device: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    peak_shared_bytes: int = 0
+    card_peak_bytes: int | None = None
+    torch_peak_reserved_bytes: int | None = None
+    torch_num_ooms: int | None = None
+
+    def line(self) -> str:
+        """For people."""
+        where = "" if self.rank is None else f"rank {self.rank}, "
+        allocator = "PyTorch's" if self.allocator == "torch" else f"the {self.allocator}"
+        text = (
+            f"{where}GPU {self.device}, {allocator} allocator: "
+            f"peak allocated {format_size(self.peak_allocated_bytes)}, "
+            f"reserved {format_size(self.peak_reserved_bytes)}"
+        )
+        if self.peak_shared_bytes:
+            text += f", in shared memory {format_size(self.peak_shared_bytes)}"
+        if self.card_peak_bytes is not None:
+            text += f", in use on the card {format_size(self.card_peak_bytes)}"
+        if self.torch_peak_reserved_bytes is not None:
+            reserved = format_size(self.torch_peak_reserved_bytes)
+            ended = "run out of memory at" if self.torch_num_ooms else "reserved"
+            text += f"; PyTorch's allocator would have {ended} {reserved}"
+        return text
+
+
+def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
+    """Write the accounts when this process ends, also if `multiprocessing` started it.
+
+    Args:
+        read: Gives them.
+        to: "1" for lines on stderr, or a file to which each is appended as a line of JSON.
+    """
+    Finalize(None, _write, (read, to), exitpriority=0)
+
+
+def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Account:
+    """An account of this process from what an engine says."""
+    is_torch_known = figures.get("torch_stopped") is None
+    return Account(
+        allocator=allocator,
+        rank=rank_of_process(),
+        process=os.getpid(),
+        device=device,
+        peak_allocated_bytes=figures["peak_allocated_bytes"],
+        peak_reserved_bytes=figures["peak_reserved_bytes"],
+        peak_shared_bytes=figures.get("peak_shared_reserved_bytes", 0),
+        card_peak_bytes=figures.get("card_peak_bytes"),
+        torch_peak_reserved_bytes=figures.get("torch_peak_reserved_bytes")
+        if is_torch_known
+        else None,
+        torch_num_ooms=figures.get("torch_num_ooms") if is_torch_known else None,
+    )
+
+
+def torch_accounts() -> list[Account]:
+    """What PyTorch's own allocator says of this process."""
+    import torch
+
+    backend = torch.cuda.memory.get_allocator_backend()
+    if not torch.cuda.is_initialized() or backend not in ("native", "cudaMallocAsync"):
+        return []  # nothing was used, or another allocator served
+    accounts = []
+    for device in range(torch.cuda.device_count()):
+        statistics = torch.cuda.memory_stats(device)
+        figures = {
+            "peak_allocated_bytes": statistics["allocated_bytes.all.peak"],
+            "peak_reserved_bytes": statistics["reserved_bytes.all.peak"],
+        }
+        if figures["peak_reserved_bytes"] > 0:
+            accounts.append(make_account("torch", device, figures))
+    return accounts
+
+
+def _write(read: Callable[[], Iterable[Account]], to: str) -> None:
+    accounts = list(read())
+    if to == "1":
+        for account in accounts:
+            print(f"plimsoll: {account.line()}", file=sys.stderr)
+        return
+    try:
+        with Path(to).open("a") as file:  # processes that end together append a line each
+            for account in accounts:
+                file.write(json_line(asdict(account)) + "\n")
+    except OSError as error:
+        print(f"plimsoll: no account in {to}: {error.strerror}", file=sys.stderr)

@@ -1,0 +1,176 @@
+"""Counters for Prometheus, in base units, with the job, the rank and the host in their labels."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.process_place import LONGEST_NAME
+from plimsoll.base.telemetry.job import place_of_process
+from plimsoll.base.telemetry.publisher import source_of_process
+from plimsoll.base.telemetry.torch_counters import TorchCounters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.base.telemetry.counter_source import CounterSource
+    from plimsoll.base.telemetry.counters import DeviceCounters
+
+_GAUGES = {
+    "total_bytes": "Dedicated memory of the GPU.",
+    "context_bytes": "Charged by the driver beyond what the allocator reserved.",
+    "allocated_bytes": "In live blocks.",
+    "active_bytes": "In live blocks, and in freed ones that another stream might still use.",
+    "reserved_bytes": "Taken from the driver, in both tiers.",
+    "cached_bytes": "Free, and kept for later requests.",
+    "fragments_bytes": "Free, in segments that are partly in use.",
+    "dedicated_bytes": "Reserved on the card.",
+    "shared_bytes": "Reserved in the host's memory.",
+    "peak_allocated_bytes": "Most in live blocks since the last reset.",
+    "peak_reserved_bytes": "Most taken from the driver since the last reset.",
+}
+_COUNTERS = {
+    "num_alloc_retries": ("alloc_retries", "Times that the cache was given back for a request."),
+    "num_ooms": ("ooms", "Requests that failed."),
+    "num_spills": ("spills", "Requests that got shared memory."),
+}
+
+
+class Collector:
+    """A collector for prometheus_client; reads the counters when Prometheus asks.
+
+    Register it where a program has a registry of its own; `metrics` serves one by itself.
+
+    Args:
+        source: Where the counters come from; by default what serves this process.
+        job: The job's name, where the launcher's is not wanted; see `metrics`.
+    """
+
+    def __init__(self, source: CounterSource | None = None, *, job: str | None = None) -> None:
+        if job is not None and not (0 < len(job) <= LONGEST_NAME and job.isprintable()):
+            raise InputError(f"a job's name has 1 to {LONGEST_NAME} printable letters")
+        self._source = source
+        self._job = job
+
+    def collect(self) -> Iterator[Any]:
+        """All counters now; those that are not known are left out."""
+        core = prometheus_package().metrics_core
+        source = self._source or source_of_process() or TorchCounters()
+        now = source.read()
+        shared = self._labels()
+
+        def of(device: DeviceCounters) -> list[str]:
+            return [*shared.values(), str(device.index)]
+
+        names = [*shared, "device"]
+        for name, text in _GAUGES.items():
+            gauge = core.GaugeMetricFamily(f"plimsoll_{name}", text, labels=names)
+            for device in now.devices:
+                if (value := getattr(device, name)) is not None:
+                    gauge.add_metric(of(device), value)
+            yield gauge
+        for name, (short, text) in _COUNTERS.items():
+            counter = core.CounterMetricFamily(f"plimsoll_{short}", text, labels=names)
+            for device in now.devices:
+                counter.add_metric(of(device), getattr(device, name))
+            yield counter
+        info = core.InfoMetricFamily("plimsoll_device", "The GPU.", labels=names)
+        for device in now.devices:
+            info.add_metric(of(device), {"name": device.name, "uuid": device.uuid})
+        yield info
+        process = core.InfoMetricFamily("plimsoll_process", "The process.", labels=[*shared])
+        about = {
+            "pid": str(os.getpid()),
+            "program": _script(),
+            "allocator": source.allocator,
+        }
+        process.add_metric([*shared.values()], about)
+        yield process
+        if now.pinned_bytes is not None:
+            pinned = core.GaugeMetricFamily(
+                "plimsoll_pinned_bytes", "Page-locked memory of the host.", labels=[*shared]
+            )
+            pinned.add_metric([*shared.values()], now.pinned_bytes)
+            yield pinned
+
+    def _labels(self) -> dict[str, str]:
+        """The process's place; Prometheus takes a label that is empty for one that is not there."""
+        place = place_of_process()
+        job = self._job or place.job
+        labels = {"job_id": job, "rank": place.rank, "host": place.host}
+        return {name: str(value) for name, value in labels.items() if value is not None}
+
+
+class MetricsServer:
+    """What `metrics` has started.
+
+    Attributes:
+        port: Where it listens.
+    """
+
+    def __init__(self, port: int, address: str, job: str | None = None) -> None:
+        prometheus = prometheus_package()
+        registry = prometheus.CollectorRegistry()
+        registry.register(Collector(job=job))
+        try:
+            self._server, self._thread = prometheus.start_http_server(port, address, registry)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"no metrics on {address}, port {port}: {reason}") from None
+        self.port = int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def metrics(
+    port: int = 9400, *, address: str = "127.0.0.1", job: str | None = None
+) -> MetricsServer:
+    """Serve this process's counters to Prometheus, in a thread.
+
+    They are those of plimsoll's allocator, or of PyTorch's own where that serves. Only this machine
+    can ask, unless another address is given: the figures are for nobody else by default. Labels say
+    which process it is: `job_id` (`job` is Prometheus' own), `rank` and `host`, and of what is by
+    GPU, `device`. The processes of one host need a port each, such as 9400 + LOCAL_RANK.
+
+    >>> server = plimsoll.metrics(port=9400)  # doctest: +SKIP
+
+    Args:
+        port: Where to listen; 0 finds a free one.
+        address: On which of the machine's addresses.
+        job: The job's name; by default PLIMSOLL_JOB in the environment, or what the launcher says:
+            SLURM_JOB_ID, PBS_JOBID, LSB_JOBID or TORCHELASTIC_RUN_ID.
+
+    Raises:
+        InputError: If prometheus-client is not installed, the port cannot be had, or a job cannot
+            have such a name.
+    """
+    return MetricsServer(port, address, job)
+
+
+def _script() -> str:
+    """Its name without its arguments: these may be secret, and others read metrics."""
+    script, *_ = map(str, getattr(sys, "argv", None) or [""])
+    return Path(script).name or "python"
+
+
+def prometheus_package() -> Any:
+    """The library, whose submodules come with it.
+
+    Raises:
+        InputError: If it is not installed.
+    """
+    try:
+        import prometheus_client
+        import prometheus_client.parser
+    except ImportError:
+        raise InputError(
+            "metrics need the package prometheus-client: pip install 'plimsoll-gpu[metrics]'"
+        ) from None
+    return prometheus_client

@@ -1,0 +1,259 @@
+"""The thread by which a process tells about itself.
+
+It writes the counters a few times a second and answers requests for a snapshot. It never raises
+into the program, never makes a context on a GPU, and is not there while the process forks: a lock
+that it held would stay locked in the child for good, and a child has none of its parent's GPUs. It
+publishes once it uses one itself.
+
+PLIMSOLL_PUBLISH=0 in the environment switches it off.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from contextlib import suppress
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.telemetry.counters import CountersFile, ProcessCounters, read_processes
+from plimsoll.base.telemetry.folder import counters_path, private_folder, remove, socket_path
+from plimsoll.base.telemetry.identity import pid_namespace, start_ticks
+from plimsoll.base.telemetry.job import place_of_process
+from plimsoll.base.telemetry.requests import SnapshotServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.base.telemetry.counter_source import CounterSource
+
+INTERVAL_SECONDS = 0.25
+_PATIENCE_SECONDS = 2.0
+_log = logging.getLogger("plimsoll")
+
+
+class Publisher:
+    """Publishes one source of this process, from `start` to `stop`.
+
+    Args:
+        source: Reads the counters.
+        snapshot: Makes a snapshot in PyTorch's format, with the history if one is recorded.
+        folder: Where; it must be private. By default the best there is, and another one when that
+            goes, as the folder of a user goes with the last login session.
+        interval_seconds: Between two writes.
+    """
+
+    def __init__(
+        self,
+        source: CounterSource,
+        snapshot: Callable[[], dict[str, Any]],
+        folder: Path | None = None,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._source = source
+        self._snapshot = snapshot
+        self._wanted = folder
+        self._folder: Path | None = None  # where the files are
+        self._interval = interval_seconds
+        self._pid = os.getpid()
+        self._start_ticks = start_ticks(self._pid) or 0
+        self._namespace = pid_namespace()
+        self._program = _program()
+        self._thread: threading.Thread | None = None
+        self._file: CountersFile | None = None
+        self._server: SnapshotServer | None = None
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def start(self) -> None:
+        """Begin, or go on."""
+        with suppress(OSError):
+            os.eventfd_read(self._wake)  # a pause that nobody heeded
+        if self._thread is not None and self._thread.is_alive():
+            return
+        self._thread = threading.Thread(target=self._run, name="plimsoll counters", daemon=True)
+        self._thread.start()
+
+    def pause(self) -> bool:
+        """End the thread; the files stay. False if it does not end in time."""
+        if self._thread is None:
+            return True
+        if self._thread is threading.current_thread():
+            return False  # it runs somebody's finalizer that forks
+        with suppress(OSError):  # the program has closed all files, and the thread has ended
+            os.eventfd_write(self._wake, 1)
+        self._thread.join(_PATIENCE_SECONDS)
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """End for good and remove the files."""
+        if self.pause():
+            self.abandon()
+        if self._folder is not None:
+            remove(self._folder, self._pid)
+
+    def abandon(self) -> None:
+        """Let go of what is open; in a child of fork it is the parent's."""
+        self._close()
+        with suppress(OSError):
+            os.close(self._wake)
+
+    def write(self) -> None:
+        """Write the counters as they are now; nothing before a GPU is in use.
+
+        Raises:
+            OSError: If they cannot be written.
+            InputError: If there is no folder for them.
+        """
+        read_at = time.monotonic_ns()  # before, so that nothing told is older than it says
+        now = self._source.read()
+        if not now.devices:
+            return
+        counters = ProcessCounters(
+            pid=self._pid,
+            start_ticks=self._start_ticks,
+            namespace=self._namespace,
+            heartbeat_ns=read_at,
+            interval_ns=int(self._interval * 1e9),
+            pinned_bytes=now.pinned_bytes,
+            shared_total_bytes=now.shared_total_bytes,
+            program=self._program,
+            allocator=self._source.allocator,
+            devices=now.devices,
+            place=place_of_process(),
+        )
+        file = self._file or self._open()
+        try:
+            file.write(counters)
+        except OSError:  # the folder may be gone: the next write finds another
+            self._close()
+            raise
+
+    def _open(self) -> CountersFile:
+        self._folder = folder = self._wanted or private_folder()
+        read_processes(only=folder)  # removes what killed processes left behind
+        self._file = CountersFile(counters_path(folder, self._pid))
+        try:
+            self._server = SnapshotServer(socket_path(folder, self._pid), self._snapshot)
+        except OSError as error:  # such as a path that is too long
+            _log.debug("no snapshots on request: %s", error)
+        return self._file
+
+    def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._file = self._server = None
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.write()
+            except Exception as error:  # the program must not notice
+                _log.debug("counters were not published: %r", error)
+            try:
+                if self._wait():
+                    return
+            except Exception as error:
+                _log.debug("the publisher of counters ended: %r", error)
+                return
+
+    def _wait(self) -> bool:
+        """Until the next write is due, answering requests; True if it is time to end."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        if self._server is not None:
+            poll.register(self._server, select.POLLIN)
+        due = time.monotonic() + self._interval
+        while (left := due - time.monotonic()) > 0:
+            for file, _ in poll.poll(left * 1e3):
+                if file == self._wake:
+                    os.eventfd_read(self._wake)
+                    return True
+                if self._server is not None and not self._server.answer():
+                    poll.unregister(self._server)  # until the next write
+        return False
+
+
+_lock = threading.RLock()  # of what follows; held while the process forks
+_source: CounterSource | None = None
+_publisher: Publisher | None = None
+_has_hooks = False
+
+
+def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
+    """Starts the publisher of this process; does nothing if it runs already.
+
+    Nothing that goes wrong is raised: a program must not fail because nobody can watch it.
+
+    Args:
+        source: Reads the counters.
+        snapshot: Makes a snapshot in PyTorch's format, with the history if one is recorded.
+    """
+    global _source, _publisher
+    with _lock:
+        _source = source
+        if _publisher is not None or os.environ.get("PLIMSOLL_PUBLISH") == "0":
+            return
+        try:
+            publisher = Publisher(source, snapshot)
+            _add_hooks()
+            Finalize(None, _stop, exitpriority=1)  # runs in this process only
+            publisher.start()
+            _publisher = publisher
+        except Exception as error:
+            _log.debug("counters are not published: %s", error)
+
+
+def _stop() -> None:
+    global _publisher
+    publisher, _publisher = _publisher, None  # a fork from now on finds none
+    if publisher is not None:
+        publisher.stop()
+
+
+def source_of_process() -> CounterSource | None:
+    """What this process can say of itself, whether it publishes it or not."""
+    return _source
+
+
+def _add_hooks() -> None:
+    global _has_hooks
+    if not _has_hooks:
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+        )
+        _has_hooks = True
+
+
+def _before_fork() -> None:
+    _lock.acquire()  # threads that fork take turns: no other may start the publisher meanwhile
+    if _publisher is not None:
+        _publisher.pause()
+
+
+def _after_in_parent() -> None:
+    with suppress(RuntimeError):  # the interpreter ends
+        try:
+            if _publisher is not None:
+                _publisher.start()
+        finally:
+            _lock.release()
+
+
+def _after_in_child() -> None:
+    global _lock, _source, _publisher
+    _lock = threading.RLock()
+    publisher, _publisher, _source = _publisher, None, None
+    if publisher is not None:
+        publisher.abandon()
+
+
+def _program() -> str:
+    """The script and its arguments, as a person would name it."""
+    script, *arguments = map(str, getattr(sys, "argv", None) or [""])
+    return " ".join([Path(script).name or "python", *arguments])

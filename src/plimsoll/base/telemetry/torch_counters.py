@@ -1,0 +1,180 @@
+"""The counters of PyTorch on a real GPU, whose memory plimsoll's engines serve or its own do."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from plimsoll.base.telemetry.counter_source import Counters, device_counters
+from plimsoll.base.telemetry.nvml import Nvml, plain_uuid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from plimsoll import _core
+    from plimsoll.base.telemetry.counters import DeviceCounters
+
+_BETWEEN_CHARGES_SECONDS = 10.0
+
+
+class EnginesInUse(Protocol):
+    """The engines of this process, as `plimsoll.install` keeps them."""
+
+    @property
+    def allocator(self) -> str:
+        """Which one they are of."""
+
+    def opened(self) -> dict[int, _core.Engine]:
+        """Those that there are, by GPU."""
+
+
+@dataclass(frozen=True)
+class _Gpu:
+    name: str
+    uuid: str
+    total_bytes: int
+
+
+class _Gpus:
+    """GPUs as CUDA describes them, and what the driver charges this process there.
+
+    The driver is asked rarely: a context keeps its size, and the answer takes it a while.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, _Gpu] = {}
+        self._nvml = Nvml()
+        self._contexts: dict[int, int | None] = {}
+        self._asked: dict[int, float] = {}
+
+    def describe(self, index: int) -> _Gpu:
+        if index not in self._found:
+            import torch
+
+            found = torch.cuda.get_device_properties(index)
+            self._found[index] = _Gpu(
+                found.name, plain_uuid(str(getattr(found, "uuid", ""))), found.total_memory
+            )
+        return self._found[index]
+
+    def context_bytes(self, index: int, dedicated: Callable[[], int]) -> int | None:
+        """What the driver charges beyond the allocator's dedicated memory."""
+        now = time.monotonic()
+        if now - self._asked.get(index, -_BETWEEN_CHARGES_SECONDS) >= _BETWEEN_CHARGES_SECONDS:
+            self._asked[index] = now
+            before = dedicated()
+            charge = self._nvml.charge(self.describe(index).uuid, os.getpid())
+            # Only what was the same all the while can be subtracted.
+            if charge is not None and before == dedicated() <= charge:
+                self._contexts[index] = charge - before
+        return self._contexts.get(index)
+
+
+class EngineCounters:
+    """plimsoll's engines under PyTorch."""
+
+    def __init__(self, engines: EnginesInUse) -> None:
+        self._engines = engines
+        self._gpus = _Gpus()
+        self._shared_total: int | None = None
+
+    @property
+    def allocator(self) -> str:
+        """The name of its allocator."""
+        return self._engines.allocator
+
+    def read(self) -> Counters:
+        """Its counters now."""
+        engines = self._engines.opened()
+        devices = tuple(self._device(index, engines[index]) for index in sorted(engines))
+        if not devices:
+            return Counters()
+        engine = next(iter(engines.values()))
+        if self._shared_total is None:
+            _, self._shared_total = engine.shared_info()
+        return Counters(devices, engine.host_reserved_bytes(), self._shared_total)
+
+    def _device(self, index: int, engine: _core.Engine) -> DeviceCounters:
+        def dedicated() -> int:
+            statistics = engine.statistics()
+            shared = statistics["shared_reserved_bytes.current"]
+            return statistics["reserved_bytes.all.current"] - shared
+
+        gpu = self._gpus.describe(index)
+        return device_counters(
+            engine.statistics(),
+            index=index,
+            name=gpu.name,
+            uuid=gpu.uuid,
+            total_bytes=gpu.total_bytes,
+            context_bytes=self._gpus.context_bytes(index, dedicated),
+            elastic=engine if self.allocator == "elastic" and engine.fell_back is None else None,
+        )
+
+
+class TorchCounters:
+    """PyTorch's own allocator."""
+
+    allocator = "torch"
+
+    def __init__(self) -> None:
+        self._gpus = _Gpus()
+
+    def read(self) -> Counters:
+        """Its counters now; none before CUDA is in use."""
+        import torch
+
+        if not torch.cuda.is_initialized():
+            return Counters()
+        found = {index: _torch_statistics(index) for index in range(torch.cuda.device_count())}
+        devices = tuple(
+            self._device(index, statistics)
+            for index, statistics in found.items()
+            if statistics.get("reserved_bytes.all.peak")
+        )
+        return Counters(devices, _torch_pinned_bytes())
+
+    def _device(self, index: int, statistics: Mapping[str, int]) -> DeviceCounters:
+        def dedicated() -> int:
+            return _torch_statistics(index)["reserved_bytes.all.current"]
+
+        gpu = self._gpus.describe(index)
+        return device_counters(
+            statistics,
+            index=index,
+            name=gpu.name,
+            uuid=gpu.uuid,
+            total_bytes=gpu.total_bytes,
+            context_bytes=self._gpus.context_bytes(index, dedicated),
+        )
+
+
+def _torch_statistics(index: int) -> dict[str, int]:
+    """The sums of PyTorch's own counters by the names that our engines give them."""
+    import torch
+
+    nested = torch.cuda.memory_stats_as_nested_dict(index)
+    return {
+        **{
+            f"{name}.all.{kind}": nested.get(name, {}).get("all", {}).get(kind, 0)
+            for name in (
+                "allocated_bytes",
+                "active_bytes",
+                "reserved_bytes",
+                "inactive_split_bytes",
+            )
+            for kind in ("current", "peak")
+        },
+        "num_alloc_retries": nested.get("num_alloc_retries", 0),
+        "num_ooms": nested.get("num_ooms", 0),
+    }
+
+
+def _torch_pinned_bytes() -> int | None:
+    import torch
+
+    nested = torch.cuda.memory.host_memory_stats_as_nested_dict()
+    found = nested.get("allocated_bytes", {}).get("current")
+    return None if found is None else int(found)

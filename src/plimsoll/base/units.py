@@ -1,0 +1,125 @@
+"""Sizes as people write and read them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from plimsoll.base.errors import InputError
+
+KiB = 1024
+MiB = 1024 * KiB
+GiB = 1024 * MiB
+TiB = 1024 * GiB
+
+GRANULE = 2 * MiB
+"""What a driver maps at the least, and so what the elastic allocator takes and moves."""
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "byte": 1,
+    "bytes": 1,
+    "k": KiB,
+    "kib": KiB,
+    "kb": 1000,
+    "m": MiB,
+    "mib": MiB,
+    "mb": 1000**2,
+    "g": GiB,
+    "gib": GiB,
+    "gb": 1000**3,
+    "t": TiB,
+    "tib": TiB,
+    "tb": 1000**4,
+}
+_TOO_MUCH = 2**60
+_MOST_MIB = 2**18  # who writes more without a unit has no MiB in mind
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_size(size: int | str) -> int:
+    """Turn "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes into bytes.
+
+    KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
+    of 1000. Text without a unit is bytes, and at least 1 MiB: who writes "24" means GiB.
+
+    Raises:
+        InputError: If it is not a size above zero.
+    """
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size)
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise InputError(f"not a size: {size!r}; write 24GiB, 512MiB or a number of bytes")
+        number = Decimal(match[1])
+        if not match[2] and 0 < number < MiB:
+            raise InputError(f"{match[1]!r} has no unit, so it is bytes; {_meant(match[1])}")
+        size = int(min(number * unit, Decimal(_TOO_MUCH)))
+    if size <= 0:
+        raise InputError(f"a size must be above zero, not {size}")
+    if size >= _TOO_MUCH:
+        raise InputError(f"a size of {size} bytes is more than any machine has")
+    return size
+
+
+def parse_memory(size: int | str) -> int:
+    """Turn the size of a card's or a host's memory, or a limit of one, into bytes: at least 1 MiB.
+
+    Raises:
+        InputError: If it is not such a size.
+    """
+    size_bytes = parse_size(size)
+    if size_bytes < MiB:
+        hint = f"; {_meant(str(size))}" if isinstance(size, int) else ", which is at least 1 MiB"
+        raise InputError(f"{format_size(size_bytes)} is no size of a memory{hint}")
+    return size_bytes
+
+
+def _meant(number: str) -> str:
+    """What somebody meant who wrote a number of bytes below 1 MiB."""
+    count = Decimal(number)
+    unit = "GiB" if count < KiB else "MiB" if count < _MOST_MIB else "KiB"
+    return f"did you mean {number}{unit}?"
+
+
+def format_size(size: int) -> str:
+    """Show bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
+    if size < KiB:
+        return f"{size} byte{'' if size == 1 else 's'}"
+    for unit, name in ((KiB, "KiB"), (MiB, "MiB"), (GiB, "GiB")):
+        shown = f"{size / unit:.2f}"
+        if shown != "1024.00" and size < KiB * unit:
+            return f"{shown} {name}"
+    return f"{size / TiB:.2f} TiB"
+
+
+def size_row(size: int | None, what: str, whole: int | None = None) -> str:
+    """A row of a table of sizes: the size, what of the whole it is, and what it is for.
+
+    Args:
+        size: In bytes; None is unknown.
+        what: What it is for.
+        whole: In bytes; by default no share is shown.
+    """
+    shown = "?" if size is None else format_size(size)
+    share = "" if whole is None or size is None else f"{size / max(whole, 1):6.1%}  "
+    return f"{shown:>12}  {share}{what}"
+
+
+def format_count(count: int, one: str, more: str | None = None) -> str:
+    """Show how many there are of something: "1 step", "1,024 steps", "2 processes"."""
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Show a time for people, with three digits: "26.2 ms", "1.05 s", "430 us"."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit * 0.9995:
+            return f"{seconds / unit:.{_digits(seconds / unit)}f} {name}"
+    return f"{seconds * 1e6:.0f} us"
+
+
+def _digits(number: float) -> int:
+    """How many of a number's three digits are behind the point."""
+    return 2 if number < 9.995 else 1 if number < 99.95 else 0

@@ -1,0 +1,154 @@
+"""Work on processes of this machine, by the standard library alone.
+
+A thread for each process gives it one item at a time. Workers are started as programs, and not
+forked, so that a caller needs no guard around its main module. They hear no interrupt of the
+terminal: the caller does, and ends them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from plimsoll.base.standard_error import stderr_file
+from plimsoll.base.workers.done import MOST_TRIES, Done, worker_died
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
+_SECONDS_TO_END = 10.0
+"""For a worker to undo what it began; then it is killed."""
+
+
+def run_locally(
+    function: Callable[[Item], Result], items: Sequence[Item], processes: int
+) -> Iterator[Done[Result]]:
+    """As `run_all`, on so many processes."""
+    waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
+    for numbered in enumerate(items):
+        waiting.put(numbered)
+    ended: queue.SimpleQueue[Done[Result] | Exception] = queue.SimpleQueue()
+    crew = _Crew(function)
+
+    def work() -> None:
+        try:
+            with suppress(queue.Empty, _OverError):
+                while True:
+                    ended.put(crew.done(*waiting.get_nowait()))
+        except Exception as error:  # such as no memory for another process
+            ended.put(error)
+        finally:
+            crew.leave()
+
+    try:
+        for _ in range(processes):
+            threading.Thread(target=work, daemon=True).start()
+        for _ in items:
+            done = ended.get()
+            if isinstance(done, Exception):
+                raise done
+            yield done
+    finally:
+        crew.end()
+
+
+class _OverError(Exception):
+    """Nobody listens any more."""
+
+
+class _Crew:
+    """The workers, one for each thread that asks for one."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._task = (function.__module__, function.__qualname__, sys.path)
+        self._lock = threading.Lock()
+        self._workers: dict[int, subprocess.Popen[bytes]] = {}
+        self._is_over = False
+
+    def done(self, index: int, item: Any) -> Done[Any]:
+        """What comes of an item, with this thread's worker."""
+        how = ""
+        for _ in range(MOST_TRIES):
+            worker = self._worker()
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            try:
+                pickle.dump(item, worker.stdin)
+                worker.stdin.flush()
+                result, error = pickle.load(worker.stdout)  # noqa: S301
+                return Done(index, result, error)
+            except (OSError, EOFError, pickle.UnpicklingError):  # half an answer is none
+                how = _end_of(self._dismissed())
+        return Done(index, None, worker_died(how))
+
+    def leave(self) -> None:
+        """This thread needs its worker no more."""
+        if threading.get_ident() in self._workers:
+            self._dismissed()
+
+    def end(self) -> None:
+        """All workers end, and what they have begun is undone."""
+        with self._lock:
+            self._is_over = True
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            _wait(worker)
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_over:
+                raise _OverError
+            worker = self._workers.get(threading.get_ident())
+            if worker is None:
+                worker = subprocess.Popen(  # noqa: S603
+                    _COMMAND,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr_file(),
+                    start_new_session=True,
+                )
+                self._workers[threading.get_ident()] = worker
+                assert worker.stdin is not None
+                with suppress(OSError):  # it is dead, which shows when it is asked
+                    pickle.dump(self._task, worker.stdin)
+            return worker
+
+    def _dismissed(self) -> int:
+        """The exit status of this thread's worker, which is over."""
+        with self._lock:
+            worker = self._workers.pop(threading.get_ident())
+        return _wait(worker)
+
+
+def _wait(worker: subprocess.Popen[bytes]) -> int:
+    """Its exit status; where it does not end by itself, it is killed."""
+    if worker.stdin is not None:
+        with suppress(OSError):
+            worker.stdin.close()
+    try:
+        status = worker.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        status = worker.wait()
+    if worker.stdout is not None:
+        worker.stdout.close()
+    return status
+
+
+def _end_of(status: int) -> str:
+    if status < 0 and os.name == "posix" and -status in set(signal.Signals):
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

@@ -1,0 +1,92 @@
+"""Work on Ray: embedded on this machine, or on a cluster. Ray itself tries again what died."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.workers.done import MOST_TRIES, Done, answer, reason, worker_died
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_SECONDS_TO_CONNECT = 10.0
+
+
+def run_on_ray(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    *,
+    processes: int | None,
+    address: str | None,
+) -> Iterator[Done[Result]]:
+    """As `run_all`, one item a core of the cluster."""
+    import ray
+
+    with _connected(processes, address):
+        remote = ray.remote(num_cpus=1, max_retries=MOST_TRIES - 1)(answer)
+        numbers = {remote.remote(function, item): number for number, item in enumerate(items)}
+        try:
+            while numbers:
+                (ended,), _ = ray.wait(list(numbers), num_returns=1)
+                yield _done(numbers.pop(ended), ended)
+        finally:
+            for each in numbers:
+                ray.cancel(each)
+
+
+def _done(number: int, ended: Any) -> Done[Any]:
+    import ray
+
+    try:
+        return Done(number, *ray.get(ended))
+    except ray.exceptions.RayError as error:
+        return Done(number, None, f"{worker_died('died')}: {reason(error)}")
+
+
+def _check_answers(address: str) -> None:
+    """Look whether anybody listens: where nobody does, Ray ends the process.
+
+    Raises:
+        InputError: If nobody does.
+    """
+    if address == "auto":  # Ray knows where, or says that it does not
+        return
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError(f"the address of a cluster is HOST:PORT or auto, not {address!r}")
+    try:
+        socket.create_connection((host, int(port)), _SECONDS_TO_CONNECT).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"no Ray cluster answers at {address}: {reason(error)}") from None
+
+
+@contextmanager
+def _connected(processes: int | None, address: str | None) -> Iterator[None]:
+    """Ray, for as long as the context lasts; one that the program itself uses stays as it is."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    if address is not None:
+        _check_answers(address)
+    own = {"num_cpus": processes, "include_dashboard": False} if address is None else {}
+    try:
+        ray.init(address or "local", log_to_driver=False, logging_level="ERROR", **own)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        with suppress(Exception):
+            ray.shutdown()
+        raise InputError(f"Ray, at {address or 'this machine'}: {reason(error)}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,69 @@
+"""A worker: reads items from its standard input, and writes what comes of them to its output.
+
+First it is told the function. When whoever started it is gone, or asks for it, it ends as a program
+does that is told to: what it began is undone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+from contextlib import suppress
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.workers.done import answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import BinaryIO
+
+
+def main() -> None:
+    """Work until there is nothing more."""
+    signal.signal(signal.SIGTERM, _end)
+    asked, answers = _own_streams()
+    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    module, name, path = pickle.load(asked)  # noqa: S301
+    sys.path[:] = path
+    threading.Thread(target=_read, args=(asked, items), daemon=True).start()
+    found: Any = importlib.import_module(module)
+    function: Callable[[Any], Any] = reduce(getattr, name.split("."), found)
+    while True:
+        pickle.dump(answer(function, items.get()), answers)
+        answers.flush()
+
+
+def _end(*_: object) -> None:
+    """Undo what was begun; being told again does not interrupt that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + signal.SIGTERM)
+
+
+def _own_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Those of the protocol; what the function reads is empty, what it prints goes to stderr."""
+    asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return asked, answers
+
+
+def _read(asked: BinaryIO, items: queue.SimpleQueue[Any]) -> None:
+    with suppress(EOFError, pickle.UnpicklingError):  # who asks has ended, maybe in mid-sentence
+        while True:
+            items.put(pickle.load(asked))  # noqa: S301
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    else:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

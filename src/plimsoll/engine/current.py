@@ -1,0 +1,106 @@
+"""The engines that serve this process's GPUs, real ones or simulated ones alike."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.real_gpus import count_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plimsoll.engine.protocol import Engine, Engines
+
+_NOT_INSTALLED = (
+    "plimsoll's allocator is not in place: start the script with `plimsoll run`, or call "
+    "plimsoll.install() before the first tensor on a GPU"
+)
+
+
+_engines: Engines | None = None
+
+
+def set_engines(engines: Engines) -> None:
+    """Say which engines serve this process from now on."""
+    global _engines
+    _engines = engines
+
+
+def current_engines() -> Engines | None:
+    """Those that serve this process, if plimsoll's allocator does."""
+    return _engines
+
+
+def allocator_name() -> str | None:
+    """Which allocator serves this process, if it is one of plimsoll's.
+
+    The elastic one falls back to PyTorch's rules where the driver has no virtual memory.
+    """
+    if _engines is None:
+        return None
+    opened = _engines.opened().values()
+    fell_back = any(getattr(engine, "fell_back", None) is not None for engine in opened)
+    return "native" if fell_back else _engines.allocator
+
+
+def _installed() -> Engines:
+    if _engines is None:
+        raise InputError(_NOT_INSTALLED)
+    return _engines
+
+
+def check_elastic() -> None:
+    """Whether requests can be placed in this process.
+
+    Raises:
+        InputError: If another allocator than plimsoll's elastic one serves it.
+    """
+    name = _installed().allocator
+    if name != "elastic":
+        raise InputError(
+            f"regions and shared memory need the elastic allocator, and {name} is in place: choose "
+            "--allocator elastic, or plimsoll.install()"
+        )
+
+
+def engine_of(device: int | None = None) -> Engine:
+    """The engine of a GPU, by default of the current one.
+
+    Raises:
+        InputError: If plimsoll's allocator is not installed, or there is no such GPU.
+    """
+    return _installed().open(device_number(device))
+
+
+def device_number(device: int | None = None) -> int:
+    """The number of a GPU, by default of PyTorch's current one; 0 in a program without PyTorch.
+
+    Raises:
+        InputError: If there is no such GPU.
+    """
+    torch = sys.modules.get("torch")
+    # Not is_available(), after which no process that is forked could use CUDA.
+    if torch is not None and (count := torch.cuda.device_count()) > 0:
+        index = torch.cuda.current_device() if device is None else device
+    else:
+        count = count_gpus()
+        index = 0 if device is None else device
+    if not 0 <= index < count:
+        raise InputError(f"there is no GPU {index}; there are {count}")
+    return index
+
+
+def opened_engine(device: int) -> Engine | None:
+    """The engine of a GPU, if plimsoll's allocator has used it."""
+    return None if _engines is None else _engines.opened().get(device)
+
+
+def engines_in_use() -> Mapping[int, Engine]:
+    """The engines of all GPUs that were used so far.
+
+    Raises:
+        InputError: If plimsoll's allocator is not installed.
+    """
+    return _installed().opened()

@@ -1,0 +1,1 @@
+"""Real GPUs: memory, speed and limits, each number with its source in `profiles.toml`."""

@@ -1,0 +1,186 @@
+"""Profiles of real GPUs, read from `profiles.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import format_size, parse_memory
+
+Kind = Literal["datacenter", "desktop", "laptop", "workstation"]
+
+_NOT_LETTERS_OR_DIGITS = re.compile(r"[^a-z0-9]+")
+_IGNORED_WORDS = re.compile(r"nvidia|geforce|tesla|quadro|generation|gpu")
+_MOST_SUGGESTIONS = 3
+_LEAST_PART = 2
+_LEAST_SIMILARITY = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProfile:
+    """One kind of GPU, as a PyTorch process under Linux finds it.
+
+    Attributes:
+        name: A short name, such as "H100".
+        full_name: What `torch.cuda.get_device_name` says.
+        total_bytes: What `torch.cuda.get_device_properties(0).total_memory` says.
+        multiprocessors: How many streaming multiprocessors.
+        compute_capability: Major and minor.
+        l2_cache_bytes: The level 2 cache.
+        max_threads_per_multiprocessor: Resident at once.
+        shared_memory_per_multiprocessor_bytes: For all blocks of a multiprocessor together.
+        shared_memory_per_block_optin_bytes: For one block that asks for more than 48 KiB.
+        memory_bandwidth_bytes_per_s: At its peak.
+        bus_bytes_per_s: Of copies between the host's page-locked memory and the card, each way.
+        fp32_flops: Operations per second outside the tensor cores.
+        tensor_flops: Dense fp16 or bf16 operations per second in the tensor cores; `fp32_flops`
+            where there are none.
+        context_bytes: What the CUDA context of one PyTorch process takes before any tensor.
+        kind: Where it is built in.
+        nvlinks: Links of NVLink to the others of its machine, as such machines are mostly built; 0
+            for cards on PCIe alone.
+        sources: Where each number comes from, by the name of its field.
+    """
+
+    name: str
+    full_name: str
+    total_bytes: int
+    multiprocessors: int
+    compute_capability: tuple[int, int]
+    l2_cache_bytes: int
+    max_threads_per_multiprocessor: int
+    shared_memory_per_multiprocessor_bytes: int
+    shared_memory_per_block_optin_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    bus_bytes_per_s: float
+    fp32_flops: float
+    tensor_flops: float
+    context_bytes: int
+    kind: Kind
+    sources: dict[str, str] = field(hash=False)
+    nvlinks: int = 0
+
+
+def gpu_profile(name: str) -> GpuProfile:
+    """Find a GPU by its name, whatever its spelling.
+
+    Case, spaces, dashes and the words NVIDIA and GeForce do not matter, and RTX may be left out. A
+    size after a colon is the same chip with that much memory: "RTX 4090:20GiB".
+
+    >>> gpu_profile("nvidia geforce rtx4090").name
+    'RTX 4090'
+    >>> gpu_profile("A100:20GiB").total_bytes
+    21474836480
+
+    Raises:
+        InputError: If no GPU has this name, or the size is none or has no room for the CUDA
+            context.
+    """
+    chip, colon, size = name.partition(":")
+    profile = _names().get(_key(chip))
+    if profile is None:
+        raise InputError(f"unknown GPU {chip.strip()!r}; {_hint(_key(chip))}")
+    if not colon:
+        return profile
+    total_bytes = parse_memory(size)
+    if total_bytes <= profile.context_bytes:
+        raise InputError(
+            f"{name!r} has no room for the CUDA context of {format_size(profile.context_bytes)}"
+        )
+    return replace(
+        profile,
+        name=f"{profile.name}:{size.strip()}",
+        total_bytes=total_bytes,
+        sources={**profile.sources, "total_bytes": "asked for"},
+    )
+
+
+def gpu_profiles(containing: str = "") -> list[GpuProfile]:
+    """All GPUs that have a profile, or those of which a name contains the text.
+
+    As for `gpu_profile`, case, spaces, dashes and the words NVIDIA and GeForce do not matter.
+
+    >>> [profile.name for profile in gpu_profiles("4090")]
+    ['RTX 4090', 'RTX 4090 Laptop']
+
+    Raises:
+        InputError: If no name does.
+    """
+    key = _key(containing)
+    found = [
+        profile
+        for profile, aliases in _profiles()
+        if any(key in _key(name) for name in (profile.name, profile.full_name, *aliases))
+    ]
+    if not found:
+        raise InputError(f"no GPU's name contains {containing.strip()!r}; {_hint(key)}")
+    return found
+
+
+@cache
+def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
+    """Every profile with its other names."""
+    text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    return tuple(
+        (_read(gpu, data["compute_capability"], data["sources"]), tuple(gpu["aliases"]))
+        for gpu in data["gpu"]
+    )
+
+
+def _read(
+    gpu: dict[str, Any], limits: dict[str, dict[str, Any]], sources: dict[str, str]
+) -> GpuProfile:
+    version = gpu["compute_capability"]
+    major, minor = version.split(".")
+    own = {key: value for key, value in gpu.items() if key != "aliases"}
+    own |= {"compute_capability": (int(major), int(minor)), "sources": sources | gpu["sources"]}
+    return GpuProfile(**(limits[version] | own))
+
+
+@cache
+def _names() -> dict[str, GpuProfile]:
+    """The profile of every name, as `_key` spells it."""
+    names: dict[str, GpuProfile] = {}
+    for profile, aliases in _profiles():
+        for name in (profile.name, profile.full_name, *aliases):
+            bare = _key(name).removeprefix("rtx")
+            is_rtx = bare != _key(name) or bare[0].isdigit()
+            for key in (bare, "rtx" + bare) if is_rtx else (bare,):
+                if names.setdefault(key, profile) is not profile:
+                    raise AssertionError(f"{key} names two GPUs")
+    return names
+
+
+def _key(name: str) -> str:
+    """The name without what does not matter."""
+    letters = _NOT_LETTERS_OR_DIGITS.sub("", name.casefold())
+    return _IGNORED_WORDS.sub("", letters).replace("mobile", "laptop")
+
+
+def _hint(key: str) -> str:
+    """The names that a key is a part of, or that are nearest to it, or where to find all."""
+    near: dict[str, float] = {}
+    if len(key) >= _LEAST_PART:
+        near = {profile.name: 1.0 for other, profile in _names().items() if key in other}
+    for other, profile in {} if near else _names().items():
+        similarity = SequenceMatcher(None, key, other).ratio()
+        if similarity >= _LEAST_SIMILARITY:
+            near[profile.name] = max(similarity, near.get(profile.name, 0.0))
+    if not near:
+        return "no known name is near; `plimsoll gpus` lists all"
+
+    def order(name: str) -> tuple[float, bool, int, str]:
+        return -near[name], not _key(name).startswith(key[:1]), len(name), name
+
+    return (
+        "did you mean "
+        + ", ".join(sorted(near, key=order)[:_MOST_SUGGESTIONS])
+        + "? `plimsoll gpus` lists all"
+    )

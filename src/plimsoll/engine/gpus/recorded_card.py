@@ -1,0 +1,75 @@
+"""The card of a recording, as far as its settings say it.
+
+Where plimsoll records, the settings have under "gpus" a list with the "device", the "name" and the
+"total_bytes" of each. PyTorch's own snapshots say nothing of the card.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.gpus.profiles import gpu_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plimsoll.engine.gpus.profiles import GpuProfile
+
+_LONGEST_NAME = 100
+_MOST_BYTES = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCard:
+    """The card that a program ran on.
+
+    Attributes:
+        name: Its name.
+        total_bytes: Its memory.
+        profile: What else is known of it; None for a card that has no profile.
+    """
+
+    name: str
+    total_bytes: int
+    profile: GpuProfile | None
+
+    @property
+    def usable_bytes(self) -> int:
+        """What a program can take at most: all but the CUDA context, if that is known."""
+        context = 0 if self.profile is None else self.profile.context_bytes
+        return max(self.total_bytes - context, 1)
+
+
+def named_card(name: str) -> RecordedCard:
+    """The card of a name, as `gpu_profile` finds it.
+
+    Raises:
+        InputError: If no card has this name.
+    """
+    profile = gpu_profile(name)
+    return RecordedCard(profile.name, profile.total_bytes, profile)
+
+
+def card_entry(device: int, name: str, total_bytes: int) -> dict[str, Any]:
+    """What the settings of a recording say of a card."""
+    return {"device": device, "name": name, "total_bytes": total_bytes}
+
+
+def recorded_card(settings: Mapping[str, Any], device: int) -> RecordedCard | None:
+    """The card of a device; None where the settings do not say it, or make no sense."""
+    entries = settings.get("gpus")
+    for entry in entries if isinstance(entries, list) else []:
+        if not isinstance(entry, dict) or entry.get("device") != device:
+            continue
+        name, total_bytes = entry.get("name"), entry.get("total_bytes")
+        if not isinstance(name, str) or not isinstance(total_bytes, int):
+            return None
+        if not 0 < total_bytes < _MOST_BYTES:
+            return None
+        try:
+            return replace(named_card(name), total_bytes=total_bytes)
+        except InputError:
+            return RecordedCard(name[:_LONGEST_NAME], total_bytes, None)
+    return None

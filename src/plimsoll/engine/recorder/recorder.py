@@ -1,0 +1,378 @@
+"""From the events of a source to a file, by a thread that empties a buffer.
+
+Whoever allocates only copies an event into the buffer (`core/include/plimsoll/events/
+event_buffer.h`). Stacks are spelled out, and columns packed and written, by the thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from functools import wraps
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.base.endings import check_new_recording
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import check_is_new
+from plimsoll.base.notebook_form import NotebookForm, answer, preformatted
+from plimsoll.base.printable import printable
+from plimsoll.base.telemetry.job import place_of_process
+from plimsoll.base.units import format_count
+from plimsoll.base.watchers import Watchers
+from plimsoll.engine.recorder.named_marks import Marks
+from plimsoll.engine.tensor_uses import TensorUses
+from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.recordings.stream_writer import StreamWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from plimsoll.base.process_place import ProcessPlace
+    from plimsoll.engine.recorder.event_source import EventSource, Segments
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+_CAPACITY = 1 << 17
+"""Events that the buffer holds: more than a second's worth of fast training."""
+
+_INTERVAL_SECONDS = 0.1
+
+_active: Recorder | None = None
+_active_lock = threading.Lock()
+
+
+class Recorder(NotebookForm):
+    """A recording to a file; made by `plimsoll.record`.
+
+    >>> import plimsoll
+    >>> with plimsoll.record("run.plim") as recording:  # doctest: +SKIP
+    ...     train()
+    ...     recording.mark("evaluation")
+
+    Attributes:
+        path: Of the file.
+        event_count: How many events are in the file so far.
+        dropped: How many events found no room, because the thread that writes could not follow.
+
+    Args:
+        path: Of the file, a `.plim`; it must not exist.
+        find_source: Called when a recording begins; gives what is recorded.
+        stacks: Keep the Python call stack of each request.
+        after_step: Called after each step of an optimizer.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        find_source: Callable[[], EventSource],
+        *,
+        stacks: bool = True,
+        after_step: Callable[[], None] | None = None,
+    ) -> None:
+        check_new_recording(path)
+        self.path = Path(path)
+        self.event_count = 0
+        self.dropped = 0
+        self._stacks = stacks
+        self._find_source = find_source
+        self._after_step = after_step
+        self._marks = Marks()
+        self._buffer: _core.EventBuffer | None = None
+        self._writing = threading.Lock()
+
+    def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        """Record each call of a function, from the second on into a file with a number."""
+        first, recorded = self.path, 0
+
+        @wraps(function)
+        def record_call(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+            nonlocal recorded
+            if self._buffer is not None:
+                return function(*arguments, **named)
+            number = recorded + 1
+            if number > 1:
+                self.path = first.with_name(f"{first.stem}-{number}{first.suffix}")
+            with self:
+                recorded = number
+                return function(*arguments, **named)
+
+        return record_call
+
+    def __str__(self) -> str:
+        lost = f", {format_count(self.dropped, 'event')} lost" if self.dropped else ""
+        state = "recording" if self._buffer is not None else "not recording"
+        return f"{self.path}: {state}, {format_count(self.event_count, 'event')} written{lost}"
+
+    def __repr__(self) -> str:
+        return f"<Recorder {self}>"
+
+    def _repr_html_(self) -> str:
+        path = str(self.path)
+        ways = f"plimsoll.explain({path!r})\nplimsoll.view({path!r})"
+        return answer(str(self)) + (preformatted(ways) if self.event_count else "")
+
+    def __enter__(self) -> Recorder:
+        """Begin.
+
+        Raises:
+            InputError: If the file exists or cannot be written, another recording is on, or there
+                is no GPU, real or simulated.
+        """
+        global _active
+        with _active_lock:
+            if _active is not None and not _active._is_of_parent():
+                raise InputError(
+                    f"{self.path}: a recording to {_active.path} is on already, and a process has "
+                    "one at a time"
+                )
+            check_is_new(self.path)
+            self._source = self._find_source()
+            self._begin()
+            _active = self
+            self._source.when_torch_is_there(self._follow_program)
+        return self
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._failure: Exception | None = None
+        self._marks.clock_us = 0
+        self.event_count = self.dropped = 0
+        self._follows_steps = False
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="plimsoll-record", daemon=True)
+        self._place = place_of_process()
+        settings = {**self._source.settings(), "process": asdict(self._place)}
+        with ExitStack() as undo:
+            self._writer = StreamWriter(self.path, self._source.frames, settings)
+            undo.callback(self.path.unlink)
+            undo.callback(self._writer.close)
+            buffer = _core.EventBuffer.make(_CAPACITY)
+            self._source.start(buffer, stacks=self._stacks)
+            undo.callback(self._forget, buffer)
+            self._buffer = buffer
+            segments = self._source.segments()
+            try:
+                self._write(start=segments)
+            except OSError as error:
+                raise InputError(f"{self.path}: cannot be written: {error.strerror}") from None
+            self._thread.start()
+            undo.pop_all()
+        self._at_exit = Finalize(None, self.stop, exitpriority=2)  # in this process only
+
+    def _forget(self, buffer: _core.EventBuffer) -> None:
+        """Be as before the beginning."""
+        self._source.stop()
+        buffer.close()
+        self._buffer = None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def mark(self, name: str = "step") -> None:
+        """Name this moment; "step" says that a training step ends here.
+
+        Raises:
+            InputError: If the recording is not on.
+        """
+        buffer = self._buffer
+        if buffer is None:
+            raise InputError(f"{self.path}: a mark was set while the recording was not on")
+        buffer.mark(self._marks.number(name), time.time_ns() // 1000)
+
+    def flush(self) -> None:
+        """Write what has happened so far, for who reads the file while it grows."""
+        if self._buffer is not None and not self._is_of_parent():
+            self._write_or_fail()
+
+    def stop(self) -> None:
+        """End the recording, and the file with the state that memory is in; once is enough."""
+        global _active
+        with _active_lock:
+            buffer = self._buffer
+            if buffer is None or self._is_of_parent():
+                return
+            self._is_over.set()
+            self._thread.join()
+            with self._writing:
+                self._end(buffer)
+            _active = None
+            self._at_exit.cancel()
+        if self.dropped:
+            warnings.warn(
+                f"{self.path}: {format_count(self.dropped, 'event')} "
+                f"{'was' if self.dropped == 1 else 'were'} lost; what writes them could not follow",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def _end(self, buffer: _core.EventBuffer) -> None:
+        if self._follows_steps:
+            _uses.look()
+        try:
+            end = self._source.segments() if self._failure is None else None
+        except Exception as error:  # such as a GPU that has failed
+            self._fail(error)
+        finally:
+            self._source.stop()
+        try:
+            if self._failure is None:
+                self._write(end=end, ended=True)
+            self._writer.close()
+        except OSError as error:
+            self._fail(error)
+        buffer.close()
+        self._buffer = None
+
+    def _follow_program(self) -> None:
+        """Mark the end of every optimizer's steps, and label tensors, from now on."""
+        self._follows_steps = True
+        _follow_program()
+
+    def _label(self, device: int, address: int, category: str) -> None:
+        buffer = self._buffer
+        if buffer is not None and self._follows_steps and not self._is_of_parent():
+            buffer.label(self._marks.number(category), device, address)
+
+    def _step_is_done(self) -> None:
+        if self._buffer is None or not self._follows_steps or self._is_of_parent():
+            return
+        with suppress(InputError):  # another thread has just ended the recording
+            self.mark()
+        if self._after_step is not None:
+            self._after_step()
+
+    def _is_of_parent(self) -> bool:
+        """Whether this is a child process that was forked off in the middle."""
+        return self._buffer is not None and os.getpid() != self._process
+
+    # --- what writes: the thread, and whoever wants it now ---------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_over.wait(_INTERVAL_SECONDS) and self._failure is None:
+            self._write_or_fail()
+
+    def _write_or_fail(self) -> None:
+        with self._writing:
+            if self._failure is not None or self._buffer is None:
+                return
+            try:
+                self._write()
+            except Exception as error:  # the program goes on, whatever it is
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        reason = getattr(error, "strerror", None) or error
+        print(printable(f"plimsoll: the recording to {self.path} ended: {reason}"), file=sys.stderr)
+
+    def _write(
+        self, *, start: Segments | None = None, end: Segments | None = None, ended: bool = False
+    ) -> None:
+        assert self._buffer is not None
+        devices, *columns = self._buffer.drain()  # in the order of EventBatch's
+        self.dropped = self._buffer.dropped
+        events = EventBatch(*columns)
+        marks: list[tuple[int, int, str]] = []
+        if start is not None:
+            devices, events = _keep(devices, events, _after_snapshot(devices, events.action))
+        if end is not None:
+            devices, events = _keep(devices, events, _before_snapshot(devices, events.action))
+        is_event = events.action < _core.EVENT_LABEL
+        labels: list[tuple[int, int, int, str]] = []
+        if not is_event.all():
+            marks = self._marks.marks(events, is_simulated=self._source.is_simulated)
+            labels = self._marks.labels(devices, events)
+            devices, events = _keep(devices, events, is_event)
+        if len(events):
+            self._marks.clock_us = int(events.time_us[-1])
+        if len(events) or marks or labels or start is not None or ended:
+            self._writer.write(
+                devices, events, marks=marks, labels=labels, start=start, end=end,
+                dropped=self.dropped, process=self._new_place(), ended=ended,
+            )  # fmt: skip
+            self.event_count += len(events)
+
+    def _new_place(self) -> ProcessPlace | None:
+        """Where this process runs, if it has joined a job since that was written."""
+        place = place_of_process()
+        if place.rank is None or place == self._place:
+            return None
+        self._place = place
+        return place
+
+
+def _label(device: int, address: int, category: str) -> None:
+    recorder = _active
+    if recorder is not None:
+        recorder._label(device, address, category)
+
+
+def _after_step(_: object = None) -> None:
+    recorder = _active
+    if recorder is not None:
+        recorder._step_is_done()
+
+
+_watchers = Watchers()
+_uses = TensorUses(_watchers, _label, after_step=_after_step)
+_follows = False
+
+
+def _follow_program() -> None:
+    """Tell the recording that is on of tensors and steps.
+
+    This never ends: a recording may end within a step, while PyTorch goes through the hooks.
+    """
+    global _follows
+    import torch
+
+    if _follows:
+        _uses.tell_all(torch)
+        return
+    _uses.install(torch)
+    _follows = True
+
+
+def _keep(
+    devices: NDArray[np.int32], events: EventBatch, rows: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], EventBatch]:
+    return devices[rows], events[rows]
+
+
+def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """What came before the newest snapshot of its device; all of it where there is none."""
+    kept = np.ones(len(devices), dtype=np.bool_)
+    for device in np.unique(devices[actions == Action.SNAPSHOT]):
+        mine = devices == device
+        newest = np.flatnonzero(mine & (actions == Action.SNAPSHOT))[-1]
+        kept[newest:] &= ~mine[newest:]
+    return kept
+
+
+def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """What came after the newest snapshot of its device; all of it where there is none."""
+    kept = np.ones(len(devices), dtype=np.bool_)
+    for device in np.unique(devices[actions == Action.SNAPSHOT]):
+        mine = devices == device
+        newest = np.flatnonzero(mine & (actions == Action.SNAPSHOT))[-1]
+        kept[: newest + 1] &= ~mine[: newest + 1]
+    return kept

@@ -1,0 +1,4 @@
+"""A recorded history under any allocator, configuration, limit and GPU size.
+
+Begin with `replay`.
+"""

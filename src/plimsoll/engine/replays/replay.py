@@ -1,0 +1,417 @@
+"""The replay of a recording: what to hold against it, and what to take from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import parse_memory
+from plimsoll.engine.gpus.recorded_card import recorded_card
+from plimsoll.engine.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
+from plimsoll.engine.replays.results import Replays
+from plimsoll.engine.shared_use import SharedUse
+from plimsoll.engine.simulator.allocator import check_allocator
+from plimsoll.recordings.analysis.lines import NO_LINE, source_line
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import DeviceTrace, Recording
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from plimsoll.engine.gpus.recorded_card import RecordedCard
+    from plimsoll.engine.protocol import AllocatorName
+
+    Progress = Callable[[int, int], None]
+
+AMPLE_MEMORY = 1 << 40
+"""Of a simulated card, where nothing says how much it has: more than enough."""
+
+# What the allocator does only when a limit, or the device, refuses.
+_RELEASES = ("segment_free", "segment_unmap", "oom")
+
+
+def replay(
+    source: str | PathLike[str] | Recording,
+    *,
+    allocator: AllocatorName = "native",
+    conf: str | None = None,
+    limit: int | str | None = None,
+    gpu_memory: int | str | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
+    version: str | None = None,
+    progress: Progress | None = None,
+) -> Replays:
+    """Replay every device's history in a recording.
+
+    Under the recorded configuration the replay is checked against the recording, to the address.
+    Under any other it says what that other would have come to.
+
+    >>> import plimsoll
+    >>> (result,) = plimsoll.replay("run.pickle", limit="24GiB")  # doctest: +SKIP
+    >>> result.fits  # doctest: +SKIP
+    True
+
+    Args:
+        source: A file, or a recording read from one.
+        allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own; "uncached" calls
+            the driver for each request.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; by default the recorded one.
+        limit: The most that may be reserved, as a fraction or a smaller card would make it, such as
+            "24GiB". By default what the recording shows of the limit it ran under; under another
+            configuration or allocator, what its card has, if the recording names it.
+        gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
+            enough.
+        dedicated: The card's memory too, instead of `gpu_memory`; requests that find it
+            spent go on in shared memory. With "elastic" it is the allocator that spills; with
+            "native" and "uncached" the driver does, as under Windows.
+        shared: How much shared memory there is then.
+        version: The PyTorch to follow, such as "2.11"; by default the recorded one, as far as the
+            recording tells (`Recording.version`).
+        progress: Called with the number of events done and to do, now and then.
+
+    Returns:
+        A list of one result for each device that has events; printed, a table.
+
+    Raises:
+        InputError: If the recording, the configuration or a size cannot be used.
+    """
+    check_allocator(allocator)
+    tiers = _tiers(gpu_memory, dedicated, shared)
+    recording = source if isinstance(source, Recording) else read_recording(source)
+    version = _plain_version(version or recording.version)
+    if allocator != "native" and conf:
+        raise InputError(f"the {allocator} allocator takes no configuration")
+    recorded_conf = _recorded_conf(recording, version, is_replaced=conf is not None)
+    given_conf = None if conf is None else _checked(conf, version, "the given")
+    results = Replays()
+    for trace in recording.devices:
+        request = _Request(
+            name=recording.name,
+            allocator=allocator,
+            conf=recorded_conf if given_conf is None else given_conf,
+            version=version,
+            limit=None if limit is None else parse_memory(limit),
+            gpu_memory=tiers[0],
+            shared_memory=tiers[1],
+            card=recorded_card(recording.settings, trace.device),
+            recorded_allocator=recording.allocator,
+        )
+        try:
+            results.append(_replay_device(trace, request, recorded_conf, progress))
+        except (InputError, _core.ReplayError, _core.DriverError) as error:
+            raise InputError(f"{recording.name}: device {trace.device}: {error}") from None
+    return results
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What to replay a history under."""
+
+    name: str
+    allocator: AllocatorName
+    conf: str
+    version: str
+    limit: int | None
+    gpu_memory: int | None
+    shared_memory: int | None
+    card: RecordedCard | None
+    recorded_allocator: str
+
+
+def _tiers(
+    gpu_memory: int | str | None, dedicated: int | str | None, shared: int | str | None
+) -> tuple[int | None, int | None]:
+    if (dedicated is None) != (shared is None):
+        raise InputError(
+            "--dedicated and --shared go together (dedicated and shared in Python); for a smaller "
+            "card without shared memory give --gpu-memory (gpu_memory)"
+        )
+    if dedicated is not None and gpu_memory is not None:
+        raise InputError(
+            "--gpu-memory (gpu_memory) and --dedicated (dedicated) both say how large the card is; "
+            "give one of them"
+        )
+    card = gpu_memory if dedicated is None else dedicated
+    return (
+        None if card is None else parse_memory(card),
+        None if shared is None else parse_memory(shared),
+    )
+
+
+def _plain_version(version: str) -> str:
+    try:
+        return _core.plain_version(version)
+    except _core.ConfigError as error:
+        raise InputError(str(error)) from None
+
+
+def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
+    """The configuration of a recording; where it is unknown and another is given, the default."""
+    try:
+        return _checked(recording.conf, version, f"{recording.name}: the recorded")
+    except InputError as error:
+        if is_replaced:
+            return ""
+        raise InputError(f"{error}; --conf '' replays under PyTorch's defaults") from None
+
+
+def _checked(conf: str, version: str, which: str) -> str:
+    try:
+        _core.AllocatorConfig.parse(conf, version)
+    except _core.ConfigError as error:
+        raise InputError(f"{which} configuration: {error}") from None
+    return conf
+
+
+def _replay_device(
+    trace: DeviceTrace, request: _Request, recorded_conf: str, progress: Progress | None
+) -> ReplayResult:
+    start = trace.start(recorded_conf, request.version)
+    evidence = _evidence(trace, start, recorded_conf, request.version)
+    recorded = replace(request, allocator="native", conf=recorded_conf, limit=None)
+    recorded = replace(recorded, gpu_memory=None, shared_memory=None)
+    if evidence.range is not None:
+        recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
+    comparable = bool(start) or evidence.has_segments
+    limit, limit_source = request.limit, "given"
+    if limit is None and request.gpu_memory is None:
+        limit, limit_source = recorded.limit, "inferred"
+        room = None if request.card is None else request.card.usable_bytes
+        if limit is None and not _same_policy(request, recorded) and not _spilled(trace, start):
+            limit = room
+        if limit is not None and limit == room:
+            limit_source = "card"
+    request = replace(request, limit=limit)
+
+    run = None
+    matches: bool | None = None
+    if comparable and _same_policy(request, recorded):
+        run = _run(trace, start, request, compare=True, progress=progress)
+        matches = run.first_difference is None
+        if not matches and (limit_source == "given" or request.gpu_memory is not None):
+            run, matches = None, None  # so it is another limit than the recording's
+    if run is None:
+        emptied = _emptied_caches(trace, start, recorded)
+        run = _run(trace, start, request, emptied=emptied, progress=progress)
+        paces = _at_other_paces(trace, start, request, emptied) if run.had_pending_frees else []
+    else:
+        paces = []
+    return _result(trace, request, limit_source, run, matches, paces, reconstructed=bool(start))
+
+
+def _same_policy(request: _Request, recorded: _Request) -> bool:
+    def settings(conf: str) -> list[str]:
+        return sorted(conf.replace(" ", "").split(","))
+
+    allocators = {request.allocator, recorded.recorded_allocator}
+    return allocators == {"native"} and settings(request.conf) == settings(recorded.conf)
+
+
+def _spilled(trace: DeviceTrace, start: list[_core.SegmentInfo]) -> bool:
+    """Whether the program had more memory than its card's."""
+    return any(segment.shared for segment in start) or any(
+        bool(batch.shared.any()) for batch in trace.batches()
+    )
+
+
+def _evidence(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], conf: str, version: str
+) -> _core.LimitEvidence:
+    evidence = _core.LimitEvidence(conf, version, sum(segment.total_size for segment in start))
+    for batch in trace.batches():
+        evidence.feed(batch.to_core())
+    return evidence
+
+
+def _inferred_limit(
+    trace: DeviceTrace,
+    start: list[_core.SegmentInfo],
+    recorded: _Request,
+    bounds: tuple[int, int],
+) -> int:
+    """The limit within `least <= limit < below` under which the replay is as recorded.
+
+    What the card has is tried first. Where a replay differs, the first difference says whether its
+    limit was too high or too low. If that leads nowhere, something else differs, and the middle is
+    as good as any. The rules of other allocators than PyTorch's are not replayed here.
+    """
+    least, below = bounds
+    if recorded.recorded_allocator != "native":
+        room = 0 if recorded.card is None else recorded.card.usable_bytes
+        return room if least <= room < below else (least + below) // 2
+    if recorded.card is not None and least <= (room := recorded.card.usable_bytes) < below:
+        run = _run(trace, start, replace(recorded, limit=room), compare=True)
+        if run.first_difference is None:
+            return room
+    middle = (least + below) // 2
+    while least < below:
+        limit = (least + below) // 2
+        run = _run(trace, start, replace(recorded, limit=limit), compare=True)
+        difference = run.first_difference
+        if difference is None:
+            return limit
+        _, wanted, got = difference
+        if wanted is not None and wanted[0] in _RELEASES:
+            below = limit
+        elif got is not None and got[0] in _RELEASES:
+            least = limit + 1
+        else:
+            break
+    return middle
+
+
+def _run(
+    trace: DeviceTrace,
+    start: list[_core.SegmentInfo],
+    request: _Request,
+    *,
+    compare: bool = False,
+    completion: _core.Completion = _core.Completion.recorded,
+    emptied: list[int] | None = None,
+    progress: Progress | None = None,
+) -> _core.Replay:
+    run = _core.Replay(
+        request.allocator,
+        request.conf,
+        request.version,
+        request.limit,
+        request.gpu_memory or AMPLE_MEMORY,
+        request.shared_memory,
+        compare,
+        completion,
+        emptied,
+        trace.device,
+        _core.RecordedAllocator[request.recorded_allocator],
+    )
+    if start:
+        run.restore(start)
+    for batch in trace.batches():
+        run.feed(batch.to_core())
+        if progress is not None:
+            progress(run.events, trace.event_count)
+        if run.stopped:
+            break
+    run.finish()
+    return run
+
+
+def _emptied_caches(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], recorded: _Request
+) -> list[int]:
+    """Where the program emptied the cache, told from where the allocator had to."""
+    return _run(trace, start, recorded, compare=True).emptied
+
+
+def _at_other_paces(
+    trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
+) -> list[_core.Replay]:
+    """The same, with frees that wait for other streams done at once, or very late."""
+    return [
+        _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
+        _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),
+    ]
+
+
+def _bounds(runs: list[_core.Replay]) -> tuple[int, int] | None:
+    """Peak reserved over some runs; None where one ended early."""
+    if any(one.stopped for one in runs):
+        return None
+    peaks = [one.peak[1] for one in runs]
+    return min(peaks), max(peaks)
+
+
+def _fits_at_any_pace(run: _core.Replay, paces: list[_core.Replay]) -> bool | None:
+    if any(one.stopped for one in [run, *paces]):
+        return False
+    return True if paces or not run.had_pending_frees else None
+
+
+def _result(
+    trace: DeviceTrace,
+    request: _Request,
+    limit_source: str,
+    run: _core.Replay,
+    matches: bool | None,
+    paces: list[_core.Replay],
+    *,
+    reconstructed: bool,
+) -> ReplayResult:
+    stats = run.statistics()
+    peak_allocated = stats["allocated_bytes.all.peak"]
+    peak_reserved = stats["reserved_bytes.all.peak"]
+    event, reserved, active, allocated, requested, split = run.peak
+    difference = run.first_difference if matches is False else None
+    config = _core.AllocatorConfig.parse(request.conf, request.version)
+    return ReplayResult(
+        file=request.name,
+        device=trace.device,
+        gpu=request.card.name if request.card else None,
+        allocator=request.allocator,
+        conf=request.conf if request.allocator == "native" else "",
+        version=request.version,
+        limit_bytes=request.limit,
+        limit_source=limit_source if request.limit is not None else None,
+        gpu_memory_bytes=request.gpu_memory,
+        shared_memory_bytes=request.shared_memory,
+        peak_allocated_bytes=peak_allocated,
+        peak_active_bytes=stats["active_bytes.all.peak"],
+        peak_reserved_bytes=peak_reserved,
+        peak_reserved_range_bytes=_bounds([run, *paces]) if paces else None,
+        utilization=peak_allocated / peak_reserved if peak_reserved else None,
+        num_alloc_retries=stats["num_alloc_retries"],
+        num_ooms=stats["num_ooms"],
+        fits=not run.stopped,
+        fits_at_any_pace=_fits_at_any_pace(run, paces),
+        first_oom_event=run.first_oom,
+        first_oom=_first_oom(trace, run),
+        avoided_ooms=run.avoided_ooms,
+        events=run.events,
+        engine_seconds=run.engine_seconds,
+        driver_seconds=run.driver_seconds,
+        matches_recording=matches,
+        first_difference=difference and Difference(*difference),
+        reconstructed_start=reconstructed,
+        emptied_caches=tuple(run.emptied),
+        conf_without_effect=tuple(config.without_effect),
+        peak=PeakBreakdown(
+            event=event,
+            reserved_bytes=reserved,
+            requested_bytes=requested,
+            rounding_bytes=active - requested,
+            split_bytes=split,
+            cached_bytes=reserved - active - split,
+            pending_free_bytes=active - allocated,
+        ),
+        shared=None
+        if request.shared_memory is None
+        else SharedUse.measure(
+            stats,
+            total_bytes=request.shared_memory,
+            peak_dedicated_bytes=run.peak_dedicated,
+            by_driver=request.allocator != "elastic",
+        ),
+        memory_stats=stats,
+    )
+
+
+def _first_oom(trace: DeviceTrace, run: _core.Replay) -> FirstOom | None:
+    if run.first_oom is None or run.first_oom_report is None:
+        return None
+    return FirstOom(run.first_oom, *run.first_oom_report, _program_line(trace, run.first_oom))
+
+
+def _stack(trace: DeviceTrace, event: int) -> int:
+    for batch in trace.batches():
+        if event < len(batch):
+            return int(batch.stack[event])
+        event -= len(batch)
+    return 0
+
+
+def _program_line(trace: DeviceTrace, event: int) -> str | None:
+    line = source_line(trace.frames(_stack(trace, event)))
+    return None if line == NO_LINE else line

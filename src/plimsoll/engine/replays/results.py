@@ -1,0 +1,24 @@
+"""Replays: a list of results, which shows itself as a table."""
+
+from __future__ import annotations
+
+from plimsoll.base.notebook_form import NotebookForm
+from plimsoll.engine.replays.html import replays_html
+from plimsoll.engine.replays.parts import ReplayResult
+from plimsoll.engine.replays.text import replays_text
+
+
+class Replays(NotebookForm, list[ReplayResult]):
+    """Replays, as a list; printed, or as what a notebook shows, the table of `plimsoll replay`.
+
+    Lists of replays under several configurations make one table when they are joined:
+    `print(Replays(first + second))`.
+
+    See docs/replay.md.
+    """
+
+    def __repr__(self) -> str:
+        return replays_text(self) if self else "[]"
+
+    def _repr_html_(self) -> str:
+        return replays_html(self)

@@ -1,0 +1,89 @@
+"""The use of shared memory by a run, and the least that it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll import _core
+from plimsoll.base.units import format_count, format_seconds, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class SharedUse:
+    """The use of shared memory by blocks that spilled or were placed there.
+
+    Attributes:
+        total_bytes: The shared memory that there is.
+        peak_dedicated_bytes: The most reserved in dedicated memory.
+        peak_bytes: The most reserved in shared memory.
+        peak_allocated_bytes: The most that live blocks had there.
+        num_spills: Requests that got shared memory because dedicated memory was used up.
+        spilled_bytes: The bytes of all blocks in shared memory over the run, placed ones too.
+        transfer_seconds: A lower bound of the time for these bytes. It writes and reads each byte
+            once, over an idle bus, at the rate measured for copies of an H100 (PCIe Gen5). More
+            accesses, or accesses in small pieces, cost more.
+        host_memory_seconds: The time that making so much host memory takes, by the cost model; None
+            for Windows' driver, whose price is not known.
+    """
+
+    total_bytes: int
+    peak_dedicated_bytes: int
+    peak_bytes: int
+    peak_allocated_bytes: int
+    num_spills: int
+    spilled_bytes: int
+    transfer_seconds: float
+    host_memory_seconds: float | None
+
+    @classmethod
+    def measure(
+        cls,
+        stats: Mapping[str, int],
+        *,
+        total_bytes: int,
+        peak_dedicated_bytes: int,
+        by_driver: bool,
+    ) -> SharedUse:
+        """Read it from an allocator's counters.
+
+        Args:
+            stats: With those of the tiers, of a whole run.
+            total_bytes: The shared memory that there is.
+            peak_dedicated_bytes: The most reserved in dedicated memory.
+            by_driver: It is the driver that spills, not the allocator.
+        """
+        spilled = stats["shared_allocated_bytes.allocated"]
+        taken = stats["shared_reserved_bytes.allocated"]
+        return cls(
+            total_bytes=total_bytes,
+            peak_dedicated_bytes=peak_dedicated_bytes,
+            peak_bytes=stats["shared_reserved_bytes.peak"],
+            peak_allocated_bytes=stats["shared_allocated_bytes.peak"],
+            num_spills=stats["num_spills"],
+            spilled_bytes=spilled,
+            transfer_seconds=2 * spilled / _core.COPY_BYTES_PER_NS * 1e-9,
+            host_memory_seconds=None if by_driver else taken / _core.HOST_BYTES_PER_NS * 1e-9,
+        )
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if self.peak_allocated_bytes == 0:
+            return ["Nothing spilled into shared memory."]
+        requests = format_count(self.num_spills, "request")
+        what = f"{requests} spilled into shared memory" if self.num_spills else "Nothing spilled"
+        lines = [
+            f"{what}; blocks there had {format_size(self.spilled_bytes)} in all, and at most "
+            f"{format_size(self.peak_allocated_bytes)} at a time.",
+            f"That costs at least {format_seconds(self.transfer_seconds)}: each byte written and "
+            f"read once, at {_core.COPY_BYTES_PER_NS:.0f} GB/s.",
+        ]
+        if self.host_memory_seconds is not None:
+            lines.append(
+                "Making host memory takes "
+                f"{format_seconds(self.host_memory_seconds)} of the driver."
+            )
+        return lines

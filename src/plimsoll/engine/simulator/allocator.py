@@ -1,0 +1,455 @@
+"""An allocator on a simulated GPU, with the interface that torch.cuda has for PyTorch's own."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError, OutOfMemoryError
+from plimsoll.base.files import NewFile
+from plimsoll.base.units import format_size, parse_memory, parse_size
+from plimsoll.engine.shared_use import SharedUse
+from plimsoll.engine.snapshot import snapshot_dict
+from plimsoll.engine.summary import summary_text, tiers_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+    from plimsoll.engine.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.engine.simulator.machine import SimulatedGpu
+
+_pool_numbers = itertools.count(1)
+
+
+def check_allocator(name: str) -> None:
+    """Refuse a name that no allocator has.
+
+    Raises:
+        InputError: With the names that there are.
+    """
+    known = _core.allocator_names()
+    if name not in known:
+        *others, last = known
+        raise InputError(f"unknown allocator {name!r}; there are {', '.join(others)} and {last}")
+
+
+class MemoryPool:
+    """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`.
+
+    See docs/engine.md.
+
+    Attributes:
+        id: Its name in snapshots.
+        released: Whether it was given up.
+    """
+
+    def __init__(self, allocator: Allocator) -> None:
+        self.id = (0, next(_pool_numbers))
+        self.released = False
+        self._allocator = allocator
+
+    def release(self) -> None:
+        """Give the pool up: what is free of it goes back to the driver, the rest when it can.
+
+        Raises:
+            InputError: If it was released already.
+        """
+        if self.released:
+            raise InputError("this private pool was released already")
+        self._allocator.engine.release_pool(*self.id)
+        self._allocator.engine.empty_cache(*self.id)
+        self.released = True
+
+
+class Allocator:
+    """PyTorch's caching allocator, or another, on one simulated GPU.
+
+    Addresses stand for tensors: `malloc` is what `torch.empty` would call, and `free` what happens
+    when the tensor dies. Everything else is named as in torch.cuda. Sizes may be given as "1GiB".
+
+    >>> from plimsoll import Allocator, SimulatedGpu
+    >>> allocator = Allocator(SimulatedGpu("24GiB"))
+    >>> tensor = allocator.malloc("3MiB")
+    >>> allocator.memory_allocated(), allocator.memory_reserved()
+    (3145728, 20971520)
+    >>> allocator.free(tensor)
+    >>> allocator.memory_allocated(), allocator.memory_reserved()
+    (0, 20971520)
+    >>> allocator.empty_cache()
+    >>> allocator.memory_reserved()
+    0
+
+    Args:
+        gpu: The device.
+        allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
+            memory to where it is needed; "uncached" makes a driver call for each request.
+        policy: What happens to a request when dedicated memory is spent. "strict": it fails.
+            "spill": it goes on in shared memory; with "elastic" by the allocator's doing, else only
+            on a GPU with the `wddm` driver, which does so by itself. By default what the driver
+            does.
+        shared_limit: The most shared memory that "elastic" reserves; by default all there is.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
+        version: The PyTorch whose rules are followed, such as "2.11"; by default the newest known.
+
+    Raises:
+        InputError: If the configuration or the version is unknown, or the policy does not go with
+            the allocator and the driver.
+    """
+
+    def __init__(
+        self,
+        gpu: SimulatedGpu,
+        *,
+        allocator: AllocatorName = "native",
+        policy: SpillPolicyName | None = None,
+        shared_limit: int | str | None = None,
+        conf: str = "",
+        version: str | None = None,
+    ) -> None:
+        self.gpu = gpu
+        self.name = allocator
+        self.conf = conf
+        device = next((i for i, other in enumerate(gpu.machine.gpus) if other is gpu), 0)
+        self.device = device
+        try:
+            self.version = _core.plain_version(version or _core.NEWEST_VERSION)
+            config = _core.AllocatorConfig.parse(conf, self.version)
+            check_allocator(allocator)
+            self.engine = _core.Engine(allocator, gpu._driver, conf, self.version, device)
+        except _core.ConfigError as error:
+            raise InputError(str(error)) from None
+        self.config = config
+        self._set_policy(policy)
+        if shared_limit is not None:
+            self.set_shared_limit(shared_limit)
+        self._stacks: list[list[tuple[str, int, str]]] = [[]]
+        self._stack_numbers: dict[tuple[tuple[str, int, str], ...], int] = {}
+        self._record_stacks = False
+
+    def _set_policy(self, policy: SpillPolicyName | None) -> None:
+        by_driver = self.gpu.machine.driver == "wddm"
+        if policy not in (None, "strict", "spill"):
+            raise InputError(f"unknown policy {policy!r}; there are strict and spill")
+        if policy == "strict" and by_driver:
+            raise InputError("the wddm driver spills by itself; strict is for the linux driver")
+        if policy == "spill" and not by_driver and self.name != "elastic":
+            raise InputError(
+                f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
+            )
+        if self.name == "elastic":  # it asks for memory of a tier, which it takes itself
+            self.engine.spills = by_driver or policy == "spill"
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def malloc(self, size: int | str, *, stream: int = 0) -> int:
+        """Take memory for work on `stream` and return its address.
+
+        Raises:
+            OutOfMemoryError: If neither the driver nor the cache has it; nothing is changed then.
+            InputError: If `size` is not above zero.
+        """
+        size_bytes = parse_size(size)
+        self._note_stack()
+        try:
+            return self.engine.allocate(size_bytes, stream)
+        except _core.OutOfMemory as error:
+            raise OutOfMemoryError(
+                str(error),
+                requested_bytes=size_bytes,
+                free_bytes=self.gpu.free_bytes,
+                total_bytes=self.gpu.total_bytes,
+                limit_bytes=self.engine.limit,
+                allocated_bytes=self.memory_allocated(),
+                reserved_bytes=self.memory_reserved(),
+            ) from None
+
+    def free(self, address: int) -> None:
+        """Give memory back to the allocator.
+
+        Raises:
+            InputError: If there is no allocation at this address.
+        """
+        self._note_stack()
+        self._known(self.engine.free, address)
+
+    def record_stream(self, address: int, stream: int) -> None:
+        """Say that `stream` uses the memory too: once freed, it is reused only after that work.
+
+        Raises:
+            InputError: If there is no allocation at this address.
+        """
+        self._known(self.engine.record_stream, address, stream)
+
+    def block_size(self, address: int) -> int:
+        """The bytes that an allocation really takes, after rounding.
+
+        Raises:
+            InputError: If there is no allocation at this address.
+        """
+        return int(self._known(self.engine.block_size, address))
+
+    def empty_cache(self) -> None:
+        """Return to the driver what is free; waits for streams that still use freed memory."""
+        self._note_stack()
+        self.engine.empty_cache()
+
+    @staticmethod
+    def _known(call: Any, address: int, *args: int) -> Any:
+        if address <= 0:
+            raise InputError(f"{address:#x} is not allocated")
+        try:
+            return call(address, *args)
+        except _core.UnknownAddress as error:
+            raise InputError(str(error)) from None
+
+    def configure(self, settings: str) -> None:
+        """Make settings while the program runs, as torch.cuda.memory._set_allocator_settings.
+
+        The "native" allocator serves later requests by them; the other allocators check them only.
+        As in PyTorch, max_split_size_mb, roundup_power2_divisions and garbage_collection_threshold
+        fall back to their defaults unless `settings` names them, and the limit stays.
+
+        Args:
+            settings: As PYTORCH_CUDA_ALLOC_CONF.
+
+        Raises:
+            InputError: If they are bad; nothing is changed then.
+        """
+        try:
+            config = self.config.with_settings(settings, self.version)
+            self.engine.configure(settings)
+        except _core.ConfigError as error:
+            raise InputError(str(error)) from None
+        self.config = config
+        self.conf = config.text
+
+    # --- limits and pools ------------------------------------------------------------------------
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        """Reserve at most this part of the device's memory; 1.0 is no limit.
+
+        Raises:
+            InputError: If `fraction` is not within 0 and 1.
+        """
+        if not 0 <= fraction <= 1:
+            raise InputError(f"a fraction lies within 0 and 1, not {fraction}")
+        self.engine.limit = None if fraction == 1 else int(fraction * self.gpu.total_bytes)
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The most that may be reserved, or None."""
+        return self.engine.limit
+
+    @property
+    def policy(self) -> SpillPolicyName:
+        """What happens to a request when dedicated memory is spent."""
+        return "spill" if self.engine.may_spill else "strict"
+
+    def set_shared_limit(self, limit: int | str | None) -> None:
+        """Reserve at most so much shared memory; None: what the machine has.
+
+        Raises:
+            InputError: If the allocator does not spill by itself, or the machine has not as much.
+        """
+        size = None if limit is None else parse_memory(limit)
+        if self.name != "elastic":
+            raise InputError("only the elastic allocator has a limit of its own")
+        total = self.gpu.machine.shared_total_bytes
+        if size is not None and size > total:
+            raise InputError(
+                f"{format_size(size)} of shared memory is more than the machine has: "
+                f"{format_size(total)}, half of the host's memory"
+            )
+        self.engine.shared_limit = size
+
+    @property
+    def shared_limit_bytes(self) -> int | None:
+        """The most shared memory that may be reserved, or None."""
+        return self.engine.shared_limit if self.name == "elastic" else None
+
+    def rebalance(self, most: int | str | None = None) -> int:
+        """Bring live blocks back from shared memory, at their addresses; returns the bytes moved.
+
+        Those that lived longest come first. Waits for the device.
+
+        Args:
+            most: Move at most so much; by default all that dedicated memory has room for.
+
+        Raises:
+            InputError: If the allocator cannot.
+        """
+        if self.name != "elastic":
+            raise InputError(f"the {self.name} allocator cannot move live blocks")
+        return self.engine.rebalance(None if most is None else parse_size(most))
+
+    def make_pool(self, *, use_on_oom: bool = False, no_split: bool = False) -> MemoryPool:
+        """Make a private pool.
+
+        Args:
+            use_on_oom: Requests outside the pool may take its free memory before they fail.
+            no_split: A block of the pool is never split.
+
+        Raises:
+            InputError: If such a pool is asked of an allocator without private pools.
+        """
+        if self.name == "uncached" and (use_on_oom or no_split):
+            raise InputError("the uncached allocator has no private pools")
+        pool = MemoryPool(self)
+        self.engine.begin_allocate_to_pool(*pool.id, None)
+        self.engine.end_allocate_to_pool(*pool.id)
+        if use_on_oom:
+            self.engine.set_pool_option(*pool.id, _core.PoolOption.use_on_oom, True)
+        if no_split:
+            self.engine.set_pool_option(*pool.id, _core.PoolOption.no_split, True)
+        return pool
+
+    @contextmanager
+    def use_pool(self, pool: MemoryPool, *, stream: int | None = None) -> Iterator[None]:
+        """Take memory from a private pool inside the `with` block.
+
+        Args:
+            pool: The pool.
+            stream: Only for requests on this stream; None for all.
+
+        Raises:
+            InputError: If the pool was released, or is in use already.
+        """
+        if pool._allocator is not self:
+            raise InputError("this private pool belongs to another allocator")
+        if pool.released:
+            raise InputError("this private pool was released")
+        try:
+            self.engine.begin_allocate_to_pool(*pool.id, stream)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        try:
+            yield
+        finally:
+            self.engine.end_allocate_to_pool(*pool.id)
+            self.engine.release_pool(*pool.id)
+
+    # --- statistics ------------------------------------------------------------------------------
+
+    def memory_stats(self) -> dict[str, int]:
+        """All counters by the keys of torch.cuda.memory_stats(), sorted.
+
+        Where requests may spill there are also `shared_allocated_bytes`, `shared_reserved_bytes`,
+        `paused_bytes` and `num_spills`; PyTorch's own count both tiers.
+        """
+        return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
+
+    def memory_allocated(self) -> int:
+        """Bytes in live blocks."""
+        return self.engine.statistics()["allocated_bytes.all.current"]
+
+    def max_memory_allocated(self) -> int:
+        """The most of it since the last reset."""
+        return self.engine.statistics()["allocated_bytes.all.peak"]
+
+    def memory_reserved(self) -> int:
+        """Bytes taken from the driver."""
+        return self.engine.statistics()["reserved_bytes.all.current"]
+
+    def max_memory_reserved(self) -> int:
+        """The most of it since the last reset."""
+        return self.engine.statistics()["reserved_bytes.all.peak"]
+
+    def reset_peak_memory_stats(self) -> None:
+        """Let every peak start anew from the current value."""
+        self.engine.reset_peak_statistics()
+
+    def reset_accumulated_memory_stats(self) -> None:
+        """Let every total of allocated and freed start anew from 0."""
+        self.engine.reset_accumulated_statistics()
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device, as the driver sees it."""
+        return self.gpu.free_bytes, self.gpu.total_bytes
+
+    def memory_summary(self, *, abbreviated: bool = False) -> str:
+        """The table of torch.cuda.memory_summary(); below it the tiers, if there are two."""
+        table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
+        return table + tiers_text(self.engine) if self.engine.may_spill else table
+
+    def shared_use(self) -> SharedUse | None:
+        """What lay in shared memory so far, and the least that it costs.
+
+        None where requests cannot spill, and none was placed there.
+        """
+        stats = self.engine.statistics()
+        if self.policy == "strict" and not stats["shared_reserved_bytes.peak"]:
+            return None
+        return SharedUse.measure(
+            stats,
+            total_bytes=self.gpu.machine.shared_total_bytes,
+            peak_dedicated_bytes=self.engine.peak_dedicated,
+            by_driver=self.name != "elastic",
+        )
+
+    # --- history and snapshots -------------------------------------------------------------------
+
+    def record_memory_history(self, *, max_entries: int = 1_000_000, stacks: bool = False) -> None:
+        """Keep the newest `max_entries` events from now on; 0 ends the recording.
+
+        Args:
+            max_entries: The size of the ring.
+            stacks: Keep the Python call stack of each request as well.
+        """
+        if max_entries < 0:
+            raise InputError(f"a history holds 0 or more events, not {max_entries}")
+        self.engine.record_history(max_entries)
+        self._record_stacks = stacks and max_entries > 0
+        self.engine.set_context(0)
+
+    def memory_snapshot(self) -> dict[str, Any]:
+        """The state and the history as torch.cuda.memory._snapshot() returns them."""
+        snapshot = snapshot_dict(
+            self.engine,
+            self.device,
+            self.conf,
+            self.config,
+            self._stacks,
+            self.name,
+            self.version,
+        )
+        self.engine.note_snapshot()
+        return snapshot
+
+    def dump_snapshot(self, path: str | PathLike[str]) -> None:
+        """Write `memory_snapshot()` as a pickle that PyTorch's memory viewer reads.
+
+        Raises:
+            InputError: If the file exists already, or cannot be written.
+        """
+        content = pickle.dumps(self.memory_snapshot())
+        with NewFile(path) as file:
+            file.write(content)
+
+    def check_invariants(self) -> None:
+        """Check the allocator's own bookkeeping, block by block; for tests.
+
+        Raises:
+            RuntimeError: If an invariant does not hold.
+        """
+        self.engine.check_invariants()
+
+    def _note_stack(self) -> None:
+        if not self._record_stacks:
+            return
+        frames = []
+        frame = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            frames.append((code.co_filename, frame.f_lineno, code.co_name))
+            frame = frame.f_back  # type: ignore[assignment]
+        key = tuple(frames)
+        number = self._stack_numbers.get(key)
+        if number is None:
+            number = self._stack_numbers[key] = len(self._stacks)
+            self._stacks.append(frames)
+        self.engine.set_context(number)

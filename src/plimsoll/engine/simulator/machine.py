@@ -1,0 +1,270 @@
+"""Simulated machines: GPUs of stated sizes that share a host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError, OutOfMemoryError
+from plimsoll.base.units import GiB, format_size, parse_memory, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DriverName = Literal["linux", "wddm"]
+CallName = Literal[
+    "allocate", "deallocate", "reserve", "unreserve", "create", "release", "map", "set_access",
+    "unmap", "record", "query", "synchronize", "allocate_host", "deallocate_host",
+    "copy",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DriverObjects:
+    """What a simulated driver keeps books of.
+
+    Attributes:
+        handles: Pieces of physical memory.
+        mappings: Pieces that lie at an address; one may lie at two.
+        events: Marks in the work of streams.
+        reservations: Ranges of addresses that were set aside.
+        reserved_addresses_bytes: How much they are.
+    """
+
+    handles: int
+    mappings: int
+    events: int
+    reservations: int
+    reserved_addresses_bytes: int
+
+
+class SimulatedMachine:
+    """A machine with any number of GPUs, a clock, and host memory that the GPUs can share.
+
+    Half of the host's memory is shared GPU memory, as under Windows. With the `linux` driver a
+    device allocation fails when dedicated memory is full; with `wddm`, the Windows driver, it goes
+    on into shared memory and fails when both are full. Time passes only when a driver call or
+    `advance` says so.
+
+    >>> from plimsoll import SimulatedMachine
+    >>> from plimsoll.base.units import GiB
+    >>> machine = SimulatedMachine(["24GiB", "24GiB"], host_memory="64GiB")
+    >>> [gpu.total_bytes // GiB for gpu in machine.gpus]
+    [24, 24]
+    """
+
+    def __init__(
+        self,
+        gpus: Sequence[int | str],
+        *,
+        host_memory: int | str = 64 * GiB,
+        driver: DriverName = "linux",
+    ) -> None:
+        if driver not in ("linux", "wddm"):
+            raise InputError(f"unknown driver {driver!r}; there are linux and wddm")
+        self.driver = driver
+        self._host = _core.SimulatedHost(parse_memory(host_memory) // 2)
+        model = _core.DriverModel.wddm if driver == "wddm" else _core.DriverModel.linux
+        self.gpus = [
+            SimulatedGpu._on(
+                _core.SimulatedDriver(self._host, parse_memory(size), model, index), self
+            )
+            for index, size in enumerate(gpus)
+        ]
+
+    @property
+    def now(self) -> float:
+        """The clock, in seconds since the machine was made."""
+        return self._host.now_ns * 1e-9
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, so that queued GPU work gets done.
+
+        Raises:
+            InputError: If `seconds` is negative.
+        """
+        if seconds < 0:
+            raise InputError(f"time does not go back: {seconds} seconds")
+        self._host.advance(seconds * 1e9)
+
+    @property
+    def shared_total_bytes(self) -> int:
+        """Host memory that the GPUs may use."""
+        return self._host.shared_total
+
+    @property
+    def shared_free_bytes(self) -> int:
+        """What of it is free."""
+        return self._host.shared_free
+
+
+class SimulatedGpu:
+    """One simulated GPU.
+
+    `SimulatedGpu("24GiB")` stands in a machine of its own; several that share a host come from
+    `SimulatedMachine`.
+
+    >>> from plimsoll import SimulatedGpu
+    >>> SimulatedGpu("24GiB").total_bytes
+    25769803776
+    """
+
+    machine: SimulatedMachine
+    _driver: _core.SimulatedDriver
+
+    def __init__(
+        self,
+        memory: int | str,
+        *,
+        host_memory: int | str = 64 * GiB,
+        driver: DriverName = "linux",
+    ) -> None:
+        machine = SimulatedMachine([memory], host_memory=host_memory, driver=driver)
+        self.machine = machine
+        self._driver = machine.gpus[0]._driver
+
+    @classmethod
+    def _on(cls, driver: _core.SimulatedDriver, machine: SimulatedMachine) -> SimulatedGpu:
+        gpu = cls.__new__(cls)
+        gpu.machine = machine
+        gpu._driver = driver
+        return gpu
+
+    @property
+    def total_bytes(self) -> int:
+        """Dedicated memory."""
+        return self._driver.dedicated_total
+
+    @property
+    def free_bytes(self) -> int:
+        """Dedicated memory that nothing has taken."""
+        return self._driver.dedicated_free
+
+    @property
+    def dedicated_used_bytes(self) -> int:
+        """What nvidia-smi would show: dedicated memory taken from the driver."""
+        return self._driver.dedicated_used
+
+    @property
+    def shared_used_bytes(self) -> int:
+        """Host memory in use for this GPU: pinned memory, and under `wddm` what spilled over."""
+        return self._driver.shared_used
+
+    @property
+    def driver_objects(self) -> DriverObjects:
+        """What programs asked of the driver and did not give back."""
+        driver = self._driver
+        return DriverObjects(
+            handles=driver.handles,
+            mappings=driver.mappings,
+            events=driver.events,
+            reservations=driver.reservations,
+            reserved_addresses_bytes=driver.reserved_addresses,
+        )
+
+    @property
+    def driver_seconds(self) -> float:
+        """Time spent in driver calls so far, by the cost model."""
+        return self._driver.driver_seconds
+
+    def take(self, size: int | str) -> int:
+        """Let somebody else hold dedicated memory: a context, a library, another process.
+
+        Returns:
+            What `give_back` takes.
+
+        Raises:
+            OutOfMemoryError: If the device has not that much.
+        """
+        size_bytes = parse_size(size)
+        handle = self._driver.take(size_bytes)
+        if handle is None:
+            free = format_size(self.free_bytes)
+            raise OutOfMemoryError(
+                f"the device has {free} free, not {format_size(size_bytes)}",
+                requested_bytes=size_bytes,
+                free_bytes=self.free_bytes,
+                total_bytes=self.total_bytes,
+                limit_bytes=None,
+                allocated_bytes=0,
+                reserved_bytes=0,
+            )
+        return handle
+
+    def give_back(self, handle: int) -> None:
+        """Have back what `take` gave away."""
+        self._driver.give_back(handle)
+
+    def share(self, path: str) -> None:
+        """Count what other processes have of this card as taken: those that name the same file.
+
+        Args:
+            path: The file; plimsoll makes it if there is none.
+
+        Raises:
+            OSError: If the file cannot be made, or this is not Linux.
+        """
+        try:
+            self._driver.share(_core.SharedCard(path))
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+
+    def launch(self, stream: int, seconds: float) -> None:
+        """Queue GPU work of a stated length on a stream; the host goes on at once."""
+        self._driver.launch(stream, seconds * 1e9)
+
+    def synchronize(self) -> None:
+        """Wait until all queued work is done: the clock moves on to its end."""
+        self._driver.synchronize_device()
+
+    def pin_memory(self, size: int | str) -> int:
+        """Take pinned host memory, as cudaMallocHost, and return its address.
+
+        Raises:
+            OutOfMemoryError: If shared memory is full.
+        """
+        size_bytes = parse_size(size)
+        address = self._driver.allocate_host(size_bytes)
+        if address is None:
+            free = self.machine.shared_free_bytes
+            raise OutOfMemoryError(
+                f"no pinned memory of {format_size(size_bytes)}: {format_size(free)} of "
+                f"{format_size(self.machine.shared_total_bytes)} of shared memory is free",
+                requested_bytes=size_bytes,
+                free_bytes=free,
+                total_bytes=self.machine.shared_total_bytes,
+                limit_bytes=None,
+                allocated_bytes=0,
+                reserved_bytes=self.shared_used_bytes,
+            )
+        return address
+
+    def unpin_memory(self, address: int) -> None:
+        """Give pinned memory back.
+
+        Raises:
+            InputError: If it is not pinned.
+        """
+        if not self._driver.deallocate_host(address):
+            raise InputError(f"{address:#x} is not pinned memory")
+
+    def fail(self, call: CallName, *, after: int = 0, times: int | None = None) -> None:
+        """Make driver calls of one kind fail for lack of memory, to test what then happens.
+
+        A request then raises OutOfMemoryError, or DriverError where the allocator cannot do
+        without the call; either way nothing is lost.
+
+        Args:
+            call: Which, such as "allocate" (cudaMalloc) or "create" (cuMemCreate).
+            after: How many more succeed first.
+            times: How many fail then; None for all.
+        """
+        kind = getattr(_core.Call, call, None)
+        if kind is None:
+            raise InputError(f"unknown driver call {call!r}")
+        self._driver.inject(kind, after, times)
+
+    def heal(self) -> None:
+        """End all faults that `fail` asked for."""
+        self._driver.clear_faults()

@@ -1,0 +1,233 @@
+"""Finds the parameters, gradients and optimizer state among a program's tensors.
+
+Modules are noted when they get a parameter or a buffer, are moved, copied or loaded. Their tensors
+are looked at then, after each backward pass, around each step of an optimizer, and in the end. So
+a parameter counts that was replaced, sharded, or whose module is never called.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.watchers import Watchers, outside_compilers, standing_in
+from plimsoll.engine.storages import storage_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import ModuleType
+
+
+class TensorUses:
+    """Follows the modules and optimizers of a program.
+
+    Args:
+        watchers: Which guard whatever runs inside the program's calls.
+        tell: Called with the device, the address and the category of each tensor that is new, or
+            has moved.
+        after_step: Called with each optimizer after its step.
+    """
+
+    def __init__(
+        self,
+        watchers: Watchers,
+        tell: Callable[[int, int, str], None],
+        *,
+        after_step: Callable[[Any], object] = lambda _: None,
+    ) -> None:
+        guarded = watchers.guarded
+        self._watch = guarded("modules and optimizers", self._install)
+        self._look_again = guarded("the tensors of modules", self._look)
+        self._look_at_module = guarded("the tensors of a module", self._note_module)
+        self._look_at_all = guarded("the tensors of the program", self._find_all)
+        self._look_before_step = guarded("the tensors of optimizers", self._before_step)
+        self._look_after_step = guarded("the state of optimizers", self._after)
+        self._look_at_gradients = guarded("gradients after a backward pass", self._note_gradients)
+        self._tell = tell
+        self._step_ends = after_step
+        self._modules: dict[int, weakref.ref[Any]] = {}
+        self._parameters: dict[int, weakref.ref[Any]] = {}
+        self._said: dict[int, tuple[weakref.ref[Any], int]] = {}  # by id: the tensor, its address
+        self._torch: Any = None
+
+    def install(self, torch: ModuleType) -> None:
+        """Follow everything from now on, and whatever there is of the kind already."""
+        self._watch(torch)
+
+    def look(self) -> None:
+        """Note all tensors of all modules, and gradients, as they are now."""
+        self._look_again()
+
+    def tell_all(self, torch: ModuleType) -> None:
+        """Say everything once more, for a listener that heard nothing so far."""
+        self._torch = torch
+        self._said.clear()
+        self._look_at_all()
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        """Note the parameters and gradients of an optimizer."""
+        self._look_before_step(optimizer)
+
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        """Note the state of an optimizer."""
+        self._step_ends(optimizer)
+        self._look_after_step(optimizer)
+
+    def _install(self, torch: Any) -> None:
+        self._torch = torch
+        note = self.note_module
+        module = importlib.import_module("torch.nn.modules.module")
+
+        (registered,) = outside_compilers(torch, lambda owner, _, tensor: note(owner, [tensor]))
+        module.register_module_parameter_registration_hook(registered)
+        module.register_module_buffer_registration_hook(registered)
+        for name in ("_apply", "__setstate__"):
+            _call_after(torch.nn.Module, name, note)
+        optimizer = importlib.import_module("torch.optim.optimizer")
+        before, after = outside_compilers(torch, self.before_step, self.after_step)
+        optimizer.register_optimizer_step_pre_hook(before)
+        optimizer.register_optimizer_step_post_hook(after)
+        _call_after(torch.autograd, "backward", lambda _: self._look_at_gradients())
+        self._find_all()
+
+    def _find_all(self) -> None:
+        """Find the modules and optimizers that there are already."""
+        for found in gc.get_objects():
+            if issubclass(type(found), self._torch.nn.Module):
+                self._note_module(found)
+            elif issubclass(type(found), self._torch.optim.Optimizer):
+                self._before_step(found)
+                self._after(found)
+        self._note_gradients()
+
+    def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
+        """Follow a module, and note its tensors or only some of them."""
+        self._look_at_module(module, tensors)
+
+    def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
+        known = self._modules.get(id(module))
+        if known is None or known() is not module:
+            self._modules[id(module)] = weakref.ref(module)
+        for tensor in _own_tensors(module) if tensors is None else tensors:
+            self._note_parameter(tensor)
+
+    def _note_parameter(self, tensor: Any) -> None:
+        if tensor is None or self._torch.nn.parameter.is_lazy(tensor):
+            return
+        if tensor.requires_grad:
+            known = self._parameters.get(id(tensor))
+            if known is None or known() is not tensor:
+                self._parameters[id(tensor)] = weakref.ref(tensor)
+        self._note(tensor, "parameters")
+
+    def _look(self) -> None:
+        for module in _living(self._modules):
+            for tensor in _own_tensors(module):
+                self._note_parameter(tensor)
+        self._note_gradients()
+
+    def _note_gradients(self) -> None:
+        for parameter in _living(self._parameters):
+            self._note_gradient(parameter)
+
+    def _note_gradient(self, parameter: Any) -> None:
+        for name in ("grad", "main_grad"):  # the second is Megatron's
+            gradient = getattr(parameter, name, None)
+            if gradient is not None:
+                self._note(gradient, "gradients")
+
+    def _before_step(self, optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._note_parameter(parameter)
+                self._note_gradient(parameter)
+
+    def _after(self, optimizer: Any) -> None:
+        for tensor in _tensors(optimizer.state):
+            self._note(tensor, "optimizer_state")
+
+    def _note(self, tensor: Any, category: str) -> None:
+        for part in _parts(tensor):
+            address = storage_address(part)
+            if not address or not part.is_cuda:
+                continue
+            known = self._said.get(id(part))
+            if known is not None and known[0]() is part and known[1] == address:
+                continue
+            self._said[id(part)] = weakref.ref(part), address
+            self._tell(part.device.index, address, category)
+
+
+def labels_now() -> dict[str, dict[str, list[int]]]:
+    """Finds the tensors of this process's modules and optimizers at this moment.
+
+    Returns:
+        By category and device number, the addresses; a snapshot has it among its settings, under
+        "labels". Empty where PyTorch is not imported. Raises nothing.
+    """
+    found: dict[str, dict[str, list[int]]] = {}
+
+    def tell(device: int, address: int, category: str) -> None:
+        found.setdefault(category, {}).setdefault(str(device), []).append(address)
+
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        TensorUses(Watchers(), tell).tell_all(torch)
+    return found
+
+
+def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
+    """Let a function of PyTorch's call `action` with its first argument before it returns."""
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        action(arguments[0] if arguments else None)
+        return result
+
+    setattr(owner, name, standing_in(original, call))
+
+
+def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
+    """Yields the objects that still exist, and forgets the others."""
+    for key, reference in list(references.items()):
+        found = reference()
+        if found is None:
+            del references[key]
+        else:
+            yield found
+
+
+def _own_tensors(module: Any) -> Iterator[Any]:
+    """The parameters and buffers of a module itself; one that is not set up yet has none."""
+    for name in ("_parameters", "_buffers"):
+        yield from list(getattr(module, name, {}).values())
+
+
+def _parts(tensor: Any) -> Iterator[Any]:
+    """Yields the plain tensors inside a tensor subclass, such as a DTensor or a quantized one."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield getattr(tensor, "_local_tensor", tensor)
+        return
+    for name in flatten()[0]:  # of parts that may also be no tensors, such as a DTensor's mesh
+        if hasattr(getattr(tensor, name), "untyped_storage"):
+            yield from _parts(getattr(tensor, name))
+
+
+_DEEPEST = 4
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in dictionaries and lists."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif depth < _DEEPEST and isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each, depth + 1)
+    elif depth < _DEEPEST and isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each, depth + 1)

@@ -1,1 +1,0 @@
-"""The engines that serve this process, and what they hold in PyTorch's forms."""

@@ -1,0 +1,238 @@
+"""The explanation of a job: one recording for each rank, read beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.notebook_form import NotebookForm
+from plimsoll.base.workers.everywhere import run_all
+from plimsoll.explanation.explain import explain
+from plimsoll.explanation.ranks.html import ranks_html
+from plimsoll.explanation.ranks.outliers import find_outliers
+from plimsoll.explanation.ranks.parts import RankFacts, RanksParts
+from plimsoll.explanation.ranks.rank_files import (
+    host_in_name,
+    rank_in_name,
+    rank_pattern,
+    recordings_in,
+)
+from plimsoll.explanation.ranks.rank_groups import group_ranks
+from plimsoll.explanation.ranks.rank_summary import RankSummary, summarize
+from plimsoll.explanation.ranks.text import ranks_text
+from plimsoll.recordings.reading import read_recording
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Sequence
+    from os import PathLike
+
+    from plimsoll.explanation.parts import ExplanationParts
+    from plimsoll.explanation.ranks.outliers import Outlier
+    from plimsoll.explanation.ranks.rank_files import RankFile
+    from plimsoll.explanation.ranks.rank_groups import RankGroup
+
+_MOST_EXPLAINED = 4  # representatives
+_MOST_EVENTS_EXPLAINED = 10_000_000  # which take some 700 MiB
+
+
+@dataclass(frozen=True)
+class RanksExplanation(NotebookForm, RanksParts):
+    """Why the memory of a job's ranks was used as it was; see docs/how-to/which-rank-ran-out.md."""
+
+    def __str__(self) -> str:
+        return ranks_text(self)
+
+    def _repr_html_(self) -> str:
+        return ranks_html(self)
+
+
+def explain_ranks(
+    folder: str | PathLike[str],
+    *,
+    pattern: str | None = None,
+    advice: bool = True,
+    search_events: int | None = None,
+    memory: int | str | None = None,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RanksExplanation:
+    """Say which rank of a job ran out of memory or stands out otherwise, and why.
+
+    >>> import plimsoll
+    >>> found = plimsoll.explain_ranks("recordings/")  # doctest: +SKIP
+    >>> found.outliers[0].rank, found.outliers[0].kind  # doctest: +SKIP
+    (37, 'out_of_memory')
+
+    Args:
+        folder: With one recording for each rank: snapshots and traces, in it and in its folders. It
+            may be in an object store, s3:// or gs://.
+        pattern: A regular expression that finds the rank in a file's path, in its group, or in the
+            one named `rank`; another one named `host` finds the host. By default the rank is what
+            the recording says, or else what the file's name says.
+        advice: Whether what helps is searched for, for those that are explained by themselves.
+        search_events: How many events each of these searches may replay, as for `explain`.
+        memory: What reading one recording may take, as for `explain`. Without it recordings of more
+            than ten million events are not explained by themselves.
+        processes: How many at a time; by default one for each processor.
+        address: Of a Ray cluster whose workers are to read the recordings.
+        progress: Called with how many recordings are read, of how many.
+
+    Raises:
+        InputError: If there are no recordings, two are of one rank, or an option cannot be used.
+    """
+    files = recordings_in(str(folder))
+    made = None if pattern is None else rank_pattern(pattern)
+    summaries, not_read = summaries_of(
+        files, made, memory=memory, processes=processes, address=address, progress=progress
+    )
+    groups = group_ranks(summaries)
+    outliers = find_outliers(summaries, groups)
+    chosen = _to_explain(groups, outliers)
+    of_rank = {one.rank: one for one in summaries}
+    by_name = {file.name: file for file in files}
+    asked = [by_name[of_rank[rank].file] for rank in chosen]
+    events = search_events if advice else 0
+    work = [_Explaining(file, events, memory) for file in asked]
+    explanations: dict[int, ExplanationParts] = {}
+    for done in run_all(_explain, work, processes=processes, address=address):
+        if done.result is not None:
+            explanations[chosen[done.index]] = done.result
+        else:
+            not_read.append(f"rank {chosen[done.index]} is not explained: {done.error}")
+    return RanksExplanation(
+        folder=str(folder),
+        world_size=max((one.world_size or 0 for one in summaries), default=0) or None,
+        ranks=[_facts(one) for one in summaries],
+        groups=groups,
+        outliers=outliers,
+        fullest=_fullest(summaries),
+        explanations=explanations,
+        not_read=sorted(not_read),
+    )
+
+
+def summaries_of(
+    files: Sequence[RankFile],
+    pattern: re.Pattern[str] | None,
+    *,
+    memory: int | str | None,
+    processes: int | None,
+    address: str | None,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[list[RankSummary], list[str]]:
+    """Each rank's summary, by rank; and a line for each file that cannot be used.
+
+    Raises:
+        InputError: If no file can be used, or two are of one rank.
+    """
+    work = [_Reading(file, pattern, memory) for file in files]
+    found: list[RankSummary] = []
+    not_read: list[str] = []
+    for done in run_all(_summarize, work, processes=processes, address=address):
+        name = files[done.index].name
+        if done.result is None:
+            error = done.error or "nothing is known of it"
+            not_read.append(error if name in error else f"{name}: {error}")
+        elif done.result.rank is None:
+            not_read.append(
+                f"{name}: neither the recording nor its name says its rank; --rank-pattern does"
+            )
+        else:
+            found.append(done.result)
+        if progress is not None:
+            progress(len(found) + len(not_read), len(files))
+    if not found:
+        others = f", and so are {len(not_read) - 1} more" if len(not_read) > 1 else ""
+        raise InputError(f"no recording can be used: {min(not_read)}{others}")
+    found.sort(key=lambda one: (one.rank, one.file))
+    for one, other in pairwise(found):
+        if one.rank == other.rank:
+            raise InputError(
+                f"{one.file} and {other.file} are both of rank {one.rank}; leave one out, or tell "
+                "their ranks with --rank-pattern"
+            )
+    return found, not_read
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What is needed to summarize a file."""
+
+    file: RankFile
+    pattern: re.Pattern[str] | None
+    memory: int | str | None
+
+
+@dataclass(frozen=True)
+class _Explaining:
+    """What is needed to explain a file."""
+
+    file: RankFile
+    search_events: int | None
+    memory: int | str | None
+
+
+def _summarize(work: _Reading) -> RankSummary:
+    name, pattern = work.file.name, work.pattern
+    with work.file.here() as path:
+        try:
+            summary = summarize(path, memory=work.memory)
+        except InputError as error:
+            raise InputError(str(error).replace(str(path), name)) from None
+    named, host = rank_in_name(name, pattern), host_in_name(name, pattern)
+    rank = named if pattern is not None or summary.rank is None else summary.rank
+    return replace(summary, file=name, rank=rank, host=host or summary.host)
+
+
+def _explain(work: _Explaining) -> ExplanationParts:
+    with work.file.here() as path:
+        recording = replace(read_recording(path, memory=work.memory), name=work.file.name)
+        events = sum(trace.event_count for trace in recording.devices)
+        if work.memory is None and events > _MOST_EVENTS_EXPLAINED:
+            raise InputError(
+                f"it has {events:,} events, and by itself a recording of more than "
+                f"{_MOST_EVENTS_EXPLAINED:,} takes memory for each of them; --read-memory 100GiB "
+                "allows it, and so does `plimsoll explain` of its file"
+            )
+        return explain(recording, search_events=work.search_events)
+
+
+def _to_explain(groups: Sequence[RankGroup], outliers: Sequence[Outlier]) -> list[int]:
+    chosen = [group.representative for group in groups[:_MOST_EXPLAINED]]
+    if outliers and outliers[0].rank not in chosen:
+        chosen.append(outliers[0].rank)
+    return chosen
+
+
+def _fullest(summaries: Sequence[RankSummary]) -> int:
+    """Of cards that are known, the one with the least room; else by what is reserved."""
+    knows_cards = all(one.card_bytes for one in summaries)
+
+    def fullness(one: RankSummary) -> tuple[float, int]:
+        of = one.card_bytes if knows_cards and one.card_bytes else 1
+        return one.peak_reserved_bytes / of, one.peak_allocated_bytes
+
+    rank = max(summaries, key=fullness).rank
+    assert rank is not None  # only such are among them
+    return rank
+
+
+def _facts(one: RankSummary) -> RankFacts:
+    assert one.rank is not None  # only such are among them
+    return RankFacts(
+        rank=one.rank,
+        host=one.host,
+        file=one.file,
+        device=one.device,
+        events=one.events,
+        steps=one.steps,
+        peak_allocated_bytes=one.peak_allocated_bytes,
+        peak_reserved_bytes=one.peak_reserved_bytes,
+        card_bytes=one.card_bytes,
+        ran_out_us=None if one.failure is None else one.failure.time_us,
+        problems=one.problems,
+    )

@@ -1,0 +1,292 @@
+"""Which ranks stand out, each beyond the spread of those that do the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from plimsoll.base.units import MiB
+from plimsoll.explanation.ranks.behaviour import WORDS
+from plimsoll.explanation.ranks.rank_groups import Shared, is_even, passages_of
+from plimsoll.explanation.ranks.spread import beyond, deviation, middle, wide_deviation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.explanation.ranks.behaviour import Passages
+    from plimsoll.explanation.ranks.growth import Kept
+    from plimsoll.explanation.ranks.rank_groups import RankGroup
+    from plimsoll.explanation.ranks.rank_summary import RankSummary
+
+OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
+
+_KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
+_LEAST_MORE = 0.25  # of the group's middle: shards may be as uneven
+_LEAST_PASSING = (
+    0.08  # the same, of what lives within a step, which shards of parameters leave alone
+)
+_LEAST_LOST = 0.05  # of what is reserved
+_SEGMENT = 20 * MiB  # PyTorch's usual one: one more or less is chance
+_LEAST_PASSAGES = WORDS // 2
+_LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
+_OTHER_STEPS = 0.2  # so much longer or shorter
+_FEW_HAVE = 0.05  # of a group's ranks
+_WITNESSES = 3
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A rank that stands out.
+
+    Attributes:
+        rank: Which.
+        kind: "out_of_memory": a request failed, here first or while most of its group had room.
+            "leak": a line keeps more after each step, and the others' do not. "fragmented": more is
+            reserved and not allocated than in the others. "full": its peak is higher. "different":
+            its allocations come in an order that no other rank has.
+        line: Which source line makes it so; without call stacks the size of the blocks, or None.
+        bytes: What was asked for, what has leaked, or what it has more than the middle of its
+            group; of "different", what the allocations out of order asked for.
+        event: Where, as far as it is one event.
+    """
+
+    rank: int
+    kind: OutlierKind
+    line: str | None
+    bytes: int
+    event: int | None = None
+
+
+def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup]) -> list[Outlier]:
+    """Who stands out, the first to run out first, then by kind and rank.
+
+    Args:
+        summaries: Of each rank one.
+        groups: The same ranks.
+    """
+    of_rank = {one.rank: one for one in summaries if one.rank is not None}
+    teams = [[of_rank[rank] for rank in group.ranks] for group in groups]
+    found = list(_out_of_memory(teams))
+    explained = {one.rank for one in found}
+    for team in teams:
+        found += _leaking(team)
+    leaking = {one.rank for one in found if one.kind == "leak"}
+    explained |= leaking
+    found += [one for one in _fragmented(teams) if one.rank not in explained]
+    found += [one for one in _full(teams) if one.rank not in explained]
+    explained |= {one.rank for one in found if one.kind == "fragmented"}
+    found += [one for one in _different(teams) if one.rank not in explained]
+    return sorted(found, key=lambda one: _KINDS.index(one.kind))
+
+
+def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
+    """The rank whose request failed first: in the earliest step and then by the clock."""
+    failed = [one for one in summaries if one.failure is not None]
+    if not failed:
+        return None
+    knows_steps = all(one.failure and one.failure.step is not None for one in failed)
+
+    def when(one: RankSummary) -> tuple[int, int, int]:
+        assert one.failure is not None
+        step = one.failure.step if knows_steps and one.failure.step is not None else 0
+        return step, one.failure.time_us, _rank(one)
+
+    return min(failed, key=when)
+
+
+def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
+    """The first, and those that failed while most of their group did not."""
+    first = first_to_fail([one for team in teams for one in team])
+    named = [] if first is None else [first]
+    for team in teams:
+        failed = [one for one in team if one.failure is not None and one is not first]
+        if 2 * (len(failed) + (first in team)) < len(team):
+            named += failed
+    for one in named:
+        assert one.failure is not None
+        failure = one.failure
+        yield Outlier(_rank(one), "out_of_memory", failure.line, failure.asked_bytes, failure.event)
+
+
+def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
+    """Who keeps more after steps, on lines where the others keep nothing or less."""
+    for one in team:
+        others = [other for other in team if other is not one]
+        lines: dict[str, tuple[int, float]] = {}
+        if others and _has_steps_of(others, one):
+            for kept in one.kept:
+                if _keeps(kept):
+                    lines[kept.line] = (kept.bytes, kept.slope_bytes)
+        for leak in one.leaks:
+            lines.setdefault(leak.what, (leak.grown_bytes, leak.slope_bytes))
+        more = {
+            line: grown
+            for line, (grown, slope) in lines.items()
+            if _is_more(slope, [_slope(other, line) for other in others])
+        }
+        total = sum(slope for line, (_, slope) in lines.items() if line in more)
+        if more and _is_more(total, [sum(_slopes(other)) for other in others]):
+            line = max(more, key=more.__getitem__)
+            yield Outlier(_rank(one), "leak", line, more[line])
+
+
+def _is_more(value: float, others: Sequence[float]) -> bool:
+    """Whether a slope is one that the others do not have."""
+    if not others:
+        return value > 0
+    known = np.array(others)
+    return bool(value > 2 * middle(known) + 6 * deviation(known))
+
+
+def _slope(one: RankSummary, line: str) -> float:
+    of_leaks = [leak.slope_bytes for leak in one.leaks if leak.what == line]
+    of_kept = [kept.slope_bytes for kept in one.kept if kept.line == line and _keeps(kept)]
+    return max([0.0, *of_leaks, *of_kept])
+
+
+def _keeps(kept: Kept) -> bool:
+    """Whether a line keeps something again and again, and not what the next step frees."""
+    return kept.steps >= max(_LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE * kept.of_steps)
+
+
+def _has_steps_of(others: Sequence[RankSummary], one: RankSummary) -> bool:
+    """Whether steps were found where the others have theirs; a short history may mislead."""
+    known = [other.allocations_per_step for other in others if other.allocations_per_step]
+    if not known or not one.allocations_per_step:
+        return False
+    return abs(one.allocations_per_step / float(np.median(known)) - 1) < _OTHER_STEPS
+
+
+def _slopes(one: RankSummary) -> list[float]:
+    lines = {leak.what for leak in one.leaks} | {kept.line for kept in one.kept}
+    return [_slope(one, line) for line in lines]
+
+
+def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
+    """Who has reserved more that is not allocated.
+
+    Where lengths vary, the order in which they come leaves single healthy ranks with much more than
+    most: the tails count.
+    """
+    known = _values(teams, lambda one: one.lost_bytes, of=_reserved, spread=wide_deviation)
+    for team, lost, elsewhere in known:
+        reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
+        least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
+        # Who has more allocated also loses more.
+        peaks = np.array([_peak(one) for one in team], dtype=np.float64)
+        lost = lost / np.maximum(peaks / middle(peaks), 1)
+        for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
+            more = int(team[place].lost_bytes - middle(lost))
+            line = team[place].lines[0][0] if team[place].lines else None
+            yield Outlier(_rank(team[place]), "fragmented", line, more)
+
+
+def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
+    """Whose peak is higher: altogether, or by what lives within a step."""
+    for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
+        usual = middle(peaks)
+        found = beyond(peaks, _LEAST_MORE * usual, elsewhere)
+        kept = np.array([one.kept_bytes or 0 for one in team], dtype=np.float64)
+        if kept.all():
+            scale = np.maximum(kept / middle(kept), 1)
+            passing = peaks - kept
+            # Where a rank's shards are larger, what lives within a step may be so, too.
+            over = passing - (scale - 1) * middle(passing)
+            found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
+        for place in np.flatnonzero(found).tolist():
+            others = [one for one in team if one is not team[place]]
+            line = _largest_excess(team[place], others)
+            yield Outlier(_rank(team[place]), "full", line, int(peaks[place] - usual))
+
+
+def _different(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
+    """Who has passages that hardly another rank of its group has."""
+    found: dict[int, Outlier] = {}
+    for team in teams:
+        if len(team) < 3:
+            continue
+        for passages in passages_of(team):
+            new = _new_passages(team, passages)
+            counts = np.array([len(one) for one in new], dtype=np.float64)
+            for place in np.flatnonzero(beyond(counts, _LEAST_PASSAGES)).tolist():
+                one = team[place]
+                found.setdefault(_rank(one), _out_of_order(one, passages[place], new[place]))
+    everybody = sorted(_rank(one) for team in teams for one in team)
+    odd = sorted(found)
+    if not (is_even(odd) or odd == [everybody[0], everybody[-1]]):  # the stages of a pipeline
+        yield from (found[rank] for rank in odd)
+
+
+def _new_passages(
+    team: Sequence[RankSummary], passages: Sequence[Passages]
+) -> list[NDArray[np.int64]]:
+    """For each rank the places, in its passages, of those that hardly another one has.
+
+    What comes after the others' recordings have ended is not counted.
+    """
+    shared = Shared(passages)
+    few = max(2, math.ceil(_FEW_HAVE * len(team)))
+    rare = shared.hashes[shared.has.sum(axis=0) < few]
+    ends = np.array([one.events for one in team])
+    found = []
+    for place, mine in enumerate(passages):
+        others = np.sort(np.delete(ends, place))
+        is_new = np.isin(mine.hashes, rare) & (mine.event < others[-min(_WITNESSES, len(others))])
+        found.append(np.flatnonzero(is_new))
+    return found
+
+
+def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) -> Outlier:
+    """The first of what nobody else does."""
+    by_event = new[np.argsort(passages.event[new])]
+    line = one.names[int(passages.line[by_event[0]])]
+    size = int(passages.bytes[by_event].sum())
+    return Outlier(_rank(one), "different", line, size, int(passages.event[by_event[0]]))
+
+
+def _largest_excess(one: RankSummary, others: Sequence[RankSummary]) -> str | None:
+    """The line that holds the most more at its peak than in the middle of the others."""
+    known = [dict(other.lines) for other in others]
+    more = {
+        line: held - middle(np.array([float(lines.get(line, 0)) for lines in known]))
+        for line, held in one.lines
+    }
+    return max(more, key=more.__getitem__) if more else None
+
+
+def _values(
+    teams: Sequence[Sequence[RankSummary]],
+    value_of: Callable[[RankSummary], int],
+    of: Callable[[RankSummary], int],
+    spread: Callable[[NDArray[np.float64]], float] = deviation,
+) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
+    """For each group its values, and the standard deviation in all groups, relative to `of`."""
+    known = [team for team in teams if len(team) > 1]
+    values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
+    wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]
+    if not known:
+        return
+    off = [
+        (some - middle(some)) / max(whole, 1) for some, whole in zip(values, wholes, strict=True)
+    ]
+    elsewhere = spread(np.concatenate([*off, [0.0]]))
+    for team, some, whole in zip(known, values, wholes, strict=True):
+        yield team, some, elsewhere * whole
+
+
+def _peak(one: RankSummary) -> int:
+    return one.peak_allocated_bytes
+
+
+def _reserved(one: RankSummary) -> int:
+    return one.peak_reserved_bytes
+
+
+def _rank(one: RankSummary) -> int:
+    assert one.rank is not None  # who compares them has told each its rank
+    return one.rank

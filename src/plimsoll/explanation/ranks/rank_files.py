@@ -1,0 +1,171 @@
+"""The recordings of a folder, here or in an object store, and whose they are by their names."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import fs
+
+from plimsoll.base.endings import RECORDINGS, is_recording_name, without_ending
+from plimsoll.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_REMOTE = ("s3://", "gs://", "gcs://")
+_PIECE = 1 << 22
+_RANK = re.compile(r"rank[^0-9A-Za-z]?(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![A-Za-z0-9])\d+(?![A-Za-z0-9])")
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class RankFile:
+    """A recording.
+
+    Attributes:
+        name: Its path, or its address in an object store.
+        folder: The address of the folder that was asked for, if that is in an object store.
+        size: In bytes.
+    """
+
+    name: str
+    folder: str | None
+    size: int
+
+    @contextmanager
+    def here(self) -> Iterator[Path]:
+        """Where it lies on this machine; what is in an object store is copied for as long."""
+        if self.folder is None:
+            yield Path(self.name)
+            return
+        store, _ = _store(self.folder)
+        with TemporaryDirectory(prefix="plimsoll-") as folder:
+            path = Path(folder) / self.name.rpartition("/")[2]
+            try:
+                with store.open_input_stream(_path_in(self.name)) as source, path.open("wb") as to:
+                    while piece := source.read(_PIECE):
+                        to.write(piece)
+            except OSError as error:
+                raise InputError(f"{self.name}: cannot be fetched: {_first_line(error)}") from None
+            yield path
+
+
+def is_folder(source: str) -> bool:
+    """Whether that is a folder, or what may be one in an object store."""
+    return is_remote(source) or Path(source).is_dir()
+
+
+def is_remote(source: str) -> bool:
+    """Whether that is an address in an object store."""
+    return source.startswith(_REMOTE)
+
+
+def recordings_in(folder: str) -> list[RankFile]:
+    """All recordings of a folder and of those in it, by name.
+
+    Raises:
+        InputError: If there is none, or the folder cannot be read.
+    """
+    found = _remote_files(folder) if is_remote(folder) else _local_files(Path(folder))
+    if not found:
+        raise InputError(
+            f"{folder}: there is no recording in it; recordings end in {', '.join(RECORDINGS)}"
+        )
+    return sorted(found, key=lambda file: _natural(file.name))
+
+
+def rank_pattern(pattern: str) -> re.Pattern[str]:
+    """A pattern that finds the rank in a file's path: in the group `rank`, or in the only one.
+
+    Raises:
+        InputError: If it is none.
+    """
+    try:
+        made = re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"--rank-pattern {pattern!r} is no regular expression: {error}") from None
+    if made.groups != 1 and "rank" not in made.groupindex:
+        raise InputError(
+            f"--rank-pattern {pattern!r} has to say where the rank is: in one group, such as "
+            r"'worker(\d+)', or in one of that name, '(?P<rank>\d+)'"
+        )
+    return made
+
+
+def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
+    """The rank that a file's path says; None if it says none.
+
+    Without a pattern it is the number behind the last "rank", or else the last number of the file's
+    name.
+    """
+    if pattern is not None:
+        found = pattern.search(name)
+        text = found["rank" if "rank" in pattern.groupindex else 1] if found else None
+    else:
+        ranks = _RANK.findall(name)
+        numbers = _NUMBER.findall(without_ending(re.split(r"[/\\]", name)[-1]))
+        text = ranks[-1] if ranks else numbers[-1] if numbers else None
+    is_number = text is not None and text.isascii() and text.isdecimal()
+    return int(text) if text is not None and is_number and len(text) <= _MOST_DIGITS else None
+
+
+def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:
+    """The host, where a pattern has a group of that name."""
+    if pattern is None or "host" not in pattern.groupindex:
+        return None
+    found = pattern.search(name)
+    return found["host"] if found else None
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Names in the order of their numbers."""
+    parts = re.split(r"(\d+)", name)
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+def _local_files(folder: Path) -> list[RankFile]:
+    paths = (
+        Path(inside) / name
+        for inside, _, names in os.walk(folder)
+        for name in names
+        if is_recording_name(name)
+    )
+    return [RankFile(str(path), None, path.stat().st_size) for path in paths if path.is_file()]
+
+
+def _remote_files(folder: str) -> list[RankFile]:
+    store, path = _store(folder)
+    try:
+        known = store.get_file_info(fs.FileSelector(path, recursive=True))
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{folder}: cannot be listed: {_first_line(error)}") from None
+    scheme = folder.partition("://")[0]
+    return [
+        RankFile(f"{scheme}://{one.path}", folder, one.size or 0)
+        for one in known
+        if one.type == fs.FileType.File and is_recording_name(one.path)
+    ]
+
+
+def _store(folder: str) -> tuple[fs.FileSystem, str]:
+    try:
+        store, path = fs.FileSystem.from_uri(folder)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{folder}: {_first_line(error)}") from None
+    return store, path
+
+
+def _path_in(address: str) -> str:
+    return address.partition("://")[2]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,194 @@
+"""Ranks with the same behaviour, whatever differs by sharding.
+
+Ranks whose passages are the same are a group; how much the same is told by the ranks themselves:
+the closest likeness at which most ranks have others beside them. Groups are then parted where ranks
+make another number of allocations in a step, or keep quite another amount of memory over all steps,
+as stages of a pipeline with more layers do. A few ranks apart are no group of their own, unless
+they lie evenly among the ranks, as a stage does: they stay with those that are the most like them,
+where they are looked at closer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.explanation.ranks.behaviour import Passages
+    from plimsoll.explanation.ranks.rank_summary import RankSummary
+
+_MOST_COMPARED = 1 << 15  # passages of all ranks
+_LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+"""How large a part of the passages may differ within a group, the closest first."""
+_MOST_BESIDE = 0.75  # of the ranks have others beside them
+_LEAST_SHARE = 0.05  # of the ranks that are parted
+_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # relative distances of groups
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """Ranks with the same behaviour.
+
+    Attributes:
+        ranks: In order.
+        representative: The one that is the closest to the middle.
+    """
+
+    ranks: list[int]
+    representative: int
+
+
+def group_ranks(summaries: Sequence[RankSummary]) -> list[RankGroup]:
+    """Group ranks by what they do, the largest group first.
+
+    Args:
+        summaries: Of each rank one, with different ranks.
+    """
+    ordered = sorted(summaries, key=_rank)
+    groups = [
+        part
+        for alike in _by_passages(ordered)
+        for even in _by_value(alike, lambda one: one.allocations_per_step, _OTHER_COUNT)
+        for part in _by_value(even, lambda one: one.kept_bytes, _OTHER_MEMORY)
+    ]
+    found = [RankGroup([*map(_rank, group)], _rank(_middle_one(group))) for group in groups]
+    return sorted(found, key=lambda group: (-len(group.ranks), group.ranks))
+
+
+def is_even(ranks: Sequence[int]) -> bool:
+    """Whether ranks, in order, follow each other at the same distance, as those of a stage do."""
+    return len(ranks) > 2 and len(set(np.diff(ranks).tolist())) == 1
+
+
+def is_substantial(ranks: Sequence[int], of: int) -> bool:
+    """Whether as many ranks, of so many, are a group of their own."""
+    return len(ranks) >= max(2, _LEAST_SHARE * of) or is_even(ranks)
+
+
+class Shared:
+    """Which ranks have which passages.
+
+    Attributes:
+        hashes: The passages that are compared, in order.
+        has: For each rank, which of them it has.
+    """
+
+    def __init__(self, passages: Sequence[Passages]) -> None:
+        limit = min(one.complete_below for one in passages)
+        known = np.unique(np.concatenate([one.hashes for one in passages]))
+        if limit < 1 << 64:
+            known = known[known < np.uint64(limit)]
+        self.hashes: NDArray[np.uint64] = known[:_MOST_COMPARED]
+        self.has = np.zeros((len(passages), len(self.hashes)), dtype=bool)
+        for row, one in zip(self.has, passages, strict=True):
+            row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
+
+    def missing(self) -> NDArray[np.float64]:
+        """For each pair, the part of the first one's passages that the second one has not."""
+        kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
+        rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
+        common = (rows @ rows.T).astype(np.float64)
+        own = np.maximum(np.diag(common), 1)
+        missing = 1 - common / own[:, None]
+        missing[np.diag(common) == 0] = 0  # what does nothing is like all
+        place = place.reshape(-1)
+        return np.asarray(missing[np.ix_(place, place)])
+
+
+def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
+    """All that can be compared of these ranks: lines where all have them, and lives."""
+    lines = [one.behaviour.lines for one in summaries]
+    told = [one for one in lines if one is not None]
+    lives = [one.behaviour.lives for one in summaries]
+    return [told, lives] if len(told) == len(lines) else [lives]
+
+
+def _rank(summary: RankSummary) -> int:
+    assert summary.rank is not None  # who groups them has told each its rank
+    return summary.rank
+
+
+def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
+    missing = Shared(passages_of(summaries)[0]).missing()
+    distance = np.maximum(missing, missing.T)
+    total = len(summaries)
+    chosen: list[list[int]] = []
+    for level in _LEVELS:
+        parts = _linked(distance <= level)
+        chosen = [
+            part for part in parts if is_substantial([_rank(summaries[i]) for i in part], total)
+        ]
+        if sum(map(len, chosen)) >= _MOST_BESIDE * total:
+            break
+    else:
+        parts = _linked(distance <= _LEVELS[0])
+        return [[summaries[i] for i in part] for part in parts]
+    inside = {i for part in chosen for i in part}
+    homes = {id(part): [*part] for part in chosen}
+    for i in sorted(set(range(total)) - inside):
+        # Of a recording that was cut off, what there is counts.
+        nearest = min(
+            chosen,
+            key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),
+        )
+        homes[id(nearest)].append(i)
+    return [[summaries[i] for i in sorted(part)] for part in homes.values()]
+
+
+def _linked(near: NDArray[np.bool_]) -> list[list[int]]:
+    """Those that are near each other, by way of others."""
+    left = np.ones(len(near), dtype=bool)
+    parts = []
+    for first in range(len(near)):
+        if not left[first]:
+            continue
+        part = np.zeros(len(near), dtype=bool)
+        new = np.zeros(len(near), dtype=bool)
+        new[first] = True
+        while new.any():
+            part |= new
+            new = near[new].any(axis=0) & ~part
+        left &= ~part
+        parts.append(np.flatnonzero(part).tolist())
+    return parts
+
+
+def _by_value(
+    group: list[RankSummary], value_of: Callable[[RankSummary], float | None], gap: float
+) -> list[list[RankSummary]]:
+    """Parted where values leave a gap, relative to them; who has no value stays with the most."""
+    known = [one for one in group if value_of(one)]
+    if len(known) < 4:
+        return [group]
+    known.sort(key=lambda one: value_of(one) or 0.0)
+    logs = np.log([float(value_of(one) or 1) for one in known])
+    cuts = np.flatnonzero(np.diff(logs) > math.log1p(gap)) + 1
+    parts = [part.tolist() for part in np.split(np.arange(len(known)), cuts)]
+    good = [
+        part for part in parts if is_substantial(sorted(_rank(known[i]) for i in part), len(known))
+    ]
+    if len(good) < 2:
+        return [group]
+    homes = [[known[i] for i in part] for part in good]
+    centres = [float(np.median(logs[part])) for part in good]
+    for part in parts:
+        if part not in good:
+            nearest = min(range(len(good)), key=lambda one: abs(centres[one] - logs[part].mean()))
+            homes[nearest] += [known[i] for i in part]
+    largest = max(homes, key=len)
+    largest += [one for one in group if not value_of(one)]
+    return [sorted(home, key=_rank) for home in homes]
+
+
+def _middle_one(group: list[RankSummary]) -> RankSummary:
+    peaks = np.array([one.peak_allocated_bytes for one in group], dtype=np.float64)
+    events = np.array([one.events for one in group], dtype=np.float64)
+    far = np.abs(peaks / np.median(peaks) - 1) + np.abs(events / np.median(events) - 1)
+    return group[int(np.argmin(np.round(far, 3)))]

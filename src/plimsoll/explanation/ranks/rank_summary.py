@@ -1,0 +1,178 @@
+"""One rank's recording as small plain data: what tells it from the others, and what draws it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.gpus.recorded_card import recorded_card
+from plimsoll.engine.replays.replay import replay
+from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks, leak_moments
+from plimsoll.explanation.ranks.behaviour import Behaviour, BehaviourInTheMaking
+from plimsoll.explanation.ranks.growth import Kept, find_kept, kept_moment
+from plimsoll.explanation.ranks.passing import (
+    Failure,
+    InSteps,
+    Lines,
+    LineTable,
+    LivingBlocks,
+    Peak,
+    Reserved,
+    Timeline,
+    TimelineInTheMaking,
+)
+from plimsoll.recordings.analysis.block_history import BlockHistory
+from plimsoll.recordings.analysis.steps import find_steps
+from plimsoll.recordings.reading import read_recording
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plimsoll.explanation.parts import Leak
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.recording import DeviceTrace, Recording
+
+_MOST_LINES = 50
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """What there is to know of one rank beside the others.
+
+    Attributes:
+        file: The recording.
+        rank: As the recording says; None where it does not.
+        host: The name of its machine, if the recording says it.
+        world_size: How many ranks its job has, if the recording says it.
+        device: Which device; of several, the one in use the most.
+        events: How many events there are.
+        steps: How many steps were found.
+        steps_source: Who says so, "marks" or "rhythm".
+        peak_allocated_bytes: The most that was asked for and live.
+        kept_bytes: What is live also in the calmest moment of a step; None without steps.
+        peak_reserved_bytes: The most that was reserved.
+        lost_bytes: Of that, what is more than was ever allocated.
+        card_bytes: What the card has, if the recording names it.
+        failure: The first request that failed.
+        lines: What source lines hold at the peak of allocated memory, the most first.
+        leaks: Lines that grow by a trend over many steps.
+        kept: What lines keep after steps.
+        allocations_per_step: The middle of them; None without steps.
+        behaviour: What it does.
+        names: The source lines by number, as `behaviour` has them.
+        timeline: Allocated memory over time.
+        problems: What is missing of the history, a sentence each.
+    """
+
+    file: str
+    rank: int | None
+    host: str | None
+    world_size: int | None
+    device: int
+    events: int
+    steps: int
+    steps_source: str
+    peak_allocated_bytes: int
+    kept_bytes: int | None
+    peak_reserved_bytes: int
+    lost_bytes: int
+    card_bytes: int | None
+    failure: Failure | None
+    lines: list[tuple[str, int]]
+    leaks: list[Leak]
+    kept: list[Kept]
+    allocations_per_step: float | None
+    behaviour: Behaviour
+    names: list[str]
+    timeline: Timeline
+    problems: list[str]
+
+
+def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
+    """Read one recording, and say what tells it from others.
+
+    A trace goes by stretch by stretch, so that its length does not matter to the memory this takes;
+    a snapshot of PyTorch is in memory as a whole.
+
+    Args:
+        path: A snapshot or a trace.
+        memory: What reading may take, as for `read_recording`.
+
+    Raises:
+        InputError: If it cannot be read, or holds no history.
+    """
+    recording = read_recording(path, memory=memory, goes_by=True)
+    trace, history = _busiest(recording)
+    if not history.event_count:
+        raise InputError(f"{path}: nothing is allocated in it")
+    steps = find_steps(history, recording.marks, device=trace.device)
+    moments = leak_moments(steps)[1].tolist() if len(steps) >= LEAST_STEPS else []
+    moments += [kept_moment(steps)] if len(steps) else []
+    peak, lasting = Peak(), LivingBlocks(np.array(moments, dtype=np.int64))
+    in_steps = InSteps(steps, history.event_count)
+    lines, behaviour = Lines(trace), BehaviourInTheMaking(trace.frames)
+    reserved = Reserved(trace, steps)
+    timeline = TimelineInTheMaking(history.begin_us, history.end_us, history.event_count)
+    for stretch, events in history.with_events():
+        for one in (peak, lasting, in_steps, lines, behaviour):
+            one.add(stretch)
+        for other in (reserved, timeline):
+            other.add(stretch, events)
+    table = lines.table()
+    kept = lasting.blocks
+    peak_reserved, lost = _reserved(recording, reserved.most_bytes, peak.bytes)
+    place = recording.process
+    card = recorded_card(recording.settings, trace.device)
+    return RankSummary(
+        file=str(path),
+        rank=None if place is None else place.rank,
+        host=None if place is None else place.host,
+        world_size=None if place is None else place.world_size,
+        device=trace.device,
+        events=trace.event_count,
+        steps=len(steps),
+        steps_source=steps.source,
+        peak_allocated_bytes=peak.bytes,
+        kept_bytes=in_steps.kept_bytes,
+        peak_reserved_bytes=peak_reserved,
+        lost_bytes=lost,
+        card_bytes=card.total_bytes if card else None,
+        failure=reserved.failure,
+        lines=_held(peak.blocks, table),
+        leaks=find_leaks(kept, steps, table.of(kept), table.names),
+        kept=find_kept(kept, steps, table.of(kept), table.names),
+        allocations_per_step=in_steps.allocations,
+        behaviour=behaviour.made(table.of),
+        names=table.names,
+        timeline=timeline.timeline,
+        problems=recording.problems,
+    )
+
+
+def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
+    """The device with the most in use, and its blocks."""
+    histories = [(trace, BlockHistory(trace)) for trace in recording.devices]
+    if len(histories) == 1:
+        return histories[0]
+    return max(histories, key=lambda one: max(int(part.level.max()) for part in one[1]))
+
+
+def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[int, int]:
+    """The most that was reserved, and what of it was not allocated at any time: the peak's."""
+    if most is None:  # nothing says it: what the rules come to
+        try:
+            result = max(replay(recording), key=lambda one: one.peak_reserved_bytes)
+        except InputError:
+            return allocated, 0
+        return result.peak_reserved_bytes, result.peak_reserved_bytes - allocated
+    return most, max(most - allocated, 0)
+
+
+def _held(blocks: Lifetimes, table: LineTable) -> list[tuple[str, int]]:
+    """What lines hold in these blocks, the most first."""
+    held = np.bincount(table.of(blocks), blocks.size.astype(np.float64), len(table.names))
+    top = np.argsort(-held, kind="stable")[:_MOST_LINES]
+    return [(table.names[one], int(held[one])) for one in top.tolist() if held[one]]

@@ -1,0 +1,193 @@
+"""What is said of many ranks, as text: the answer, who stands out and why, who does the same."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from plimsoll.base.layout import Verbatim, paragraphs, table
+from plimsoll.base.units import format_count, format_size
+from plimsoll.explanation.first_lines import first_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plimsoll.explanation.parts import ExplanationParts
+    from plimsoll.explanation.ranks.outliers import Outlier
+    from plimsoll.explanation.ranks.parts import RankFacts, RanksParts
+    from plimsoll.explanation.ranks.rank_groups import RankGroup
+    from plimsoll.explanation.ranks.rank_summary import RankSummary
+
+_INDENT = "  "
+_MOST_SHOWN = 20
+
+
+def ranks_text(e: RanksParts, width: int | None = None) -> str:
+    """All of it, without colour.
+
+    Args:
+        e: What is said.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
+    parts = [_first_lines(e), _outliers(e, width), _groups(e), *_explained(e), _notes(e), _next(e)]
+    return paragraphs(parts, width)
+
+
+def answer_line(e: RanksParts) -> str:
+    """The answer: who ran out first, or what else matters most, or that nobody stands out."""
+    said = answer_of(e.outliers, e.ranks)
+    return said if e.outliers else f"{said} {_fullest(e)}"
+
+
+def answer_of(outliers: Sequence[Outlier], ranks: Sequence[RankFacts | RankSummary]) -> str:
+    """Who stands out the most, if anybody does."""
+    if not outliers:
+        return f"No rank of {len(ranks)} stands out."
+    first = outliers[0]
+    host = next((one.host for one in ranks if one.rank == first.rank), None)
+    at = f" ({host})" if host else ""
+    return f"Rank {first.rank} of {len(ranks)}{at} {deed(first)}."
+
+
+def rank_ranges(ranks: Sequence[int]) -> str:
+    """Ranks as people write them.
+
+    >>> rank_ranges([0, 1, 2, 5, 7, 8])
+    '0-2, 5, 7-8'
+    """
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], rank]
+        else:
+            parts.append([rank])
+    return ", ".join("-".join(map(str, part)) for part in parts)
+
+
+def _first_lines(e: RanksParts) -> Iterator[str]:
+    yield answer_line(e)
+    if not e.outliers:
+        return
+    first = e.outliers[0]
+    if (explained := e.explanations.get(first.rank)) and explained.out_of_memory:
+        yield from list(first_lines(explained))[1:]
+    yield _beside(e, first.rank)
+    yield _fullest(e)
+
+
+def deed(one: Outlier) -> str:
+    """What a rank does, as the end of a sentence."""
+    size = format_size(one.bytes)
+    where = f" at {one.line}" if one.line else ""
+    if one.kind == "out_of_memory":
+        return f"ran out of memory{where}: {size} was asked for, at event {one.event:,}"
+    if one.kind == "leak":
+        return f"leaks: {one.line} has kept {size} after its steps"
+    if one.kind == "fragmented":
+        return f"is fragmented: {size} more than in its group is reserved and not allocated"
+    if one.kind == "full":
+        most = f", the most of it at {one.line}" if one.line else ""
+        return f"is fuller than its group: {size} more at its peak{most}"
+    return f"does something else than its group{where}, from event {one.event:,} on ({size})"
+
+
+def _beside(e: RanksParts, rank: int) -> str:
+    """How a rank compares with the representative of its group."""
+    group = next(group for group in e.groups if rank in group.ranks)
+    one, usual = _facts(e, rank), _facts(e, group.representative)
+    if one is usual:
+        return f"It is the representative of its {format_count(len(group.ranks), 'rank')}."
+    return (
+        f"Beside rank {usual.rank}, of the same group of {len(group.ranks)}: "
+        f"{format_size(one.peak_allocated_bytes)} allocated at its peak, not "
+        f"{format_size(usual.peak_allocated_bytes)}; {format_size(one.peak_reserved_bytes)} "
+        f"reserved, not {format_size(usual.peak_reserved_bytes)}."
+    )
+
+
+def _fullest(e: RanksParts) -> str:
+    one = _facts(e, e.fullest)
+    of = f" of the card's {format_size(one.card_bytes)}" if one.card_bytes else ""
+    return (
+        f"The fullest is rank {one.rank}{_at(one)}: {format_size(one.peak_reserved_bytes)}{of} "
+        f"reserved at its peak, {format_size(one.peak_allocated_bytes)} allocated."
+    )
+
+
+def _outliers(e: RanksParts, width: int | None) -> Iterator[str]:
+    if not e.outliers:
+        return
+    yield f"Ranks that stand out in their groups ({len(e.outliers)})"
+    rows = [("rank", "host", "what", "bytes", "line")]
+    rows += [
+        (
+            str(one.rank),
+            _facts(e, one.rank).host or "-",
+            one.kind.replace("_", " "),
+            format_size(one.bytes),
+            one.line or "-",
+        )
+        for one in e.outliers[:_MOST_SHOWN]
+    ]
+    yield from table(
+        rows, width=width, indent=_INDENT, names=("line", "what", "host"), optional=("host",)
+    )
+    if len(e.outliers) > _MOST_SHOWN:
+        yield f"{_INDENT}and {len(e.outliers) - _MOST_SHOWN} more, which --json lists"
+
+
+def _groups(e: RanksParts) -> Iterator[str]:
+    of = f" of {e.world_size}" if e.world_size and e.world_size != len(e.ranks) else ""
+    yield (
+        f"{format_count(len(e.ranks), 'rank')}{of}, in {format_count(len(e.groups), 'group')} that "
+        f"{'does' if len(e.groups) == 1 else 'do'} the same"
+    )
+    for group in e.groups[:_MOST_SHOWN]:
+        peaks = [_facts(e, rank).peak_allocated_bytes for rank in group.ranks]
+        least, most = format_size(min(peaks)), format_size(max(peaks))
+        between = least if least == most else f"{least} to {most}"
+        yield (
+            f"{_INDENT}{_ranks_of(group.ranks)}, such as {group.representative}: {between} "
+            "allocated at the peak"
+        )
+    if len(e.groups) > _MOST_SHOWN:
+        yield f"{_INDENT}and {format_count(len(e.groups) - _MOST_SHOWN, 'more group')}"
+
+
+def _explained(e: RanksParts) -> Iterator[Iterator[str]]:
+    for group in e.groups:
+        explained = e.explanations.get(group.representative)
+        if explained is not None:
+            yield _explained_one(group, explained)
+
+
+def _explained_one(group: RankGroup, explained: ExplanationParts) -> Iterator[str]:
+    yield f"Rank {group.representative}, for {_ranks_of(group.ranks)}"
+    for line in first_lines(explained):
+        yield Verbatim(_INDENT + line) if isinstance(line, Verbatim) else _INDENT + line
+
+
+def _notes(e: RanksParts) -> Iterator[str]:
+    for line in e.not_read:
+        yield f"note: left out: {line}"
+    for one in e.ranks[:_MOST_SHOWN]:
+        for problem in one.problems:
+            yield f"note: rank {one.rank}: {problem}"
+
+
+def _next(e: RanksParts) -> Iterator[str]:
+    rank = e.outliers[0].rank if e.outliers else e.groups[0].representative
+    yield Verbatim(f"Run: {shlex.join(['plimsoll', 'explain', _facts(e, rank).file])}")
+
+
+def _at(one: RankFacts) -> str:
+    return f" ({one.host})" if one.host else ""
+
+
+def _ranks_of(ranks: Sequence[int]) -> str:
+    shown = rank_ranges(ranks)
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+
+
+def _facts(e: RanksParts, rank: int) -> RankFacts:
+    return next(one for one in e.ranks if one.rank == rank)

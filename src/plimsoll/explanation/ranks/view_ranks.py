@@ -1,0 +1,183 @@
+"""The page of all ranks as a file with a folder of their own pages, or from a server."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.endings import check_ending
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
+from plimsoll.base.notebook_form import NotebookForm, answer, link
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_count, format_size
+from plimsoll.explanation.ranks.explain_ranks import summaries_of
+from plimsoll.explanation.ranks.heat_map import Job, heat_map, run_of
+from plimsoll.explanation.ranks.outliers import find_outliers
+from plimsoll.explanation.ranks.rank_files import is_remote, rank_pattern, recordings_in
+from plimsoll.explanation.ranks.rank_groups import group_ranks
+from plimsoll.page.document import make_page
+from plimsoll.page.server import PageServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+_MOST_PAGES = 16
+"""Of single ranks beside the page of all: of those that stand out, and of representatives."""
+
+
+@dataclass(frozen=True)
+class RanksViewResult(NotebookForm):
+    """The page of all ranks of a job, as it was written.
+
+    Made by `plimsoll.view_ranks`; see docs/how-to/which-rank-ran-out.md.
+
+    Attributes:
+        page: The file.
+        page_bytes: Its size.
+        ranks: How many ranks it shows.
+        rank_pages: The pages of single ranks, in a folder beside it, by rank.
+        not_read: Files that could not be used, a line each.
+    """
+
+    page: str
+    page_bytes: int
+    ranks: int
+    rank_pages: dict[int, str]
+    not_read: list[str]
+
+    def __str__(self) -> str:
+        """What `plimsoll view` prints."""
+        text = (
+            f"{printable(self.page)}: {format_count(self.ranks, 'rank')}, "
+            f"{format_size(self.page_bytes)}; {format_count(len(self.rank_pages), 'rank')} with a "
+            "page, --serve opens each"
+        )
+        return "\n".join([text, *(f"note: left out: {line}" for line in self.not_read)])
+
+    def _repr_html_(self) -> str:
+        return answer(str(self)) + link(self.page)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: base units, stable keys."""
+        return asdict(self)
+
+
+def view_ranks(
+    folder: str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    force: bool = False,
+    pattern: str | None = None,
+    memory: int | str | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> RanksViewResult:
+    """Write a page of all ranks over time, and beside it a page for each that stands out.
+
+    >>> import plimsoll
+    >>> plimsoll.view_ranks("recordings/", output="job.html")  # doctest: +SKIP
+
+    Args:
+        folder: With one recording for each rank, as for `explain_ranks`.
+        output: The page; by default it lies beside the folder and has its name. The pages of ranks
+            are in a folder of the same name.
+        force: Replace files of these names.
+        pattern: Finds the rank in a file's path, as for `explain_ranks`.
+        memory: What reading one recording may take, as for `explain`.
+        address: Of a Ray cluster whose workers are to read the recordings.
+        progress: Called with how many recordings are read, of how many.
+
+    Raises:
+        InputError: If recordings cannot be used, or a page exists already.
+    """
+    if output is not None:
+        check_ending(output, ".html", ".htm", what="a page")
+    job = read_job(folder, pattern=pattern, memory=memory, address=address, progress=progress)
+    path = Path(output) if output is not None else _path_beside(str(folder))
+    inside = path.with_suffix("")
+    shown = _with_pages(job)
+    pages = {rank: inside / f"rank{rank}.html" for rank in shown}
+    if not force and (taken := [one for one in (path, *pages.values()) if one.exists()]):
+        raise InputError(f"{taken[0]}: exists already and is not overwritten; --force does")
+    inside.mkdir(exist_ok=True)
+    for rank, page in pages.items():
+        with NewFile(page, force=force) as file:
+            file.write(make_page([run_of(job, rank, memory)]).html.encode())
+    with NewFile(path, force=force) as file:
+        content = heat_map(
+            job, lambda rank: f"{inside.name}/rank{rank}.html" if rank in pages else None
+        ).encode()
+        file.write(content)
+    return RanksViewResult(
+        page=str(path),
+        page_bytes=len(content),
+        ranks=len(job.summaries),
+        rank_pages={rank: str(page) for rank, page in pages.items()},
+        not_read=job.not_read,
+    )
+
+
+def serve_ranks(
+    folder: str | PathLike[str],
+    *,
+    pattern: str | None = None,
+    memory: int | str | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PageServer:
+    """A server for the page of all ranks, which makes a rank's own page when it is opened.
+
+    Raises:
+        InputError: If recordings cannot be used.
+    """
+    job = read_job(folder, pattern=pattern, memory=memory, address=address, progress=progress)
+    page = heat_map(job, lambda rank: f"rank?number={rank}", served=True)
+    return PageServer([], page=page, open_rank=lambda rank: run_of(job, rank, memory))
+
+
+def read_job(
+    folder: str | PathLike[str],
+    *,
+    pattern: str | None,
+    memory: int | str | None,
+    address: str | None,
+    progress: Callable[[int, int], None] | None,
+) -> Job:
+    """Read all ranks of a folder.
+
+    Raises:
+        InputError: If recordings cannot be used.
+    """
+    files = recordings_in(str(folder))
+    made = None if pattern is None else rank_pattern(pattern)
+    summaries, not_read = summaries_of(
+        files, made, memory=memory, processes=None, address=address, progress=progress
+    )
+    groups = group_ranks(summaries)
+    by_name = {file.name: file for file in files}
+    return Job(
+        folder=str(folder),
+        files={one.rank: by_name[one.file] for one in summaries if one.rank is not None},
+        summaries=summaries,
+        groups=groups,
+        outliers=find_outliers(summaries, groups),
+        not_read=not_read,
+    )
+
+
+def _with_pages(job: Job) -> list[int]:
+    """Whose pages are written: all of a few, else of who stands out and of representatives."""
+    ranks = [one.rank for one in job.outliers] + [one.representative for one in job.groups]
+    if len(job.files) <= _MOST_PAGES:
+        ranks = [*job.files]
+    return list(dict.fromkeys(ranks))[:_MOST_PAGES]
+
+
+def _path_beside(folder: str) -> Path:
+    name = folder.partition("?")[0].rstrip("/").rpartition("/")[2] or "ranks"
+    return (
+        Path(f"{name}.html") if is_remote(folder) else Path(folder).absolute().with_suffix(".html")
+    )

@@ -1,0 +1,209 @@
+"""Looks at the machine: what is installed, and what works when it is tried."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.systems import linux_instead
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.engine.real_gpus import count_gpus
+from plimsoll.engine.simulator.allocator import Allocator
+from plimsoll.engine.simulator.machine import SimulatedGpu
+from plimsoll.integrations.diagnosis.parts import Ability, Installed
+from plimsoll.integrations.diagnosis.results import Diagnosis
+from plimsoll.prediction.predict import predict
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.torch.building import versions
+from plimsoll.torch.building.compiler import build, find_built, find_compiler
+from plimsoll.torch.live.bridge import BRIDGE
+from plimsoll.torch.simulated.library import SIMULATED_GPU
+
+BUILD = "plimsoll doctor --build"
+_TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
+_INSTALLERS = {
+    "apt-get": "install -y g++",
+    "dnf": "install -y gcc-c++",
+    "zypper": "install -y gcc-c++",
+    "pacman": "-S --noconfirm gcc",
+    "apk": "add g++",
+}
+"""What installs programs, and how a compiler."""
+
+
+def doctor() -> Diagnosis:
+    """Say what of plimsoll is installed and works here, and what makes the rest work.
+
+    What is ready is tried: an allocator on a simulated GPU and, if its library is built, the
+    prediction of a tiny script, which takes seconds. Nothing is built or installed.
+
+    >>> import plimsoll
+    >>> print(plimsoll.doctor())  # doctest: +SKIP
+    """
+    abilities = [_reading(), _watching(), _predicting(), _keeping_apart(), _running()]
+    return Diagnosis(_installed(), abilities)
+
+
+def build_libraries() -> None:
+    """Build what is compiled against the installed PyTorch, unless it is built.
+
+    Raises:
+        InputError: If PyTorch or a compiler is missing, or it fails.
+    """
+    build(SIMULATED_GPU)
+    if versions.is_cuda_build():
+        build(BRIDGE)
+
+
+def _installed() -> list[Installed]:
+    gpus = Nvml().read().gpus
+    return [
+        Installed("plimsoll", _version("plimsoll-gpu")),
+        Installed("Python", platform.python_version()),
+        Installed("system", f"{platform.system()} {platform.machine()}"),
+        Installed("PyTorch", _version("torch")),
+        Installed("C++ compiler", _compiler()),
+        Installed("NVIDIA GPUs", ", ".join(gpu.name for gpu in gpus) or None),
+        Installed(
+            "prometheus-client",
+            _version("prometheus-client"),
+            None if _version("prometheus-client") else "for plimsoll.metrics alone",
+        ),
+    ]
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _compiler() -> str | None:
+    try:
+        compiler = find_compiler("plimsoll")
+    except InputError:
+        return None
+    asked = [compiler, "-dumpfullversion", "-dumpversion"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    return f"{Path(compiler).name} {done.stdout.strip()}".strip()
+
+
+def _reading() -> Ability:
+    """What needs nothing but the package."""
+    name = "gpus, replay, explain, view"
+    try:
+        for module in (
+            "plimsoll.engine.replays.replay",
+            "plimsoll.explanation.explain",
+            "plimsoll.page.page_file",
+        ):
+            import_module(module)
+        Allocator(SimulatedGpu("1GiB")).malloc("1MiB")
+    except (ImportError, _core.DriverError) as error:
+        return Ability(name, False, str(error), "pip install --force-reinstall plimsoll-gpu")
+    return Ability(name, True)
+
+
+def _watching() -> Ability:
+    instead = linux_instead()
+    return Ability("top", instead is None, instead and f"needs Linux: {instead}")
+
+
+def _predicting() -> Ability:
+    name = "predict, fit, run --simulate"
+    missing = _missing_for_libraries(name)
+    if missing is not None:
+        return missing
+    try:
+        if find_built(SIMULATED_GPU) is not None:
+            return Ability(name, True, f"a tiny script was predicted in {_try_to_predict():.1f} s")
+        find_compiler(SIMULATED_GPU.purpose)
+    except ScriptError as error:
+        return Ability(name, False, str(error))
+    except InputError as error:
+        return Ability(name, False, str(error), compiler_command())
+    return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+
+
+_KEPT_APART = {
+    Kind.OVERLAY: "by an overlay over every folder",
+    Kind.WALL: "by a wall around the scratch layer; what it does not know is refused",
+    Kind.LAYER: "by a library alone: programs that call Linux without libc write to real files",
+}
+
+
+def _keeping_apart() -> Ability:
+    """How a script that is predicted is kept from changing files."""
+    name = "keep trials apart"
+    instead = linux_instead()
+    if instead is not None:
+        return Ability(name, False, f"needs Linux: {instead}")
+    from plimsoll.prediction.trials.offered import offered, why_not
+
+    kinds = offered()
+    if not kinds:
+        return Ability(name, False, why_not(Kind.LAYER))
+    best = kinds[0]
+    return Ability(name, best is not Kind.LAYER, _KEPT_APART[best])
+
+
+def _running() -> Ability:
+    name = "run, install and record on a GPU"
+    missing = _missing_for_libraries(name)
+    if linux_instead() is None and count_gpus() == 0:
+        return Ability(name, False, "there is no NVIDIA GPU here")
+    if missing is not None:
+        return missing
+    if not versions.is_cuda_build():
+        command = "pip install --force-reinstall torch"
+        return Ability(name, False, "the installed PyTorch has no CUDA", command)
+    try:
+        if find_built(BRIDGE) is not None:
+            return Ability(name, True)
+        find_compiler(BRIDGE.purpose)
+    except InputError:
+        note = "without PyTorch's memory statistics, for want of a C++ compiler"
+        return Ability(name, True, note, compiler_command())
+    return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+
+
+def _missing_for_libraries(name: str) -> Ability | None:
+    """What cannot work for want of Linux or PyTorch."""
+    instead = linux_instead()
+    if instead is not None:
+        return Ability(name, False, f"needs Linux: {instead}")
+    try:
+        versions.torch_version()
+    except InputError as error:
+        note = str(error).split(": ")[0]
+        return Ability(name, False, note, f"pip install 'torch>={versions.text(versions.OLDEST)}'")
+    return None
+
+
+def _try_to_predict() -> float:
+    """How many seconds the prediction of a tiny script takes."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="plimsoll-doctor-") as folder:
+        script = Path(folder) / "tiny.py"
+        script.write_text(_TRIAL)
+        predict(script, measure_need=False)
+    return time.monotonic() - began
+
+
+def compiler_command() -> str | None:
+    """What installs a C++ compiler on this system; None if nobody knows."""
+    found = next((name for name in _INSTALLERS if shutil.which(name) is not None), None)
+    if found is None:
+        return None
+    as_root = "" if os.geteuid() == 0 else "sudo "
+    return f"{as_root}{found} {_INSTALLERS[found]}"

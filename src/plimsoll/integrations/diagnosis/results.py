@@ -1,0 +1,40 @@
+"""A diagnosis: what was found, which shows itself as text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.integrations.diagnosis.text import diagnosis_text
+
+if TYPE_CHECKING:
+    from plimsoll.integrations.diagnosis.parts import Ability, Installed
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What of plimsoll is installed and works here; printed, the text of `plimsoll doctor`.
+
+    >>> import plimsoll
+    >>> diagnosis = plimsoll.doctor()
+    >>> [one.name for one in diagnosis.abilities if not one.works]  # doctest: +SKIP
+
+    Attributes:
+        installed: What plimsoll uses, installed or not.
+        abilities: What it can do, each with whether it works here.
+    """
+
+    installed: list[Installed]
+    abilities: list[Ability]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no command would make anything work that does not."""
+        return all(one.works or one.command is None for one in self.abilities)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `plimsoll doctor --json` prints it."""
+        return {"is_complete": self.is_complete, **asdict(self)}
+
+    def __str__(self) -> str:
+        return diagnosis_text(self.installed, self.abilities)

@@ -1,0 +1,105 @@
+"""Memory as bars and graphs of letters.
+
+Every kind of memory has a sign of its own, so that bars can be read without colour.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.integrations.top.model import GpuUse, ProcessUse
+
+# Of a bar: sign, style and name, in the order in which they stand there.
+ALLOCATED = ("█", "green", "allocated")
+CACHED = ("▓", "yellow", "cached")
+FRAGMENTS = ("▒", "red", "fragments")
+CONTEXT = ("#", "blue", "context")
+_OTHER = ("=", "magenta", "others")
+_FREE = ("·", "bright_black", "free")
+_PARTS = (ALLOCATED, CACHED, FRAGMENTS, CONTEXT, _OTHER, _FREE)
+_LEVELS = " ▁▂▃▄▅▆▇█"
+
+
+def gpu_parts(gpu: GpuUse) -> list[int]:
+    """What the dedicated memory in use consists of, in bytes, in the order of the signs."""
+    parts = [sum(each) for each in zip([0] * 4, *map(_process_parts, gpu.processes), strict=True)]
+    return [*parts, max(gpu.known_bytes - sum(parts), 0)]
+
+
+def _process_parts(use: ProcessUse) -> list[int]:
+    counters = use.counters
+    if counters is None:
+        return [0] * 4
+    cached, fragments = counters.cached_bytes, counters.fragments_bytes or 0
+    allocated = max(counters.dedicated_bytes - cached - fragments, 0)
+    return [allocated, cached, fragments, use.context_bytes or 0]
+
+
+def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
+    """So much of the whole as parts, and the rest as free.
+
+    Args:
+        parts: In bytes, in the order of the signs.
+        total: The whole; None or 0 leaves the bar empty.
+        width: In letters.
+    """
+    line = Text(no_wrap=True)
+    if not total or width <= 0:
+        return line.append(" " * max(width, 0))
+    ends = [round(min(end / total, 1) * width) for end in accumulate(parts)]
+    ends += [ends[-1] if ends else 0] * (len(_PARTS) - 1 - len(ends))
+    for (sign, style, _), (begin, end) in zip(_PARTS, pairwise([0, *ends, width]), strict=True):
+        line.append(sign * (end - begin), style)
+    return line
+
+
+def legend(width: int) -> list[Text]:
+    """The signs of the bars, in as many lines as they need."""
+    lines = [Text(no_wrap=True)]
+    for sign, style, name in _PARTS:
+        if lines[-1].cell_len + len(name) + 4 > width:
+            lines.append(Text(no_wrap=True))
+        lines[-1].append(sign, style)
+        lines[-1].append(f" {name}  ")
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def graph(values: Sequence[int], most: int, width: int, height: int = 1) -> list[str]:
+    """The latest values as columns, the last one at the right end.
+
+    A value above zero is never shown as nothing.
+
+    Args:
+        values: In bytes, oldest first.
+        most: What fills a column.
+        width: In letters.
+        height: In lines.
+    """
+    steps = len(_LEVELS) - 1
+    shown = list(values)[-width:] if width > 0 else []
+    heights = [
+        min(max(round(value / max(most, 1) * height * steps), value > 0), height * steps)
+        for value in shown
+    ]
+    return [
+        "".join(_LEVELS[min(max(each - row * steps, 0), steps)] for each in heights).rjust(width)
+        for row in reversed(range(height))
+    ]
+
+
+def most_of_each(values: Sequence[int], count: int) -> list[int]:
+    """The most in each group of so many values, the last group being whole.
+
+    >>> most_of_each([1, 5, 2, 3, 4], 2)
+    [1, 5, 4]
+    """
+    ends = reversed(range(len(values), 0, -count))
+    return [max(values[max(end - count, 0) : end]) for end in ends]

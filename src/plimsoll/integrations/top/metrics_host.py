@@ -1,0 +1,169 @@
+"""A process that serves metrics, asked by its address; it may be on any machine."""
+
+from __future__ import annotations
+
+import math
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.client import HTTPException
+from typing import IO, TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+from plimsoll.base.process_place import LONGEST_NAME, ProcessPlace
+from plimsoll.base.telemetry.counters import DeviceCounters, ProcessCounters
+from plimsoll.base.telemetry.metrics import prometheus_package
+from plimsoll.base.telemetry.nvml import Reading
+from plimsoll.integrations.top.model import Machine, put_together
+from plimsoll.integrations.top.remote_json import of_host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECONDS = 5.0
+_MOST_BYTES = 16 << 20
+_MOST_DEVICES = 64
+_A_LONG_TIME_NS = 3600 * 10**9
+_MAY_BE_UNKNOWN = ("total_bytes", "context_bytes", "fragments_bytes")
+_BYTES = (
+    *("allocated_bytes", "active_bytes", "reserved_bytes", "shared_bytes"),
+    *("peak_allocated_bytes", "peak_reserved_bytes"),
+)
+_COUNTS = ("alloc_retries", "ooms", "spills")
+_Values = dict[tuple[str, str], int]  # by the metric's name and the device
+
+
+class MetricsHost:
+    """One address.
+
+    Args:
+        address: Such as http://node1:9400; /metrics is added where no path is given.
+
+    Raises:
+        InputError: If it is none.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            parts = urllib.parse.urlsplit(address)
+            is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_one = False
+        if not is_one or not address.isascii() or not address.isprintable() or " " in address:
+            raise InputError(f"{printable(address)!r} is no address such as http://node1:9400")
+        path = parts.path if parts.path not in ("", "/") else "/metrics"
+        self._address = parts._replace(path=path, fragment="").geturl()
+        self.name = parts.netloc.rpartition("@")[2]
+
+    def look(self) -> Machine:
+        """What the process holds now.
+
+        Raises:
+            InputError: If it does not say so, or not in time.
+        """
+        process = _process(self._fetch())
+        return of_host(put_together(Reading(), [process], program_of=lambda _: None), self.name)
+
+    def write_snapshot(self, pid: int, file: IO[bytes]) -> None:  # noqa: ARG002
+        """Metrics give none.
+
+        Raises:
+            InputError: Always.
+        """
+        raise InputError("metrics give no snapshots: name the host for ssh, as --host node1")
+
+    def _fetch(self) -> str:
+        ends = time.monotonic() + _SECONDS
+        content = b""
+        try:
+            with urllib.request.urlopen(self._address, timeout=_SECONDS) as answer:  # noqa: S310
+                while piece := answer.read1(1 << 16):
+                    content += piece
+                    if len(content) > _MOST_BYTES:
+                        raise InputError("its answer is too long")
+                    if time.monotonic() > ends:
+                        raise InputError(f"no answer within {_SECONDS:g} s")
+        except InputError:
+            raise
+        except (OSError, HTTPException, ValueError) as error:  # the last: names that are none
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+            reason = getattr(error, "reason", None) or error
+            text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            raise InputError(printable(text)[:200]) from None
+        return content.decode(errors="replace")
+
+
+def _process(text: str) -> ProcessCounters:
+    """The counters of one process.
+
+    Raises:
+        InputError: If the text has none.
+    """
+    values: _Values = {}
+    labels: dict[str, Mapping[str, str]] = {}  # of each device
+    about: Mapping[str, str] = {}
+    try:
+        for name, found, number in _samples(text):
+            if name == "plimsoll_process_info":
+                about = found
+            elif name == "plimsoll_device_info":
+                labels[found.get("device", "")] = found
+            elif math.isfinite(number) and 0 <= number < 1 << 63:
+                values[name.removeprefix("plimsoll_"), found.get("device", "")] = int(number)
+        indices = [device for device in labels if device.isascii() and device.isdecimal()]
+        if not about or len(indices) > _MOST_DEVICES:
+            raise ValueError
+        devices = [_device(values, labels[each], each) for each in indices]
+        place = _place(about)
+    except (ValueError, LookupError):
+        raise InputError("its answer is none of plimsoll.metrics()") from None
+    pid = about.get("pid", "")
+    return ProcessCounters(
+        pid=int(pid) if pid.isascii() and pid.isdecimal() and len(pid) < 12 else 0,
+        start_ticks=0,
+        namespace=0,
+        heartbeat_ns=time.monotonic_ns(),
+        interval_ns=_A_LONG_TIME_NS,
+        pinned_bytes=values.get(("pinned_bytes", "")),
+        shared_total_bytes=None,
+        program=about.get("program", "")[:LONGEST_NAME],
+        allocator=about.get("allocator", "")[:LONGEST_NAME],
+        devices=tuple(devices),
+        place=place,
+    )
+
+
+def _place(about: Mapping[str, str]) -> ProcessPlace:
+    rank = about.get("rank", "")
+    known = int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 12 else None
+    return ProcessPlace.from_dict(
+        {"rank": known, "host": about.get("host"), "job": about.get("job_id")}
+    )
+
+
+def _device(values: _Values, labels: Mapping[str, str], device: str) -> DeviceCounters:
+    uuid = labels.get("uuid", "")[:LONGEST_NAME]
+    return DeviceCounters(
+        index=int(device[:9]),
+        is_simulated=not uuid,
+        name=labels.get("name", "")[:LONGEST_NAME],
+        uuid=uuid,
+        used_bytes=None,
+        shared_allocated_bytes=0,
+        **{name: values.get((name, device)) for name in _MAY_BE_UNKNOWN},  # type: ignore[arg-type]
+        **{name: values.get((name, device), 0) for name in _BYTES},
+        **{f"num_{name}": values.get((f"{name}_total", device), 0) for name in _COUNTS},
+    )
+
+
+def _samples(text: str) -> list[tuple[str, Mapping[str, str], float]]:
+    families = prometheus_package().parser.text_string_to_metric_families(text)
+    return [
+        (sample.name, sample.labels, sample.value)
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith("plimsoll_")
+    ]

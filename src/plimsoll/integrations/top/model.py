@@ -1,0 +1,285 @@
+"""What holds the memory of every GPU: NVML's figures and the counters of plimsoll's processes.
+
+NVML knows each GPU, and what its driver charges each process. A process that plimsoll runs in says
+what that number consists of. Both are put together here; nothing here asks or shows anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.telemetry.counters import DeviceCounters, ProcessCounters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from plimsoll.base.telemetry.nvml import GpuReading, Reading
+
+
+@dataclass(frozen=True)
+class ProcessUse:
+    """What one process holds of one GPU; None is unknown.
+
+    Attributes:
+        pid: Its number.
+        program: What it runs.
+        driver_bytes: What the driver charges it, by NVML; where that does not say, its context
+            and the dedicated memory that its allocator reserved.
+        context_bytes: The first of these two.
+        counters: What its allocator says; None if plimsoll does not run in it.
+        process: The counters of the whole process, all its GPUs; None as `counters`.
+        silent_seconds: For how long it has said nothing, if that is too long.
+    """
+
+    pid: int
+    program: str | None
+    driver_bytes: int | None
+    context_bytes: int | None = None
+    counters: DeviceCounters | None = None
+    process: ProcessCounters | None = None
+    silent_seconds: float | None = None
+
+    @property
+    def known_bytes(self) -> int:
+        """What it holds of the card, as far as that is known."""
+        if self.driver_bytes is not None:
+            return self.driver_bytes
+        return 0 if self.counters is None else self.counters.dedicated_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        counters = self.counters
+        names = (
+            "allocated_bytes", "active_bytes", "pending_bytes", "cached_bytes", "fragments_bytes",
+            "reserved_bytes", "dedicated_bytes", "shared_bytes", "shared_allocated_bytes",
+            "peak_allocated_bytes", "peak_reserved_bytes", "num_alloc_retries", "num_ooms",
+            "num_spills",
+        )  # fmt: skip
+        return {
+            "pid": self.pid,
+            "program": self.program,
+            "runs_plimsoll": counters is not None,
+            "allocator": None if self.process is None else self.process.allocator,
+            "device": None if counters is None else counters.index,
+            "driver_bytes": self.driver_bytes,
+            "context_bytes": self.context_bytes,
+            **{name: None if counters is None else getattr(counters, name) for name in names},
+            "pinned_bytes": None if self.process is None else self.process.pinned_bytes,
+            "job": None if self.process is None else self.process.place.job,
+            "rank": None if self.process is None else self.process.place.rank,
+            "silent_seconds": self.silent_seconds,
+        }
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU; None is unknown.
+
+    Attributes:
+        label: How people tell it from others: its number, for a simulated one its process, and in
+            front of it the host where several are looked at.
+        name: The product.
+        uuid: Without prefix; "" for simulated ones.
+        is_simulated: It exists in one process only.
+        dedicated_total_bytes: Its own memory.
+        dedicated_used_bytes: What of it is in use, by anybody.
+        shared_total_bytes: How much of the host's memory it may use.
+        shared_used_bytes: What plimsoll's processes hold there: what they reserved for this GPU,
+            and their page-locked memory, which counts on the first GPU of a process.
+        utilization: The part of the time in which kernels ran lately, 0 to 1.
+        processes: Those that use it and are known, most memory first.
+        notes: What is unavailable here.
+        host: Where it is, if that was asked from elsewhere.
+    """
+
+    label: str
+    name: str
+    uuid: str
+    is_simulated: bool
+    dedicated_total_bytes: int | None
+    dedicated_used_bytes: int | None
+    shared_total_bytes: int | None
+    shared_used_bytes: int
+    utilization: float | None
+    processes: tuple[ProcessUse, ...]
+    notes: tuple[str, ...] = field(default=())
+    host: str | None = None
+
+    @property
+    def known_bytes(self) -> int:
+        """What of its memory is in use, as far as that is known."""
+        if self.dedicated_used_bytes is not None:
+            return self.dedicated_used_bytes
+        return sum(process.known_bytes for process in self.processes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "label": self.label,
+            "name": self.name,
+            "uuid": self.uuid or None,
+            "is_simulated": self.is_simulated,
+            "dedicated_total_bytes": self.dedicated_total_bytes,
+            "dedicated_used_bytes": self.dedicated_used_bytes,
+            "shared_total_bytes": self.shared_total_bytes,
+            "shared_used_bytes": self.shared_used_bytes,
+            "utilization": self.utilization,
+            "notes": list(self.notes),
+            "processes": [process.to_dict() for process in self.processes],
+        }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All GPUs at one moment: of this machine, or of several.
+
+    Attributes:
+        gpus: Real ones first, of each machine.
+        notes: What is unavailable.
+        silent_hosts: Machines that did not answer, and why.
+    """
+
+    gpus: tuple[GpuUse, ...]
+    notes: tuple[str, ...] = field(default=())
+    silent_hosts: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def num_processes(self) -> int:
+        """How many hold memory of any GPU."""
+        return len({(gpu.host, process.pid) for gpu in self.gpus for process in gpu.processes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"gpus": [gpu.to_dict() for gpu in self.gpus], "notes": list(self.notes)}
+
+
+def put_together(
+    reading: Reading,
+    processes: Sequence[ProcessCounters],
+    *,
+    program_of: Callable[[int], str | None],
+) -> Machine:
+    """Merge what NVML says with what processes say.
+
+    Args:
+        reading: NVML's.
+        processes: Of those that plimsoll runs in.
+        program_of: The name of any other process's program.
+    """
+    mine: dict[str, list[tuple[ProcessCounters, DeviceCounters]]] = {}
+    simulated: list[GpuUse] = []
+    for process in processes:
+        for device in process.devices:
+            if device.is_simulated:
+                simulated.append(_simulated_gpu(process, device))
+            else:
+                mine.setdefault(device.uuid, []).append((process, device))
+    gpus = [_gpu(gpu, mine.pop(gpu.uuid, []), program_of) for gpu in reading.gpus]
+    gpus += [_unread_gpu(users) for users in mine.values()]
+    notes = []
+    if reading.unavailable is not None:
+        notes.append(f"{reading.unavailable}; only processes that plimsoll runs in are seen")
+    return Machine((*gpus, *simulated), tuple(notes))
+
+
+def _gpu(
+    reading: GpuReading,
+    users: list[tuple[ProcessCounters, DeviceCounters]],
+    program_of: Callable[[int], str | None],
+) -> GpuUse:
+    charges = reading.processes or {}
+    uses = [_use(process, device, charges.get(process.pid)) for process, device in users]
+    known = {use.pid for use in uses}
+    uses += [
+        ProcessUse(pid, program_of(pid), charge)
+        for pid, charge in charges.items()
+        if pid not in known
+    ]
+    return GpuUse(
+        label=str(reading.index),
+        name=reading.name,
+        uuid=reading.uuid,
+        is_simulated=False,
+        dedicated_total_bytes=reading.total_bytes,
+        dedicated_used_bytes=reading.used_bytes,
+        shared_total_bytes=_shared_total(users),
+        shared_used_bytes=sum(_shared(*user) for user in users),
+        utilization=reading.utilization,
+        processes=_sorted(uses),
+        notes=tuple(_missing(reading, known)),
+    )
+
+
+def _missing(reading: GpuReading, known: set[int]) -> Iterable[str]:
+    if reading.used_bytes is None:
+        yield "NVML does not say how much is in use"
+    if reading.processes is None:
+        yield "NVML does not say which processes use it"
+    elif known - reading.processes.keys():
+        yield "NVML does not show all processes here, as in containers: others may use it too"
+    elif None in reading.processes.values():
+        yield "NVML does not say what some processes hold: it may need other rights"
+
+
+def _unread_gpu(users: list[tuple[ProcessCounters, DeviceCounters]]) -> GpuUse:
+    """A GPU that a process uses and NVML does not show."""
+    _, device = users[0]
+    return GpuUse(
+        label=str(device.index),
+        name=device.name,
+        uuid=device.uuid,
+        is_simulated=False,
+        dedicated_total_bytes=device.total_bytes,
+        dedicated_used_bytes=None,
+        shared_total_bytes=_shared_total(users),
+        shared_used_bytes=sum(_shared(*user) for user in users),
+        utilization=None,
+        processes=_sorted([_use(process, device, None) for process, device in users]),
+        notes=("the number is the one that its process uses; what others hold is not known",),
+    )
+
+
+def _simulated_gpu(process: ProcessCounters, device: DeviceCounters) -> GpuUse:
+    return GpuUse(
+        label=f"{device.index} of {process.pid}",
+        name=device.name,
+        uuid="",
+        is_simulated=True,
+        dedicated_total_bytes=device.total_bytes,
+        dedicated_used_bytes=device.used_bytes,
+        shared_total_bytes=process.shared_total_bytes,
+        shared_used_bytes=_shared(process, device),
+        utilization=None,
+        processes=(_use(process, device, None),),
+    )
+
+
+def _use(process: ProcessCounters, device: DeviceCounters, charge: int | None) -> ProcessUse:
+    context = device.context_bytes
+    if context is None and charge is not None and charge >= device.dedicated_bytes:
+        context = charge - device.dedicated_bytes
+    if charge is None and context is not None:
+        charge = context + device.dedicated_bytes
+    return ProcessUse(
+        pid=process.pid,
+        program=process.program,
+        driver_bytes=charge,
+        context_bytes=context,
+        counters=device,
+        process=process,
+        silent_seconds=process.silent_seconds(),
+    )
+
+
+def _shared(process: ProcessCounters, device: DeviceCounters) -> int:
+    is_first = device.index == min(other.index for other in process.devices)
+    return device.shared_bytes + ((process.pinned_bytes or 0) if is_first else 0)
+
+
+def _shared_total(users: list[tuple[ProcessCounters, DeviceCounters]]) -> int | None:
+    return next((p.shared_total_bytes for p, _ in users if p.shared_total_bytes is not None), None)
+
+
+def _sorted(uses: list[ProcessUse]) -> tuple[ProcessUse, ...]:
+    return tuple(sorted(uses, key=lambda use: (-use.known_bytes, use.pid)))

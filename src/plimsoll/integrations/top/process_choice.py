@@ -1,0 +1,107 @@
+"""Which process is meant, by its number or by its place in its job: `4711`, `rank=3,job=llama`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+
+if TYPE_CHECKING:
+    from plimsoll.integrations.top.model import Machine, ProcessUse
+
+_MOST_TOLD = 8
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is asked for; None is any.
+
+    Attributes:
+        pid: The number.
+        rank: Of its job's processes.
+        job: The job's name.
+    """
+
+    pid: int | None = None
+    rank: int | None = None
+    job: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Choice:
+        """What people write: a number, or rank=N, job=NAME and pid=N with commas between them.
+
+        Raises:
+            InputError: If it is neither.
+        """
+        if _is_number(text):
+            return cls(pid=int(text))
+        given: dict[str, str] = {}
+        for part in text.split(","):
+            key, _, value = part.partition("=")
+            if key not in ("pid", "rank", "job") or not value or key in given:
+                break
+            given[key] = value
+        else:
+            pid, rank = given.get("pid"), given.get("rank")
+            if (pid or rank) and all(each is None or _is_number(each) for each in (pid, rank)):
+                return cls(
+                    None if pid is None else int(pid),
+                    None if rank is None else int(rank),
+                    given.get("job"),
+                )
+        raise InputError(
+            f"{printable(text)!r} names no process: give its number, such as 4711, or its rank, "
+            "such as rank=3 or rank=3,job=NAME"
+        )
+
+    def find(self, machine: Machine) -> tuple[str | None, ProcessUse]:
+        """The one process that is meant, with its host if that is another machine.
+
+        Raises:
+            InputError: If there is none, or several.
+        """
+        ours = {
+            (gpu.host, use.pid): use
+            for gpu in machine.gpus
+            for use in gpu.processes
+            if use.process is not None
+        }
+        found = {key: use for key, use in ours.items() if self._is_meant(use)}
+        if len(found) == 1:
+            (((host, _), use),) = found.items()
+            return host, use
+        if found:
+            raise InputError(f"several processes are meant: {_told(found)}")
+        silent = "".join(f"; {host} does not answer: {why}" for host, why in machine.silent_hosts)
+        raise InputError(
+            printable(f"there is no such process; plimsoll runs in {_told(ours) or 'none'}{silent}")
+        )
+
+    def _is_meant(self, use: ProcessUse) -> bool:
+        assert use.process is not None
+        place = use.process.place
+        pairs = ((self.pid, use.pid), (self.rank, place.rank), (self.job, place.job))
+        return all(wanted is None or wanted == found for wanted, found in pairs)
+
+
+def _told(uses: dict[tuple[str | None, int], ProcessUse]) -> str:
+    """The first of some processes, for people."""
+    told = [_process(host, use) for (host, _), use in list(uses.items())[:_MOST_TOLD]]
+    more = [f"{len(uses) - _MOST_TOLD} more"] if len(uses) > _MOST_TOLD else []
+    return printable("; ".join(told + more))
+
+
+def _process(host: str | None, use: ProcessUse) -> str:
+    place = None if use.process is None else use.process.place
+    words = [f"process {use.pid}"]
+    if place is not None and place.rank is not None:
+        words.append(f"rank={place.rank}")
+    if place is not None and place.job is not None:
+        words.append(f"job={place.job}")
+    return " ".join(words) + ("" if host is None else f" on {host}")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 12

@@ -1,0 +1,144 @@
+"""What is laid over the full screen: texts to read, a question, a line to fill in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from plimsoll.base.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+    from textual.events import Key
+
+_HELP = """\
+DRIVER is what nvidia-smi shows of a process. Where plimsoll runs in it,
+that number is taken apart:
+
+  CONTEXT     the driver's own: kernels, libraries, work queues
+  ALLOCATED   live tensors
+  CACHED      free, kept for later requests; empty_cache returns it
+  FRAGMENTS   free, in segments that are partly in use
+  SHARED      what of the allocator's memory is the host's; the driver
+              does not count it, so ALLOCATED may be more than DRIVER
+  PINNED      page-locked memory of the host
+
+  up, down    choose a GPU or a process, with what else is known of it
+  esc         choose nothing; show all processes again
+  /           show only processes with a text in name, number or GPU
+  t           as a tree: which process started which
+  e           the environment that the process was started with
+  w           write a snapshot of the process, for plimsoll explain
+  x           end the process; it asks first
+  s           sort by the next column       r   the other way round
+  d a c f     sort by DRIVER, ALLOCATED, CACHED, FRAGMENTS
+  n p g       sort by program, by number, by GPU
+  + -         refresh more often, less often
+  space       stop and go on
+  q           leave
+
+Unknown numbers are shown as -.
+"""
+
+_FRAME = """
+    width: 80; max-width: 100%; height: auto; max-height: 100%; border: round $primary;
+    background: $surface; padding: 0 1;
+"""
+
+
+class ReadScreen(ModalScreen[None]):
+    """A text to read."""
+
+    BINDINGS: ClassVar = [Binding("escape,question_mark,h,q,enter,e", "dismiss", "close")]
+    DEFAULT_CSS = f"""
+    ReadScreen {{ align: center middle; }}
+    ReadScreen > VerticalScroll {{ {_FRAME} }}
+    """
+
+    def __init__(self, text: Text) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """One text."""
+        with VerticalScroll():
+            yield Static(self._text)
+
+
+class HelpScreen(ReadScreen):
+    """What the columns and the keys mean."""
+
+    def __init__(self) -> None:
+        super().__init__(Text(_HELP))
+
+
+class EnvironmentScreen(ReadScreen):
+    """The variables that a process was started with."""
+
+    def __init__(self, title: str, variables: Sequence[tuple[str, str]]) -> None:
+        lines = [Text(printable(title), "bold"), Text()]
+        lines += [Text.assemble((printable(name), "cyan"), f"={printable(value)}")
+                  for name, value in variables]  # fmt: skip
+        super().__init__(Text("\n").join(lines))
+
+
+class QuestionScreen(ModalScreen[str | None]):
+    """A question, answered by one of some keys; any other means no.
+
+    Args:
+        question: In words, which name the keys.
+        keys: Those that answer it.
+    """
+
+    DEFAULT_CSS = f"""
+    QuestionScreen {{ align: center middle; }}
+    QuestionScreen > Vertical {{ {_FRAME} border: round $error; }}
+    """
+
+    def __init__(self, question: str, keys: Sequence[str]) -> None:
+        super().__init__()
+        self._question = question
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """The question."""
+        with Vertical():
+            yield Static(Text(printable(self._question)))
+
+    def on_key(self, event: Key) -> None:
+        """An answer."""
+        event.stop()
+        self.dismiss(event.character if event.character in self._keys else None)
+
+
+class FilterScreen(ModalScreen[str | None]):
+    """A line for what is looked for; nothing is changed by escape.
+
+    Args:
+        text: What it is now.
+    """
+
+    BINDINGS: ClassVar = [Binding("escape", "dismiss", "leave it")]
+    DEFAULT_CSS = """
+    FilterScreen { align: center bottom; background: $background 0%; }
+    FilterScreen > Input { width: 100%; }
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """One line."""
+        yield Input(self._text, placeholder="a program, a number or a GPU; enter shows its rows")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Show only rows that contain it."""
+        self.dismiss(event.value.strip())

@@ -1,0 +1,19 @@
+"""Looks at this machine, again and again."""
+
+from __future__ import annotations
+
+from plimsoll.base.telemetry.counters import read_processes
+from plimsoll.base.telemetry.identity import program_name
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.integrations.top.model import Machine, put_together
+
+
+class Watch:
+    """Keeps NVML open between looks."""
+
+    def __init__(self, nvml: Nvml | None = None) -> None:
+        self._nvml = nvml or Nvml()
+
+    def look(self) -> Machine:
+        """What holds the memory now."""
+        return put_together(self._nvml.read(), read_processes(), program_of=program_name)

@@ -1,0 +1,1 @@
+"""Batches that are copied to the GPU ahead, from page-locked memory: begin with `loader`."""

@@ -1,0 +1,310 @@
+"""Batches that workers write into page-locked memory themselves.
+
+A DataLoader's worker writes a batch into memory that it shares with the program, from where a
+thread of the program copies it into page-locked memory. Here the shared memory itself is
+page-locked, by the program: that holds the pages, in whatever process they are written, so a worker
+fills them without knowing of any GPU. As locking a page takes longer than copying it, it is done
+once: each worker has a ring of *slots*, shared storages that it fills again when the program is
+done with them. The first word of a slot says so.
+
+Only `PrefetchLoader` locks slots, because it knows when the copy of a batch is over. For all others
+a batch is ordinary host memory.
+
+What a process has forked may hold the same batches, but a slot is the program's own to give back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import sys
+import threading
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import collate as torch_collate
+
+from plimsoll.base.units import format_size
+from plimsoll.offloading.data.staging import can_copy, dense_strides
+from plimsoll.offloading.data.tree import map_tensors, tensors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    MakeOut = Callable[[tuple[int, ...], Any], Any]
+
+_HEADER = 4096  # the word, and what keeps the rest aligned
+_ALIGNMENT = 512
+_MOST_SLOTS = 16  # a worker
+_FREE, _IN_USE = 0, 1
+
+_names = itertools.count()
+
+
+class PinnedCollate:
+    """A `collate_fn` with which a DataLoader's workers write batches into page-locked memory.
+
+    `DataLoader(…, collate_fn=plimsoll.PinnedCollate(), persistent_workers=True)`, without
+    `pin_memory`, in a `PrefetchLoader`. Workers that live on keep their memory; those of a new
+    epoch need new memory, and half a second for each GiB to lock it.
+
+    Where memory cannot be locked, a warning says so. Then, and where all of a worker's 16 slots are
+    in use because the program keeps batches on the host, batches come as they would without it.
+
+    >>> from torch.utils.data import DataLoader  # doctest: +SKIP
+    >>> collate = plimsoll.PinnedCollate()  # doctest: +SKIP
+    >>> loader = DataLoader(data, num_workers=4, collate_fn=collate)  # doctest: +SKIP
+
+    Args:
+        collate: Makes a batch of samples; by default as DataLoader does. What another one makes is
+            copied once more, by the worker.
+    """
+
+    def __init__(self, collate: Callable[[list[Any]], Any] | None = None) -> None:
+        self._collate = collate
+        self._name = f"{os.getpid()}.{next(_names)}"
+        self._slots: list[Any] = []  # of the worker that this is in
+        weakref.finalize(self, _forget, self._name).atexit = False
+
+    def __call__(self, samples: list[Any]) -> Any:
+        """Make a batch."""
+        worker = get_worker_info()
+        if worker is None:
+            return self._batch(samples, _page_locked if _has_gpu() else _ordinary)
+        number = next((i for i, s in enumerate(self._slots) if _word(s).value == _FREE), None)
+        if number is None:
+            if len(self._slots) == _MOST_SLOTS:
+                return self._batch(samples, _ordinary)
+            number = len(self._slots)
+            self._slots.append(torch.UntypedStorage._new_shared(_HEADER))
+        arena = _Arena(self._slots[number])
+        batch = self._batch(samples, arena.make)
+        parts = [t for t in tensors_of(batch) if _fits_in_slots(t)]
+        needed = sum(_rounded(t.nbytes) for t in parts)
+        if arena.left < sum(_rounded(t.nbytes) for t in parts if not arena.has(t)):
+            self._slots[number] = torch.UntypedStorage._new_shared(_HEADER + needed + needed // 4)
+            arena = _Arena(self._slots[number])
+        slot = _Slot((self._name, worker.id, number), arena.storage)
+        _word(arena.storage).value = _IN_USE
+        return map_tensors(
+            lambda t: _Place(slot, t, arena.place(t)) if _fits_in_slots(t) else t, batch
+        )
+
+    def _batch(self, samples: list[Any], make: MakeOut) -> Any:
+        if self._collate is not None:
+            return self._collate(samples)
+
+        def stack(tensors: Any, *, collate_fn_map: Any = None) -> Any:
+            first = tensors[0]
+            if all(
+                can_copy(t)
+                and not t.requires_grad
+                and (t.shape, t.dtype) == (first.shape, first.dtype)
+                for t in tensors
+            ):
+                out = make((len(tensors), *first.shape), first.dtype)
+                if out is not None:
+                    return torch.stack(tuple(tensors), 0, out=out)
+            return torch_collate.collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
+
+        functions = {**torch_collate.default_collate_fn_map, torch.Tensor: stack}
+        return torch_collate.collate(samples, collate_fn_map=functions)
+
+
+def _has_gpu() -> bool:
+    return torch.cuda.is_available() and not torch.cuda._is_in_bad_fork()
+
+
+def _page_locked(shape: tuple[int, ...], dtype: Any) -> Any:
+    return torch.empty(shape, dtype=dtype, pin_memory=True)
+
+
+def _ordinary(shape: tuple[int, ...], dtype: Any) -> Any:  # noqa: ARG001
+    return None  # as DataLoader has it
+
+
+# --- in a worker ----------------------------------------------------------------------------------
+
+
+class _Arena:
+    """A slot while it is being filled."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+        self.size = storage.nbytes() - _HEADER
+        self._end = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that nothing is in; what was made and given up counts, too."""
+        return int(self.size - self._end)
+
+    def has(self, tensor: Any) -> bool:
+        """Whether a tensor is in it."""
+        return bool(tensor.untyped_storage().data_ptr() == self.storage.data_ptr())
+
+    def make(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        """A contiguous tensor in it, or None if there is no room."""
+        size = _rounded(torch.Size(shape).numel() * dtype.itemsize)
+        if size > self.left:
+            return None
+        tensor = torch.empty(0, dtype=dtype)
+        tensor.set_(self.storage, (_HEADER + self._end) // dtype.itemsize, shape)
+        self._end += size
+        return tensor
+
+    def place(self, tensor: Any) -> int:
+        """Where a tensor is in it, after it was copied if need be."""
+        if self.has(tensor):
+            return int(tensor.storage_offset() * tensor.itemsize)
+        place = _HEADER + self._end
+        there = torch.empty(0, dtype=tensor.dtype)
+        there.set_(self.storage, place // tensor.itemsize, tensor.shape, dense_strides(tensor))
+        there.copy_(tensor.detach())
+        self._end += _rounded(tensor.nbytes)
+        return place
+
+
+class _Slot:
+    """What the program gets of a slot, once a batch."""
+
+    def __init__(self, key: tuple[str, int, int], storage: Any) -> None:
+        self._key = key
+        self._storage = storage
+
+    def __reduce__(self) -> Any:
+        return _open_slot, (self._key, self._storage)
+
+
+class _Place:
+    """What becomes a tensor of a slot in the program."""
+
+    def __init__(self, slot: _Slot, tensor: Any, place: int) -> None:
+        self._parts = (slot, tensor.dtype, place, tuple(tensor.shape), dense_strides(tensor))
+
+    def __reduce__(self) -> Any:
+        return _tensor_at, self._parts
+
+
+def _fits_in_slots(tensor: Any) -> bool:
+    return can_copy(tensor) and tensor.device.type == "cpu" and not tensor.requires_grad
+
+
+def _rounded(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _word(storage: Any) -> ctypes.c_int64:
+    return ctypes.c_int64.from_address(storage.data_ptr())
+
+
+# --- in the program -------------------------------------------------------------------------------
+
+
+class _Mapping:
+    """A slot of a worker, as the program sees it."""
+
+    def __init__(self, storage: Any) -> None:
+        self.storage = storage
+        self.is_locked = False
+        self._was_tried = False
+        self._process = os.getpid()
+
+    def lock(self) -> None:
+        """Lock its pages, once, by way of the current GPU."""
+        if self._was_tried:
+            return
+        self._was_tried = True
+        address, size = self.storage.data_ptr(), self.storage.nbytes()
+        runtime = torch.cuda.cudart()
+        error = runtime.cudaHostRegister(address, size, 0)
+        self.is_locked = int(error) == 0
+        if not self.is_locked:
+            with contextlib.suppress(RuntimeError):  # the next launch reports, and forgets, it
+                torch.zeros(1, device="cuda")
+            warnings.warn(
+                f"cannot page-lock {format_size(size)} that a worker writes into: "
+                f"{runtime.cudaGetErrorString(error)}; batches are copied into "
+                "other memory first",
+                stacklevel=2,
+            )
+
+    def __del__(self) -> None:
+        is_ours = self._process == os.getpid()
+        if self.is_locked and is_ours and not sys.is_finalizing():
+            torch.cuda.cudart().cudaHostUnregister(self.storage.data_ptr())
+
+
+class _Filling:
+    """One batch in a slot."""
+
+    def __init__(self, mapping: _Mapping) -> None:
+        self.mapping = mapping
+        self.is_held = False  # until its copy is over, by a PrefetchLoader
+        self._process = os.getpid()
+
+    def end(self) -> None:
+        """The program has none of its tensors any more: the worker may write again."""
+        if self._process != os.getpid():
+            return  # a child of fork let go of it
+        _fillings.pop(self.mapping.storage.data_ptr(), None)
+        if self.mapping.is_locked and not self.is_held:
+            _wait_for_gpus()  # copies may be under way, on whatever stream
+        _word(self.mapping.storage).value = _FREE
+
+
+def _wait_for_gpus() -> None:
+    """Wait for all that this process has queued on any GPU."""
+    for gpu in range(torch.cuda.device_count()):
+        if torch._C._cuda_hasPrimaryContext(gpu):  # to wait for another would make one
+            torch.cuda.synchronize(gpu)
+
+
+_lock = threading.RLock()  # a collection of garbage, in the midst of it, may forget a slot
+_mappings: dict[tuple[str, int, int], _Mapping] = {}
+_fillings: dict[int, _Filling] = {}  # by address
+
+
+def _open_slot(key: tuple[str, int, int], storage: Any) -> Any:
+    """A batch's memory, as a tensor of bytes."""
+    with _lock:
+        mapping = _mappings.get(key)
+        if mapping is None or mapping.storage.data_ptr() != storage.data_ptr():
+            mapping = _mappings[key] = _Mapping(storage)  # it was enlarged, or the worker is new
+        filling = _fillings[storage.data_ptr()] = _Filling(mapping)
+    memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    whole = torch.frombuffer(memory, dtype=torch.uint8)
+    weakref.finalize(whole.untyped_storage(), filling.end).atexit = False
+    return whole
+
+
+def _tensor_at(
+    whole: Any, dtype: Any, place: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> Any:
+    tensor = torch.empty(0, dtype=dtype)
+    return tensor.set_(whole.untyped_storage(), place // dtype.itemsize, shape, strides)
+
+
+def _forget(name: str) -> None:
+    """A PinnedCollate is gone: its memory is unlocked when the last batch of it is."""
+    with _lock:
+        for key in [key for key in _mappings if key[0] == name]:
+            del _mappings[key]
+
+
+def page_lock(tree: object) -> None:
+    """Lock the slots that a batch is in, by way of the current GPU.
+
+    Whoever calls this holds the batch until its copies are over.
+    """
+    for tensor in tensors_of(tree):
+        if tensor.device.type == "cpu" and can_copy(tensor):
+            filling = _fillings.get(tensor.untyped_storage().data_ptr())
+            if filling is not None:
+                filling.is_held = True
+                filling.mapping.lock()

@@ -1,0 +1,34 @@
+"""Devices that batches can be copied to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.current import device_number
+
+
+def parse_device(device: Any) -> Any:
+    """A `torch.device`: a GPU, or the host.
+
+    Raises:
+        InputError: If there is none such.
+    """
+    try:
+        parsed = torch.device(device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"not a device: {device!r}") from error
+    if parsed.type not in ("cuda", "cpu"):
+        raise InputError(f"batches go to a GPU (cuda) or stay on the host (cpu), not to {parsed}")
+    if parsed.type == "cuda":
+        device_number(parsed.index or 0)
+    return parsed
+
+
+def with_number(device: Any) -> Any:
+    """The same device; a GPU without a number is the current one."""
+    if device.type == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", device_number(device.index))

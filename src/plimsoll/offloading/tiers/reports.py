@@ -1,0 +1,118 @@
+"""What the tiers hold: counters, a summary and a snapshot, in PyTorch's forms and beyond them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.units import format_size
+from plimsoll.engine.current import allocator_name, device_number, engine_of, engines_in_use
+from plimsoll.engine.gpus.recorded_card import card_entry
+from plimsoll.engine.snapshot import add_tiers, note_fragments
+from plimsoll.engine.summary import summary_text, tiers_text
+from plimsoll.engine.tensor_uses import labels_now
+from plimsoll.offloading.tiers.regions import region_names, region_uses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def memory_stats(device: int | None = None) -> dict[str, int]:
+    """The counters of `torch.cuda.memory_stats()`, and those of shared and paused memory.
+
+    Beside PyTorch's there are `shared_allocated_bytes`, `shared_reserved_bytes` and `paused_bytes`
+    (each with current, peak, allocated and freed), and `num_spills`, the requests that got shared
+    memory because dedicated memory was spent. PyTorch's count both tiers.
+
+    >>> plimsoll.memory_stats()["shared_reserved_bytes.current"]  # doctest: +SKIP
+    0
+
+    Args:
+        device: The GPU, by default the current one.
+
+    Raises:
+        InputError: If plimsoll's allocator is not installed.
+    """
+    return engine_of(device).statistics()
+
+
+def memory_summary(device: int | None = None, *, abbreviated: bool = False) -> str:
+    """PyTorch's table, and below it both tiers and all regions.
+
+    >>> print(plimsoll.memory_summary(abbreviated=True))  # doctest: +SKIP
+
+    Args:
+        device: The GPU, by default the current one.
+        abbreviated: Without the lines of the small and the large pool.
+
+    Raises:
+        InputError: If plimsoll's allocator is not installed.
+    """
+    index = device_number(device)
+    engine = engine_of(index)
+    table = summary_text(engine.statistics(), index, abbreviated=abbreviated)
+    return table + tiers_text(engine) + "".join(f"{line}\n" for line in _regions(index))
+
+
+def _regions(device: int) -> Iterator[str]:
+    for name in region_names():
+        use = region_uses(name).get(device)
+        if use is None:
+            continue
+        state = f", {format_size(use.paused_bytes)} paused" if use.paused_bytes else ""
+        yield (
+            f"region {name}: {format_size(use.allocated_bytes)} allocated, "
+            f"{format_size(use.reserved_bytes)} reserved, of it "
+            f"{format_size(use.shared_reserved_bytes)} shared{state}"
+        )
+
+
+def memory_snapshot() -> dict[str, Any]:
+    """As `torch.cuda.memory._snapshot()`, with what each block and segment has in shared memory.
+
+    Where that is anything, it is under "shared_size"; segments whose content is off the card say
+    "is_paused", and the settings name the "allocator", the "torch_version" and the cards, as
+    "gpus"; of the elastic allocator also what is free in pieces in use, by device, as
+    "fragments_bytes".
+
+    See docs/tiers.md.
+
+    Raises:
+        InputError: If plimsoll's allocator is not installed.
+    """
+    import torch
+
+    engines = engines_in_use()
+    segments = {s.address: s for engine in engines.values() for s in engine.segments()}
+    snapshot = torch_snapshot()
+    for entry in snapshot["segments"]:
+        if found := segments.get(entry["address"]):
+            add_tiers(entry, found)
+    settings = snapshot["allocator_settings"]
+    settings["allocator"] = allocator_name()
+    settings["torch_version"] = str(torch.__version__)
+    if settings["allocator"] == "elastic":
+        for device, engine in engines.items():
+            note_fragments(settings, device, engine.fragments_bytes())
+    return snapshot
+
+
+def torch_snapshot() -> dict[str, Any]:
+    """`torch.cuda.memory._snapshot()`, of any allocator.
+
+    The settings name the cards, as "gpus", and the tensors of modules and optimizers, as "labels".
+    """
+    import torch
+
+    snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
+    cards = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    snapshot["allocator_settings"].setdefault(
+        "gpus",
+        [
+            card_entry(device, str(card.name), int(card.total_memory))
+            for device, card in enumerate(cards)
+        ],
+    )
+    labels = labels_now()
+    if labels:
+        snapshot["allocator_settings"]["labels"] = labels
+    return snapshot

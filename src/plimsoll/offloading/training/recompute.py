@@ -1,0 +1,114 @@
+"""Modules that compute again in the backward pass what they would otherwise keep for it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from plimsoll.base.errors import InputError
+from plimsoll.offloading.training.wrappers import unwrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_CACHES = ("layer_past", "past_key_value", "past_key_values")
+"""Arguments of Transformers' layers that a call appends to: a second call would do so again."""
+
+
+def recompute(model: torch.nn.Module, *names: str) -> None:
+    """Let modules of a model keep their inputs alone, and compute the rest again when it is needed.
+
+    It is `torch.utils.checkpoint` for modules that are chosen by name. Random numbers are drawn
+    again as they were, statistics of batches are counted once, and the results stay what they were.
+    Without gradients nothing changes. A layer of Transformers' fills no cache of keys and values
+    while gradients are recorded.
+
+    >>> plimsoll.recompute(model, "blocks.0-7", "head")  # doctest: +SKIP
+
+    Args:
+        model: What the names are of; of one in DistributedDataParallel or FSDP, the model in it.
+        names: Modules, as `model.get_submodule` takes them; "blocks.0-7" means eight of them.
+
+    Raises:
+        InputError: If the model has no such module, or one is in another one that is named.
+    """
+    chosen = {name: _module(model, name) for each in names for name in expanded(each)}
+    for name in chosen:
+        for other in chosen:
+            if name != other and name.startswith(f"{other}."):
+                raise InputError(f"{name} is in {other}, which computes all of it again")
+    for module in chosen.values():
+        module.forward = _again(module)
+
+
+def expanded(name: str) -> Iterator[str]:
+    """The names that one with ranges means, as "blocks.0-7" eight of them."""
+    first, *rest = name.split(".")
+    match = _RANGE.fullmatch(first)
+    numbers = range(int(match[1]), int(match[2]) + 1) if match else None
+    heads = [first] if numbers is None else map(str, numbers)
+    for head in heads:
+        if rest:
+            yield from (f"{head}.{tail}" for tail in expanded(".".join(rest)))
+        else:
+            yield head
+
+
+def _module(model: torch.nn.Module, name: str) -> torch.nn.Module:
+    model = unwrapped(model)
+    try:
+        return unwrapped(model.get_submodule(name))
+    except AttributeError:
+        known = [each for each, _ in model.named_children()]
+        raise InputError(
+            f"{type(model).__name__} has no module {name!r}; it has {', '.join(known) or 'none'}"
+        ) from None
+
+
+def _again(module: torch.nn.Module) -> Any:
+    forward = module.forward
+    has_statistics = any(
+        isinstance(each, torch.nn.modules.batchnorm._NormBase) and each.track_running_stats
+        for each in module.modules()
+    )
+    options: dict[str, Any] = {"use_reentrant": False}
+    if has_statistics:
+        options["context_fn"] = lambda: (contextlib.nullcontext(), _counted_once(module))
+
+    @functools.wraps(forward)
+    def again(*given: Any, **named: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*given, **named)
+        named.update({name: None for name in _CACHES if name in named})
+        return checkpoint(forward, *given, **options, **named)
+
+    return again
+
+
+@contextlib.contextmanager
+def _counted_once(module: torch.nn.Module) -> Iterator[None]:
+    """While a module is computed again: the batch's statistics are counted already."""
+    norms = [
+        each
+        for each in module.modules()
+        if isinstance(each, torch.nn.modules.batchnorm._NormBase) and each.track_running_stats
+    ]
+    before = [
+        (norm, norm.running_mean, norm.running_var, norm.num_batches_tracked) for norm in norms
+    ]
+    for norm, mean, variance, count in before:
+        norm.running_mean = None if mean is None else mean.clone()
+        norm.running_var = None if variance is None else variance.clone()
+        norm.num_batches_tracked = None if count is None else count.clone()
+    try:
+        yield
+    finally:
+        for norm, mean, variance, count in before:
+            norm.running_mean, norm.running_var = mean, variance
+            norm.num_batches_tracked = count

@@ -1,0 +1,67 @@
+"""A batch in parts, for gradients that add up to those of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from plimsoll.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def split_batch(parts: int, *batch: Any) -> Iterator[Any]:
+    """Parts of a batch, one after the other: views of the same rows in the same order.
+
+    The gradients of a mean over the batch are those of its parts, each with its loss divided by
+    their number. What normalizes by the batch's own statistics sees those of a part.
+
+    >>> for x, y in plimsoll.split_batch(4, x, y):  # doctest: +SKIP
+    ...     (loss_of(model(x), y) / 4).backward()
+
+    Args:
+        parts: How many parts.
+        batch: Tensors of the same number of rows, and mappings or sequences of such; what else is
+            in these is given with each part.
+
+    Yields:
+        A part of each, as a tuple; of a single one, that itself.
+
+    Raises:
+        InputError: If there are no rows, if their numbers differ, or do not divide into `parts`.
+    """
+    counts = {tensor.shape[0] for each in batch for tensor in _tensors(each)}
+    if len(counts) != 1:
+        raise InputError(f"a batch has tensors of one number of rows, not of {sorted(counts)}")
+    (rows,) = counts
+    if parts < 1 or rows % parts:
+        raise InputError(f"{rows} rows do not divide into {parts} parts")
+    size = rows // parts
+    for begin in range(0, rows, size):
+        values = tuple(_part(each, begin, size) for each in batch)
+        yield values[0] if len(values) == 1 else values
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        if value.dim():
+            yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _part(value: Any, begin: int, size: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value[begin : begin + size] if value.dim() else value
+    if isinstance(value, Mapping):
+        return {name: _part(each, begin, size) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_part(each, begin, size) for each in value]
+    return value

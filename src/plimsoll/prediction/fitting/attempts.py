@@ -1,0 +1,286 @@
+"""Tries a script with changes. Each attempt is a prediction of a changed copy."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.standard_error import stderr_bytes
+from plimsoll.prediction.child_process import started
+from plimsoll.prediction.fitting.parts import INTERRUPTED
+from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
+from plimsoll.prediction.fitting.side_by_side import slots
+from plimsoll.prediction.fitting.varied_argument import put_in, take_out
+from plimsoll.prediction.ranges import with_range
+from plimsoll.prediction.survey import AllocatorUse, Survey
+from plimsoll.prediction.trials.temporary_folder import temporary_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plimsoll.prediction.fitting.changes.change import Change
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+
+Changes = tuple["Change", ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The result of a script with some changes.
+
+    Attributes:
+        changes: The changes.
+        prediction: The prediction; None where the script failed.
+        survey: The parts of the changed script; None where it failed.
+        failure: The reason why it failed, or why the script cannot be changed so; None for a
+            success.
+    """
+
+    changes: Changes
+    prediction: Prediction | None
+    survey: Survey | None
+    failure: str | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of its changes."""
+        return frozenset(change.kind for change in self.changes)
+
+    @property
+    def step_seconds(self) -> float | None:
+        """The time of a step; None where it is not known."""
+        if self.prediction is None or self.prediction.step_seconds is None:
+            return None
+        return self.prediction.step_seconds + sum(each.unseen_seconds for each in self.changes)
+
+    @property
+    def nccl_bytes(self) -> int:
+        """The memory of the card that NCCL takes."""
+        return 0 if self.prediction is None else self.prediction.nccl_bytes
+
+    def allocated_bytes(self) -> int:
+        """Returns the most in live blocks on the card."""
+        assert self.prediction is not None
+        shared = self.prediction.shared
+        return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
+
+    def outside_bytes(self) -> int:
+        """Returns the memory of the card in use outside PyTorch's allocator."""
+        assert self.prediction is not None
+        return self.prediction.context_bytes + self.nccl_bytes
+
+    def allocators(self) -> list[AllocatorUse]:
+        """Returns the use of each allocator, PyTorch's own first."""
+        return [] if self.survey is None else self.survey.allocators
+
+    def fitting(self) -> AllocatorUse | None:
+        """Returns the first allocator with which it fits."""
+        return next((use for use in self.allocators() if use.fits), None)
+
+    def least_use(self) -> AllocatorUse:
+        """Returns the allocator that takes the least."""
+        return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
+
+    def least_bytes(self) -> int:
+        """Returns the memory of the card that it takes with `least_use`."""
+        return self.outside_bytes() + self.least_use().least_reserved_bytes
+
+
+def changed(script: ScriptText, changes: Changes) -> ScriptText:
+    """Returns the script with changes.
+
+    Raises:
+        CannotChangeError: If the script has no place for a change.
+    """
+    for change in sorted(changes, key=lambda each: each.order):
+        script = change.edit(script)
+    return script
+
+
+class Attempts:
+    """Runs attempts, as many at a time as there are cores.
+
+    Args:
+        request: The script as it is.
+        path: Its file.
+        script: Its text.
+        room: The memory of the card that PyTorch and NCCL may take.
+    """
+
+    def __init__(self, request: Request, path: Path, script: ScriptText, room: int) -> None:
+        self.script = script
+        self._request = request
+        self._path = path
+        self._room = room
+        self.count = 0
+
+    @property
+    def at_a_time(self) -> int:
+        """The number of attempts that run beside each other."""
+        return slots(self._request)
+
+    def text(self, changes: Changes) -> ScriptText:
+        """Returns the script with changes."""
+        return changed(self.script, changes)
+
+    def run(
+        self, sets: Sequence[Changes], ended: Callable[[Attempt], None] | None = None
+    ) -> list[Attempt]:
+        """Simulates the script with each set of changes, with memory without end."""
+        found = []
+        with ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder())
+            answers = [
+                self._start(changes, folder / f"survey-{number}.json", stack)
+                for number, changes in enumerate(sets)
+            ]
+            for answer in answers:
+                found.append(answer())
+                if ended is not None:
+                    ended(found[-1])
+        return found
+
+    def with_least_of(self, attempt: Attempt, use: AllocatorUse) -> Attempt:
+        """Returns an attempt whose least room comes from a run under the allocator of `use`.
+
+        A replay has the requests of a run under another allocator. Waits and moves of memory depend
+        on the allocator itself, so only such a run has them. If the script fails in it, the attempt
+        stays as it was.
+        """
+        with ExitStack() as stack:
+            survey = stack.enter_context(temporary_folder()) / "survey.json"
+            found = self._start(attempt.changes, survey, stack, use)()
+        own = [each for each in found.allocators() if each.allocator == use.allocator]
+        if not own or attempt.survey is None:
+            return attempt
+        others = [own[0] if each == use else each for each in attempt.allocators()]
+        return replace(attempt, survey=replace(attempt.survey, allocators=others))
+
+    def verify(self, changes: Changes, use: AllocatorUse) -> Prediction:
+        """Simulates the script under the limit, with the allocator with which it should fit."""
+        self.count += 1
+        request = self.request(changes, use)
+        with started(request, shows_output=False, is_aside=True) as answer:
+            return _finished(answer())
+
+    def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
+        """Adds to a prediction of `verify` its range over unknown data."""
+        if not found.depends_on_data:
+            return found
+        self.count += 2
+        return with_range(self.request(changes, use), found)
+
+    def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
+        """Returns the request for a changed script under an allocator, with the limit or not."""
+        setup = replace(
+            self._request.setup,
+            unlimited=unlimited,
+            allocator=use.allocator,  # type: ignore[arg-type]
+            conf=use.conf if use.allocator == "native" else "",
+        )
+        return replace(
+            self._request,
+            arguments=self.arguments(changes),
+            setup=setup,
+            files=self._files(changes),
+        )
+
+    def arguments(self, changes: Changes) -> list[str]:
+        """Returns the script's arguments with those of the changes."""
+        arguments = self._request.arguments
+        for change in changes:
+            for name, value in change.arguments:
+                arguments = put_in(take_out(arguments, name)[1], name, int(value))
+        return list(arguments)
+
+    def _files(self, changes: Changes) -> dict[str, str]:
+        return {str(self._path): str(self.text(changes))} if changes else {}
+
+    def _start(
+        self, changes: Changes, survey: Path, stack: ExitStack, use: AllocatorUse | None = None
+    ) -> Callable[[], Attempt]:
+        setup = replace(self._request.setup, unlimited=True)
+        if use is not None:
+            setup = replace(setup, allocator=use.allocator, conf=use.conf)  # type: ignore[arg-type]
+        for change in changes:
+            if change.allocator is not None:
+                setup = replace(setup, allocator=change.allocator, conf="")  # type: ignore[arg-type]
+        try:
+            files = self._files(changes)
+        except CannotChangeError as error:
+            reason = str(error)
+            return lambda: Attempt(changes, None, None, reason)
+        self.count += 1
+        request = replace(
+            self._request,
+            arguments=self.arguments(changes),
+            setup=setup,
+            survey=str(survey),
+            room=self._room,
+            files=files,
+        )
+        is_as_it_is = not changes and use is None  # a failure is then the script's own
+        shown = stderr_bytes() if is_as_it_is else None
+        answer = stack.enter_context(
+            started(request, shows_output=False, is_aside=True, failed_output=shown)
+        )
+
+        def attempt() -> Attempt:
+            try:
+                prediction = _finished(answer())
+                if not survey.exists():  # no rank of a job reported
+                    raise InputError(f"{request.script}: no rank told what it used of a GPU")
+            except (ScriptError, InputError) as error:
+                if is_as_it_is:
+                    raise
+                return Attempt(changes, None, None, _reason(error))
+            if prediction.out_of_memory is not None:
+                return Attempt(changes, None, None, "it runs out of shared memory")
+            found = Survey.from_dict(json.loads(survey.read_text()))
+            if prediction.shared is not None and prediction.shared.peak_bytes:
+                found = replace(found, allocators=[self._with_shared(prediction)])
+            if any(change.kind == "offload" for change in changes):
+                room = self._room - prediction.nccl_bytes
+                found = replace(found, allocators=[_unless_late(u, room) for u in found.allocators])
+            return Attempt(changes, prediction, found)
+
+        return attempt
+
+    def _with_shared(self, prediction: Prediction) -> AllocatorUse:
+        """Returns the use of the card by a program that placed memory off it, as no replay does."""
+        assert prediction.shared is not None
+        reserved = prediction.shared.peak_dedicated_bytes
+        allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
+        limit = prediction.limit_bytes
+        room = self._room - prediction.nccl_bytes
+        fits = reserved <= (room if limit is None else min(room, limit))
+        return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+
+def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
+    """Returns a use that does not fit where PyTorch's allocator must return segments in time.
+
+    On an H200 such a plan ran out of memory. PyTorch's allocator returns whole segments, and a copy
+    to the host that still reads a block keeps its segment. The elastic allocator waits for the copy
+    and moves other blocks.
+    """
+    if use.allocator == "native" and use.peak_reserved_bytes > room:
+        return replace(use, fits=False)
+    return use
+
+
+def _finished(found: Prediction) -> Prediction:
+    """Returns the prediction of a complete run, and raises an interrupt for any other."""
+    if found.stopped is not None and found.stopped.why == INTERRUPTED:
+        raise KeyboardInterrupt
+    return found
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return f"the script fails: {reason or error}"

@@ -1,0 +1,283 @@
+"""Chooses the next values to try from earlier results, until two values enclose the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2, sqrt
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.estimates import crossing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_RUNS = 8
+"""The most runs, unless the search is exact."""
+_TOLERANCE = 100  # a difference of one part in 100 does not matter
+_MOST_GROWTH = 32  # at once; small values say little of far larger ones
+_PATIENCE = 1024  # times as large without a byte more: memory does not depend on the value
+_NEAR = (1.1, 2.0, 2.5)  # the factor from a known value that is near, with 1, 2 or more known
+_CLOSE = 1.1  # the factor from a known value below which a wrong estimate needs no scouts
+_SURE = 0.95  # of an estimate; the last try if no value near the estimate is known to fit
+_GROWTH = 4  # from the first value to the one beside it
+_LEEWAY, _SCOUTS_LEEWAY = 4, 2  # rounding by 1/4 of the tolerance, or 1/2 of a scout's value
+_MOST_SCOUTS = 4
+_DOUBT = 0.01  # the error of an estimate for each doubling from the nearest known value
+
+
+@dataclass(frozen=True)
+class Try:
+    """A value to try.
+
+    Attributes:
+        value: The value.
+        scouts: It runs with memory without end, to measure its use and not whether it fits.
+    """
+
+    value: int
+    scouts: bool = False
+
+
+@dataclass(frozen=True)
+class Point:
+    """The result of one value.
+
+    Attributes:
+        value: The value.
+        fits: Whether the script fits and leaves the wanted headroom; None where it ran with memory
+            without end and took more than the card has.
+        spare_bytes: The memory that it leaves, negative if memory is missing; None where it ran out
+            of memory.
+        varying_bytes: The part of its memory that may depend on the value.
+        requested_bytes: The requested bytes at the peak. Rounding would hide how small values
+            differ.
+        is_scout: It ran with memory without end.
+    """
+
+    value: int
+    fits: bool | None
+    spare_bytes: int | None = None
+    varying_bytes: int = 0
+    requested_bytes: int = 0
+    is_scout: bool = False
+
+
+class Bracket:
+    """The largest value that fits, the smallest larger one that does not, and the values between.
+
+    Attributes:
+        step: Only multiples of it are tried.
+        points: The results so far.
+        at_most: The largest value that may be tried; None for no bound.
+        broken: Values with which the script fails for another reason than memory.
+        other_runs: The number of runs without a result for any value.
+    """
+
+    def __init__(
+        self, *, step: int = 1, at_most: int | None = None, is_exact: bool = False
+    ) -> None:
+        self.step = step
+        self.points: list[Point] = []
+        self.broken: set[int] = set()
+        self.other_runs = 0
+        self.at_most = at_most
+        self._is_exact = is_exact
+
+    @property
+    def low(self) -> int:
+        """The largest value that fits; 0 for none."""
+        fitting = (each.value for each in self.points if each.fits)
+        return max((value for value in fitting if value % self.step == 0), default=0)
+
+    @property
+    def high(self) -> int | None:
+        """The smallest value above it that does not fit, or fails; None for none."""
+        failed = [each.value for each in self.points if each.fits is False]
+        above = (value for value in (*failed, *self.broken) if value > self.low)
+        return min(above, default=None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no value between them matters."""
+        return self.high is not None and self.high - self.low <= (
+            self.step if self._is_exact else self.tolerance(self.low)
+        )
+
+    @property
+    def is_at_bound(self) -> bool:
+        """Whether the largest value that may be tried fits."""
+        return self.at_most is not None and self.low + self.step > self.at_most
+
+    def tolerance(self, value: float) -> int:
+        """Returns the difference from a value that does not matter, unless the search is exact."""
+        return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the search has used all its runs."""
+        return not self._is_exact and self._runs >= MOST_RUNS
+
+    @property
+    def same_since(self) -> int | None:
+        """The smallest value that takes no byte less than far larger ones; None where it grows."""
+        known = sorted(self._known, key=lambda each: each.value)
+        if not known or self.high is not None:
+            return None
+        same = known[-1].value
+        for each in reversed(known):
+            if each.requested_bytes != known[-1].requested_bytes:
+                break
+            same = each.value
+        return same if known[-1].value >= _PATIENCE * same else None
+
+    def first(self, value: int, count: int) -> list[Try]:
+        """Returns the first value, and with `count` above 1 a scout that shows how memory grows."""
+        if self.at_most is not None:
+            value = min(value, self.at_most)
+        value = max(value // self.step, 1) * self.step
+        more = [Try(_GROWTH * value, scouts=True)] if count > 1 else []
+        is_allowed = self.at_most is None or _GROWTH * value <= self.at_most
+        return [Try(value), *(more if is_allowed else [])]
+
+    def next(self, count: int) -> list[Try]:
+        """Returns up to `count` values to try at the same time; none at the end of the search."""
+        if not self._is_exact:
+            count = min(count, MOST_RUNS - self._runs)
+        if count < 1 or self.is_closed or self.is_at_bound:
+            return []
+        scouts = self._usable(self._far(count), scouts=True)
+        if scouts:
+            return scouts[-count:]
+        tries = self._usable(self._near(count), scouts=False)
+        bend = self._bend()
+        if bend is not None and len(tries) > 1:
+            return [tries[0], *self._usable([bend], scouts=True)]
+        if not tries:
+            tries = self._usable([(self.low + self._top + 1) / 2], scouts=False)
+        return tries[-count:]
+
+    @property
+    def _runs(self) -> int:
+        return len(self.points) + len(self.broken) + self.other_runs
+
+    @property
+    def _known(self) -> list[Point]:
+        return [each for each in self.points if each.spare_bytes is not None]
+
+    @property
+    def _top(self) -> int:
+        """The largest value that may be tried now."""
+        largest = max((each.value for each in self._known), default=self.step)
+        top = max(largest, self.step) * _MOST_GROWTH if self.high is None else self.high - 1
+        return top if self.at_most is None else min(top, self.at_most)
+
+    def _usable(self, wanted: Iterable[float], *, scouts: bool) -> list[Try]:
+        """Returns the multiples that were not tried yet, and add knowledge."""
+        if scouts:
+            least, top = self.step, self._top + (self.high is not None)
+            tried = {each.value for each in self._known}
+        else:
+            least, top = self.low + self.step, self._top
+            tried = {each.value for each in self.points if each.fits is not None}
+        top = top // self.step * self.step
+        values = {min(max(self._round(value, scouts=scouts), least), top) for value in wanted}
+        fresh = sorted(values - tried - self.broken)
+        return [Try(value, scouts) for value in fresh if value >= least]
+
+    def _round(self, value: float, *, scouts: bool) -> int:
+        """Rounds down to a round value, which more scripts accept."""
+        if value in (self.low, self.high):
+            return int(value)  # the script accepts it
+        width = self.tolerance(value) if self.high is None else self.high - self.low
+        leeway = value / _SCOUTS_LEEWAY if scouts else min(self.tolerance(value), width) / _LEEWAY
+        unit = self.step
+        while 2 * unit <= leeway:
+            unit *= 2
+        return int(value) // unit * unit
+
+    def _estimate(self) -> float | None:
+        known = [(float(each.value), float(each.spare_bytes or 0)) for each in self._known]
+        value = crossing(known)
+        if value is None and known:
+            nearest = min(self._known, key=lambda each: abs(each.spare_bytes or 0))
+            least = (nearest.spare_bytes or 0) + nearest.varying_bytes
+            value = crossing([(nearest.value, nearest.spare_bytes or 0), (0, least)])
+        return value
+
+    def _far(self, count: int) -> list[float]:
+        """Returns values to scout, while the answer is far from all known values."""
+        if self.broken or sum(each.is_scout for each in self.points) >= _MOST_SCOUTS:
+            return []
+        if not self._known:
+            assert self.high is not None
+            return [self.high / 4, self.high] if count > 1 else [self.high / 2]
+        value = self._estimate()
+        if value is None or self._runs >= MOST_RUNS:
+            return []
+        wrong = self._wrong(value)
+        value = max(min(value, self._top), self.step)
+        nearest, distance = self._nearest(value)
+        known = len(self._known)
+        if wrong and distance > _CLOSE:
+            return [self.low if self.high is None else self.high]
+        if distance <= _NEAR[min(known, len(_NEAR)) - 1]:
+            return []
+        return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
+
+    def _bend(self) -> float | None:
+        """Returns a value far above the answer, where a line between known ones may miss most."""
+        known = sorted(each.value for each in self._known)
+        value = self._estimate()
+        if len(known) != 2 or value is None or not known[0] < value < known[1] / _NEAR[1]:
+            return None
+        return sqrt(value * known[1])
+
+    def _nearest(self, value: float) -> tuple[int, float]:
+        """Returns the known value nearest to a value, and the factor between both."""
+        distances = {
+            each.value: max(each.value / value, value / each.value) for each in self._known
+        }
+        nearest = min(distances, key=lambda each: distances[each])
+        return nearest, distances[nearest]
+
+    def _near(self, count: int) -> list[float]:
+        """Returns values around the answer, one of which should fit."""
+        low, high = self.low, self.high
+        value = self._estimate()
+        if high is not None and (self._runs >= MOST_RUNS or high - low <= self.tolerance(low)):
+            return _between(low, high, count)  # the rest of an exact search
+        if high in self.broken and (value is None or value >= high):
+            return _between(low, high, count)
+        if value is None:
+            return [self._top]
+        # Where the estimate was wrong, the next tries lie farther and farther from it.
+        wrong = self._wrong(value)
+        value = max(min(value, self._top), self.step)
+        is_doubtful = self._nearest(value)[1] > _CLOSE
+        tolerance = self.tolerance(value * (1 - 2 / _TOLERANCE))
+        reach = tolerance * 2**wrong
+        if high is not None and high - low <= 2 * tolerance:
+            return [(low + high) / 2]
+        sure = _SURE * (value if high is None else min(value, high))
+        if is_doubtful and MOST_RUNS - self._runs == count and low < sure:
+            return [sure, value * (1 - 0.5 / _TOLERANCE)][:count]
+        if high is not None and value >= high - tolerance / 4:
+            tries = [max(high - reach, (low + high) / 2), high - 0.75 * tolerance]
+            return tries[-1:] if MOST_RUNS - self._runs == 1 else tries[:count]
+        if value > low + tolerance:
+            doubt = max(0.37 * tolerance, value * _DOUBT * log2(self._nearest(value)[1]))
+            return [max(value - doubt, low + 0.75 * tolerance), value + doubt][:count]
+        if high is not None:
+            reach = min(reach, (high - low) // 2)
+        reach = max(reach, tolerance)
+        return [low + reach] if count == 1 else [low + tolerance, low + max(reach, 2 * tolerance)]
+
+    def _wrong(self, value: float) -> int:
+        """Returns the number of results that contradict an estimate."""
+        tried = [each for each in self.points if each.fits is not None]
+        return sum(each.value >= value if each.fits else each.value <= value for each in tried)
+
+
+def _between(low: float, high: float, count: int) -> list[float]:
+    """Returns values that divide the range evenly."""
+    return [low + (high - low) * number / (count + 1) for number in range(1, count + 1)]

@@ -1,0 +1,1 @@
+"""Changes of a script that take less memory, one kind of change a file."""

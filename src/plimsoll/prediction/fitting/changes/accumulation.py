@@ -1,0 +1,91 @@
+"""Smaller batches by what the script has for it: options, or the arguments of a Trainer."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.changes.call_settings import with_settings
+from plimsoll.prediction.fitting.changes.sites import last_name
+from plimsoll.prediction.fitting.script_text import CannotChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import ArgumentUse, Survey
+
+_BATCH = re.compile(
+    r"--?(per[-_]device[-_])?((micro|train)[-_])*batch([-_]?size)?(|[-_]per[-_]gpu)"
+)
+_STEPS = re.compile(r"--?(gradient|grad)?[-_]?accum\w*([-_]\w+)*")
+_TRAINER_BATCH, _TRAINER_STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
+_TRAINER_DEFAULT = 8
+
+
+def options_for(survey: Survey, parts: int) -> tuple[tuple[str, str], ...]:
+    """The script's own options, set so that it runs its batch in parts; none if it has none."""
+    batch = next(_known(survey.arguments, _BATCH), None)
+    steps = next(_known(survey.arguments, _STEPS), None)
+    if batch is None or steps is None or batch[1] % parts:
+        return ()
+    return (batch[0], str(batch[1] // parts)), (steps[0], str(max(1, steps[1]) * parts))
+
+
+def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[tuple[str, int]]:
+    for use in arguments:
+        for name in use.names:
+            is_number = isinstance(use.value, int) and not isinstance(use.value, bool)
+            if is_number and pattern.fullmatch(name):
+                assert isinstance(use.value, int)
+                yield name, use.value
+
+
+def has_trainer(script: ScriptText) -> bool:
+    """Whether the script makes the arguments of Transformers' Trainer, or of one built on it."""
+    return next(_trainer_calls(script), None) is not None
+
+
+def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
+    """A Trainer with smaller batches, as many more of which make a step.
+
+    Raises:
+        CannotChangeError: If there is no Trainer, or its sizes are no plain numbers, or do not
+            divide.
+    """
+    call = find_trainer_call(script)
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    batch = _number(given.get(_TRAINER_BATCH), _TRAINER_DEFAULT)
+    steps = _number(given.get(_TRAINER_STEPS), 1)
+    if batch % parts:
+        raise CannotChangeError(f"a batch of {batch} does not divide into {parts} parts")
+    changed = {_TRAINER_BATCH: str(batch // parts), _TRAINER_STEPS: str(steps * parts)}
+    return script.replace(call, with_settings(script, call, changed))
+
+
+def find_trainer_call(script: ScriptText) -> ast.Call:
+    """Finds the call with which the script makes the arguments of a Trainer.
+
+    Raises:
+        CannotChangeError: If it makes none.
+    """
+    call = next(_trainer_calls(script), None)
+    if call is None:
+        raise CannotChangeError("the script makes no arguments of a Trainer")
+    return call
+
+
+def _trainer_calls(script: ScriptText) -> Iterator[ast.Call]:
+    for call in (node for node in ast.walk(script.tree) if isinstance(node, ast.Call)):
+        named = any(keyword.arg == _TRAINER_BATCH for keyword in call.keywords)
+        if named or last_name(call.func).endswith("TrainingArguments"):
+            yield call
+
+
+def _number(value: ast.expr | None, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, ast.Constant) and isinstance(value.value, int):
+        return value.value
+    raise CannotChangeError("the Trainer's batch is no plain number in the script")

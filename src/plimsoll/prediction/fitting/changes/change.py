@@ -1,0 +1,68 @@
+"""A change to a script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.prediction.fitting.script_text import ScriptText
+
+
+def _as_it_is(script: ScriptText) -> ScriptText:
+    return script
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change, which can be tried.
+
+    Attributes:
+        kind: The kind of change. A plan has at most one change of a kind.
+        name: The change in words: "use the fused AdamW".
+        detail: The text that tells it from other changes of this name.
+        edit: Returns the changed script, or raises `CannotChangeError`.
+        arguments: Options of the script that the change sets, and their values.
+        order: The place among several changes; lower ones come first. A change that wraps less of
+            the script has a lower one.
+        allocator: The allocator that it needs; None for any.
+        conf: The PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
+        caveat: The way in which results may differ; "" where they are the same, within the noise of
+            two runs.
+        note: Advice on results that stay the same.
+        saves_bytes: The most that it can save of the peak.
+        costs_seconds: The estimated time that it adds to a step, before a trial measured it. A
+            faster step has a negative number.
+        unseen_seconds: The estimated time that the host computes in a step, which no simulation
+            counts.
+        excludes: The kinds that it cannot be combined with.
+        short: A short name for narrow columns, as "fused AdamW"; "" where `name` is short enough.
+    """
+
+    kind: str
+    name: str
+    detail: str = ""
+    edit: Callable[[ScriptText], ScriptText] = field(default=_as_it_is, compare=False)
+    arguments: tuple[tuple[str, str], ...] = ()
+    order: int = 0
+    allocator: str | None = None
+    conf: str | None = None
+    caveat: str = ""
+    note: str = ""
+    saves_bytes: int = field(default=0, compare=False)
+    costs_seconds: float = field(default=0.0, compare=False)
+    unseen_seconds: float = field(default=0.0, compare=False)
+    excludes: frozenset[str] = frozenset()
+    short: str = field(default="", compare=False)
+
+    @property
+    def keeps_results(self) -> bool:
+        """Whether results stay the same."""
+        return not self.caveat
+
+    @property
+    def label(self) -> str:
+        """Its name in lists and tables."""
+        return self.short or self.name

@@ -1,0 +1,123 @@
+"""FSDP, both versions: how long parameters are whole, and where their parts are kept."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.changes.call_settings import with_settings
+from plimsoll.prediction.fitting.changes.change import Change
+from plimsoll.prediction.fitting.changes.sites import calls_of
+from plimsoll.prediction.fitting.changes.wrapped_model import (
+    FULLY_SHARDED,
+    find_wrapping,
+    only_wrapping,
+)
+from plimsoll.prediction.fitting.script_text import CannotChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.prediction.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import Survey, Wrapping
+
+_BUS_RATE = 25e9  # bytes a second to the host and back, about
+_HOST_RATE = 20e9  # that the host reads and writes in an optimizer's step, about
+_TIMES_TOUCHED = 7  # Adam reads parameters, gradients and two of state, and writes all but one
+_ON_HOST = "keep parameters, gradients and optimizer state in the host's memory"
+_FREED = "free whole parameters after the forward pass"
+
+
+def fully_sharded_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
+    """Keep less of a sharded model on the card, by the version of FSDP that the script uses."""
+    wrapping = only_wrapping(survey, FULLY_SHARDED)
+    if wrapping is not None:
+        if wrapping.settings.get("sharding_strategy") in ("SHARD_GRAD_OP", "NO_SHARD"):
+            strategy = "torch.distributed.fsdp.ShardingStrategy.FULL_SHARD"
+            yield _freed(survey, _first(wrapping, {"sharding_strategy": strategy}))
+        offload = "torch.distributed.fsdp.CPUOffload(offload_params=True)"
+        yield _on_host(survey, _first(wrapping, {"cpu_offload": offload}))
+    elif any(_shards(script)):
+        if any(_keeps_whole(call) for call in _shards(script)):
+            yield _freed(survey, _second("reshard_after_forward", None, _keeps_whole))
+        offload = "torch.distributed.fsdp.CPUOffloadPolicy()"
+        yield _on_host(survey, _second("offload_policy", offload, _any))
+
+
+def _freed(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change:
+    whole = survey.ranks * sum(use.parameter_bytes for use in survey.optimizers)
+    return Change(
+        "sharding",
+        _FREED,
+        edit=edit,
+        note="ranks gather them twice in a step",
+        saves_bytes=2 * whole,
+    )
+
+
+def _on_host(survey: Survey, edit: Callable[[ScriptText], ScriptText]) -> Change:
+    parameters = sum(use.parameter_bytes for use in survey.optimizers)
+    gradients = sum(use.gradient_bytes for use in survey.optimizers)
+    state = sum(use.state_bytes for use in survey.optimizers)
+    return Change(
+        "host",
+        _ON_HOST,
+        edit=edit,
+        note="the host computes the optimizer's step, whose time is a rough guess",
+        saves_bytes=3 * parameters + gradients + state,
+        costs_seconds=3 * parameters / _BUS_RATE,
+        unseen_seconds=_TIMES_TOUCHED * parameters / _HOST_RATE,
+        excludes=frozenset({"optimizer state"}),
+    )
+
+
+def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText], ScriptText]:
+    """Changes the arguments of the first version's wrapper."""
+
+    def edit(script: ScriptText) -> ScriptText:
+        call, _ = find_wrapping(script, wrapping)
+        _check_named(call, settings)
+        changed = script.replace(call, with_settings(script, call, settings))
+        return changed.importing("torch.distributed.fsdp")
+
+    return edit
+
+
+def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
+    """None of these is among those that are given by their place, or in a mapping."""
+    if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
+        raise CannotChangeError(f"FSDP may be given {', '.join(settings)} without its name")
+
+
+def _second(
+    name: str, value: str | None, is_meant: Callable[[ast.Call], bool]
+) -> Callable[[ScriptText], ScriptText]:
+    """Changes an argument of the second version's calls, `fully_shard`."""
+
+    def edit(script: ScriptText) -> ScriptText:
+        for place in range(len(list(_shards(script)))):
+            call = list(_shards(script))[place]
+            if any(keyword.arg is None for keyword in call.keywords):
+                raise CannotChangeError("fully_shard is given a mapping of arguments")
+            if is_meant(call):
+                script = script.replace(call, with_settings(script, call, {name: value}))
+        return script if value is None else script.importing("torch.distributed.fsdp")
+
+    return edit
+
+
+def _shards(script: ScriptText) -> Iterator[ast.Call]:
+    return calls_of(script.tree.body, "fully_shard")
+
+
+def _any(_call: ast.Call) -> bool:
+    return True
+
+
+def _keeps_whole(call: ast.Call) -> bool:
+    return any(
+        keyword.arg == "reshard_after_forward"
+        and isinstance(keyword.value, ast.Constant)
+        and keyword.value.value is False
+        for keyword in call.keywords
+    )

@@ -1,0 +1,29 @@
+"""The changes that jobs of several ranks have besides: what each rank keeps a part of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.changes.data_parallel import data_parallel_changes
+from plimsoll.prediction.fitting.changes.fully_sharded import fully_sharded_changes
+from plimsoll.prediction.fitting.changes.sharded_optimizer import sharded_optimizer_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.fitting.changes.change import Change
+    from plimsoll.prediction.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import Survey
+
+
+def job_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
+    """Yields changes to the way in which ranks share the work; none for one rank.
+
+    Args:
+        survey: The survey of the script as it is.
+        script: Its text.
+    """
+    if survey.ranks > 1:
+        yield from data_parallel_changes(survey)
+        yield from sharded_optimizer_changes(survey)
+        yield from fully_sharded_changes(survey, script)

@@ -1,0 +1,35 @@
+"""The changes that are made or not; others have a measure: how many modules, how many parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.changes.attention import attention_changes
+from plimsoll.prediction.fitting.changes.early_zero_grad import gradient_changes
+from plimsoll.prediction.fitting.changes.loss import loss_changes
+from plimsoll.prediction.fitting.changes.precision import precision_changes
+from plimsoll.prediction.fitting.changes.stepping import optimizer_changes
+from plimsoll.prediction.fitting.changes.trainer import trainer_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.fitting.changes.change import Change
+    from plimsoll.prediction.survey import Survey
+
+
+KINDS = (
+    optimizer_changes,
+    gradient_changes,
+    loss_changes,
+    attention_changes,
+    precision_changes,
+    trainer_changes,
+)
+"""Each makes changes of a survey and of what the program allocates at its peak, in bytes."""
+
+
+def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
+    """Yields changes for any program that allocates `allocated_bytes` at its peak."""
+    for kind in KINDS:
+        yield from kind(survey, allocated_bytes)

@@ -1,0 +1,52 @@
+"""Optimizers that keep less than Adam does, for other results."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.changes.change import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.prediction.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import OptimizerUse
+
+EIGHT_BITS = {"Adam": "Adam8bit", "AdamW": "AdamW8bit"}
+"""By PyTorch's name, that of bitsandbytes."""
+
+
+def smaller_optimizers(
+    use: OptimizerUse,
+    with_eight_bits: Callable[[ScriptText], ScriptText],
+    with_adafactor: Callable[[ScriptText], ScriptText],
+) -> Iterator[Change]:
+    """Instead of one of `EIGHT_BITS`: bitsandbytes', where that is installed, and Adafactor.
+
+    Args:
+        use: The optimizer.
+        with_eight_bits: Puts bitsandbytes' in its place.
+        with_adafactor: Puts Adafactor in its place.
+    """
+    kind = use.kind.rpartition(".")[2]
+    excludes = frozenset({"step", "optimizer state"})
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        yield Change(
+            "optimizer",
+            f"use bitsandbytes' {EIGHT_BITS[kind]}",
+            short=EIGHT_BITS[kind],
+            edit=with_eight_bits,
+            caveat="its state is rounded to 8 bits",
+            saves_bytes=use.state_bytes * 3 // 4 + 2 * use.parameter_bytes,
+            excludes=excludes,
+        )
+    yield Change(
+        "optimizer",
+        f"use Adafactor instead of {kind}",
+        short="Adafactor",
+        edit=with_adafactor,
+        caveat="it is another optimizer, whose learning rate has to be found anew",
+        saves_bytes=use.state_bytes + 2 * use.parameter_bytes,
+        excludes=excludes,
+    )

@@ -1,0 +1,48 @@
+"""Finds the place where a script wraps its model for several ranks."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.changes.sites import last_name
+from plimsoll.prediction.fitting.script_text import CannotChangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.fitting.script_text import ScriptText
+    from plimsoll.prediction.survey import Survey, Wrapping
+
+DATA_PARALLEL = "DistributedDataParallel"
+FULLY_SHARDED = "FullyShardedDataParallel"
+
+
+def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
+    """The one place where the script itself wraps a model so; None if there is none, or several."""
+    if len(survey.wrappings) != 1:
+        return None
+    (wrapping,) = survey.wrappings
+    return wrapping if wrapping.kind == kind and wrapping.made is not None else None
+
+
+def find_wrapping(script: ScriptText, wrapping: Wrapping) -> tuple[ast.Call, ast.stmt]:
+    """The expression that wraps the model, and its statement.
+
+    Raises:
+        CannotChangeError: If the script does not do it by the wrapper's name.
+    """
+    assert wrapping.made is not None
+    block, place = script.statements(script.now(wrapping.made.line))[-1]
+    names = {wrapping.kind, *_aliases(script, wrapping.kind)}
+    for node in ast.walk(block[place]):
+        if isinstance(node, ast.Call) and last_name(node.func) in names:
+            return node, block[place]
+    raise CannotChangeError(f"the script wraps the model otherwise than by {wrapping.kind}(…)")
+
+
+def _aliases(script: ScriptText, name: str) -> Iterator[str]:
+    """Yields the script's own names for a name that it imports, as "DDP"."""
+    for node in ast.walk(script.tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (each.asname for each in node.names if each.name == name and each.asname)

@@ -1,0 +1,66 @@
+"""The part of a card that stays free, and the warning where next to nothing does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LITTLE = 0.01
+"""The share of the memory. A plan that leaves less may not fit another time."""
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """A number of bytes, or a part of the memory.
+
+    Attributes:
+        size_bytes: The bytes.
+        part: The part of the card's memory, 0 to 1.
+    """
+
+    size_bytes: int = 0
+    part: float = 0.0
+
+    @classmethod
+    def parse(cls, text: int | str | None) -> Self:
+        """From "2GiB", "5%" or bytes.
+
+        Raises:
+            InputError: If it is neither.
+        """
+        if text is None or text in (0, "0"):
+            return cls()
+        percent = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+        if percent is None:
+            return cls(size_bytes=parse_size(text))
+        part = float(percent[1]) / 100
+        if part >= 1:
+            raise InputError(f"a headroom of {percent[1]} % leaves nothing of the card")
+        return cls(part=part)
+
+    def of(self, total_bytes: int) -> int:
+        """In bytes, of a card with so much memory."""
+        return self.size_bytes + round(self.part * total_bytes)
+
+
+def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
+    """A warning where too little is left to rely on; else nothing.
+
+    Args:
+        left_bytes: The free memory.
+        whole_bytes: All memory.
+        of: The name of that memory.
+    """
+    if 0 <= left_bytes < LITTLE * whole_bytes:
+        yield (
+            f"  thin: {format_size(left_bytes)} to spare, {left_bytes / whole_bytes:.1%} of {of}; "
+            "--headroom 5% asks for more"
+        )

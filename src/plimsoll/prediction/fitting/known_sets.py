@@ -1,0 +1,213 @@
+"""The memory and time of sets of changes, from attempts or estimates.
+
+An estimate starts at the largest part of a set that was tried, and adds the saving of each other
+change alone. For a change that was not tried alone it takes the change's own bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import MiB
+from plimsoll.prediction.fitting.headroom import LITTLE
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.fitting.attempts import Attempt, Changes
+    from plimsoll.prediction.fitting.changes.change import Change
+    from plimsoll.prediction.survey import AllocatorUse
+
+MEASURED = ("recomputation", "offload")
+"""Kinds of change with a measure: a number of modules, a least size of tensors."""
+_LEAST_REST = 0.985  # the allocated share of the elastic allocator's memory
+PER_CHANGE = 0.005
+"""The share of a step by which a plan with a change less may be slower."""
+_THIN = 0.02  # the share of a step by which a plan with more to spare may be slower
+_FAR = 0.75  # the share of the wanted saving below which a larger one is out of reach
+
+
+@dataclass(frozen=True)
+class _Aim:
+    """The wanted peak of a set of changes.
+
+    Attributes:
+        with_bytes: The peak with all changes.
+        without_bytes: The peak without the changes that have a measure.
+    """
+
+    with_bytes: int
+    without_bytes: int
+
+
+class Known:
+    """All attempts, and the estimates that follow from them.
+
+    Args:
+        room: The memory of the card that PyTorch and NCCL may take.
+
+    Attributes:
+        attempts: All attempts, in order; the first is the script as it is.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.attempts: list[Attempt] = []
+        self._room = room
+        self._aims: dict[frozenset[Change], _Aim] = {}
+        self._margins: dict[frozenset[Change], int] = {}
+
+    def add(self, attempt: Attempt) -> None:
+        """Adds an attempt."""
+        self.attempts.append(attempt)
+        self._learn(attempt)
+
+    def replace(self, attempt: Attempt, by: Attempt) -> None:
+        """Replaces an attempt by one with more figures."""
+        self.attempts[self.attempts.index(attempt)] = by
+
+    def aim(self, changes: Changes, with_bytes: int, without_bytes: int) -> None:
+        """Notes the wanted peak of a set, with and without its measured changes."""
+        self._aims[frozenset(changes)] = _Aim(with_bytes, without_bytes)
+
+    @property
+    def base(self) -> Attempt:
+        """The script as it is."""
+        return self.attempts[0]
+
+    def is_known(self, changes: Changes) -> bool:
+        """Returns whether changes of these names were tried together."""
+        names = {change.name for change in changes}
+        return any(names == {each.name for each in attempt.changes} for attempt in self.attempts)
+
+    def nearest(self, changes: Changes) -> Attempt:
+        """Returns the attempt with the largest part of a set."""
+        wanted = set(changes)
+        inside = [
+            attempt
+            for attempt in self.attempts
+            if attempt.prediction is not None and set(attempt.changes) <= wanted
+        ]
+        return max(inside, key=lambda attempt: len(attempt.changes))
+
+    def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
+        """Estimates the peak of a set and the time of a step.
+
+        The estimate is at least the peak of each attempt that has all changes of the set and more.
+        """
+        allocated, seconds = start.allocated_bytes(), self.seconds(start)
+        for change in set(changes) - set(start.changes):
+            allocated -= self.gain(change)
+            seconds += self.slower(change)
+        more = [
+            attempt.allocated_bytes()
+            for attempt in self.attempts
+            if attempt.prediction is not None and set(changes) < set(attempt.changes)
+        ]
+        return max([allocated, *more]), max(seconds, 0.0)
+
+    def alone(self, change: Change) -> Attempt | None:
+        """Returns the attempt with one change alone; None where there was none."""
+        return next((each for each in self.attempts if each.changes == (change,)), None)
+
+    def gain(self, change: Change) -> int:
+        """Returns the bytes that a change saved alone, or the most that it can save."""
+        alone = self.alone(change)
+        if alone is None:
+            return change.saves_bytes
+        if alone.prediction is None:
+            return 0
+        return max(0, self.base.allocated_bytes() - alone.allocated_bytes())
+
+    def slower(self, change: Change) -> float:
+        """Returns the seconds that a change added to a step alone, or should add."""
+        alone = self.alone(change)
+        if alone is None or alone.prediction is None:
+            return change.costs_seconds
+        return self.seconds(alone) - self.seconds(self.base)
+
+    def seconds(self, attempt: Attempt) -> float:
+        """Returns the time of a step, from the costs of the changes where no run measured it."""
+        if attempt.step_seconds is not None and self.base.step_seconds is not None:
+            return attempt.step_seconds
+        start = self.base.step_seconds or 1.0
+        return start + sum(change.costs_seconds for change in attempt.changes)
+
+    def cost(self, attempt: Attempt) -> float:
+        """Returns the number that ranks plans: a step's seconds, and a little for each change."""
+        return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
+
+    def price(self, attempt: Attempt, use: AllocatorUse) -> float:
+        """Returns the cost, raised where little memory is left or cached memory must go back.
+
+        On a real GPU such a plan may not fit, because of other workspaces or another pace.
+        """
+        most = (1 - LITTLE) * self._room
+        is_thin = use.peak_reserved_bytes + attempt.nccl_bytes > most
+        return self.cost(attempt) * (1 + _THIN * is_thin)
+
+    def target(self) -> int:
+        """Returns the bytes that may be allocated under the allocator that wastes the least."""
+        return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
+
+    def margin(self, chosen: Changes) -> int:
+        """Returns the bytes by which measured changes beside these missed their aim so far."""
+        return self._margins.get(frozenset(chosen), 0)
+
+    def reach(self, kinds: set[str], chosen: Changes) -> int:
+        """Returns the lowest peak that measured changes of these kinds reach beside a set.
+
+        It is 0 until an attempt asked them for more than they can save beside a part of the set.
+        """
+        inside = [
+            attempt
+            for attempt in self.attempts
+            if attempt.kinds & set(MEASURED) == kinds
+            and set(plain(attempt.changes)) <= set(chosen)
+            and self._is_exhausted(attempt)
+        ]
+        if not inside:
+            return 0
+        nearest = max(inside, key=lambda attempt: len(attempt.changes))
+        others = set(chosen) - set(nearest.changes)
+        return nearest.allocated_bytes() - sum(map(self.gain, others))
+
+    def _is_exhausted(self, attempt: Attempt) -> bool:
+        """Returns whether its measured changes saved no more than with a smaller aim."""
+        aim = self._aims.get(frozenset(attempt.changes))
+        if aim is None or attempt.prediction is None or attempt.allocated_bytes() <= aim.with_bytes:
+            return False
+        saved = aim.without_bytes - attempt.allocated_bytes()
+        if saved <= _FAR * (aim.without_bytes - aim.with_bytes):
+            return True
+        beside = set(plain(attempt.changes))
+        return any(
+            each.prediction is not None
+            and each.kinds == attempt.kinds
+            and set(plain(each.changes)) == beside
+            and (other := self._aims.get(frozenset(each.changes))) is not None
+            and other.with_bytes > aim.with_bytes
+            and each.allocated_bytes() <= attempt.allocated_bytes()
+            for each in self.attempts
+        )
+
+    def _learn(self, attempt: Attempt) -> None:
+        """Notes the bytes by which an attempt missed its aim."""
+        aim = self._aims.get(frozenset(attempt.changes))
+        if aim is None or attempt.prediction is None:
+            return
+        beside = frozenset(plain(attempt.changes))
+        missed = attempt.allocated_bytes() - aim.with_bytes
+        if len(beside) < len(attempt.changes) and missed > 0:
+            self._margins[beside] = self._margins.get(beside, 0) + missed
+
+
+def plain(changes: Changes) -> Changes:
+    """Returns the changes that have no measure."""
+    return tuple(change for change in changes if change.kind not in MEASURED)
+
+
+def agree(changes: Changes) -> bool:
+    """Returns whether changes can be made together."""
+    kinds = [change.kind for change in changes]
+    if len(set(kinds)) < len(kinds):
+        return False
+    return not any(change.excludes & set(kinds) for change in changes)

@@ -1,0 +1,88 @@
+"""The results of fits, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.trials.written import Written
+
+INTERRUPTED = "interrupted"
+"""Why a search ended that was interrupted."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One value that was tried.
+
+    Attributes:
+        value: The value.
+        fits: Whether the script fits with it and leaves the wanted headroom; False too where the
+            script fails for another reason than memory. None where it ran with memory without end
+            and took more than the card has, but some of that was cached.
+        device_used_bytes: As in a `Prediction`; up to the failure, where it ran out of memory. More
+            than the card has, where it ran on a card without end. None where the script fails.
+        step_seconds: As in a `Prediction`; None where it does not fit.
+        headroom_bytes: As in a `Prediction`; None where it ran out of memory, or the script fails.
+        error: The reason why the script fails, if it does.
+        host_peak_bytes: As in a `Prediction`.
+        host_peak_range_bytes: As in a `Prediction`.
+    """
+
+    value: int
+    fits: bool | None
+    device_used_bytes: int | None
+    step_seconds: float | None
+    headroom_bytes: int | None = None
+    error: str | None = None
+    host_peak_bytes: int | None = None
+    host_peak_range_bytes: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class FitParts:
+    """The result for one card.
+
+    Attributes:
+        gpu: The card.
+        vary: The argument.
+        largest: The largest value that fits, of those that were tried; None if none did.
+        smallest_failing: The smallest value above it that does not fit, or with which the script
+            fails; None if there was none.
+        stopped: The reason why the search ended before it tried the values between the two, or
+            above `largest`, which may fit, too; None where the two are close enough.
+        multiple_of: The search tried only multiples of it, by the caller's wish or the script's.
+        total_bytes: The part of the card's memory that the script can have.
+        used_bytes: The memory of the card that other programs already have.
+        headroom_bytes: The memory that had to stay free.
+        curve: Every value that was tried, sorted.
+        seconds: The time of the predictions.
+        written: The files that the script wrote in any trial, as in a `Prediction`. If several
+            trials wrote a path, the largest file.
+    """
+
+    gpu: str
+    vary: str
+    largest: int | None
+    smallest_failing: int | None
+    stopped: str | None
+    multiple_of: int
+    total_bytes: int
+    used_bytes: int
+    headroom_bytes: int
+    curve: list[Trial]
+    seconds: float
+    written: list[Written]
+
+    @property
+    def fastest(self) -> tuple[int, float] | None:
+        """The batch size with the most samples a second; None where no batch was varied."""
+        if "batch" not in self.vary:
+            return None
+        rates = [(t.value, t.value / t.step_seconds) for t in self.curve if t.step_seconds]
+        return max(rates, key=lambda rate: rate[1], default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)

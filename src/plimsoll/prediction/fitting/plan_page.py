@@ -1,0 +1,57 @@
+"""The page of a plan: the script as it is, and with the plan, side by side on one scale."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.child_process import started
+from plimsoll.prediction.predicted_page import recorded, write_page
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from plimsoll.page.page_file import ViewResult
+    from plimsoll.prediction.fitting.attempts import Attempt, Attempts
+    from plimsoll.prediction.survey import AllocatorUse
+
+
+def write_plan_page(
+    attempts: Attempts,
+    base: Attempt,
+    chosen: Attempt,
+    use: AllocatorUse,
+    output: str | PathLike[str],
+    *,
+    fits: bool,
+    force: bool,
+) -> ViewResult:
+    """Run both again, recorded, and write the page; only one run where nothing is changed.
+
+    Args:
+        attempts: The trials of the script.
+        base: The script as it is, which is shown where memory has no end.
+        chosen: The script with the plan.
+        use: The plan's allocator.
+        output: The page.
+        fits: Whether the plan does, so that it is shown under the limit.
+        force: Replace a file of that name.
+
+    Raises:
+        InputError: If the page cannot be written.
+    """
+    as_it_is = base.allocators()[0]
+    requests = [attempts.request(base.changes, as_it_is, unlimited=True)]
+    names = ["as it is"]
+    if chosen.changes or use != as_it_is:
+        requests.append(attempts.request(chosen.changes, use, unlimited=not fits))
+        names.append("with the plan")
+    names = [f"{Path(requests[0].script).name} {name}" for name in names]
+    with recorded(requests) as asked, ExitStack() as stack:
+        answers = [
+            stack.enter_context(started(request, shows_output=False, is_aside=True))
+            for request in asked
+        ]
+        found = [answer() for answer in answers]
+        return write_page(asked, found, Path(output), force=force, names=names)

@@ -1,0 +1,146 @@
+"""The result of a search over changes, as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plimsoll.page.page_file import ViewResult
+    from plimsoll.prediction.timeline import Timeline
+    from plimsoll.recordings.analysis.lines import LineShare
+
+
+@dataclass(frozen=True)
+class PlannedChange:
+    """A change of the plan.
+
+    Attributes:
+        name: The change in words.
+        lines: The lines that the change adds to the script, or puts in place of others.
+        caveat: The way in which results may differ; "" where they stay the same.
+        note: Further advice to the user.
+        short: A short name for narrow columns.
+    """
+
+    name: str
+    lines: list[str]
+    caveat: str
+    note: str
+    short: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The script with some changes, or as it is.
+
+    Attributes:
+        changes: The names of the changes; none for the script as it is.
+        peak_allocated_bytes: The most in live blocks; None, as the other figures, for a failure.
+        device_used_bytes: The memory that nvidia-smi would show at the peak, under PyTorch's
+            allocator.
+        least_used_bytes: The least memory that suffices, under the allocator that needs least.
+        step_seconds: The time of a step; None also where it is not known.
+        fits: Whether it fits, with one of the allocators.
+        keeps_results: Whether results stay the same.
+        is_on_front: Whether no other attempt takes less memory and less time.
+        failure: The reason why it failed, or could not be tried; None for a success.
+        short: Short names of the changes for narrow columns.
+        is_plan: Whether it is the plan or, where no attempt fits, the one that takes the least.
+    """
+
+    changes: list[str]
+    peak_allocated_bytes: int | None
+    device_used_bytes: int | None
+    least_used_bytes: int | None
+    step_seconds: float | None
+    fits: bool
+    keeps_results: bool
+    is_on_front: bool
+    failure: str | None
+    short: list[str]
+    is_plan: bool
+
+
+@dataclass(frozen=True)
+class PlanParts:
+    """The plan that makes a script fit a card, and all attempts.
+
+    Attributes:
+        script: The script.
+        gpu: The card.
+        within_bytes: The memory of the card that the program may take, CUDA's context included.
+        fits: Whether any attempt fits.
+        plan: The changes that make it fit for the least time; empty where it fits as it is.
+        allocator: The allocator under which it fits, or takes the least.
+        conf: The allocator's settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
+        command: The shell command that runs the changed script. It names CHANGED.py if the script
+            was not written.
+        patch: The plan as a difference to the script, in the form of `diff -u`.
+        peak_allocated_bytes: The most in live blocks, with the plan. Where no attempt fits, this
+            and the figures below are those of the attempt that takes the least.
+        peak_reserved_bytes: The most taken from the driver.
+        device_used_bytes: The memory that nvidia-smi would show at that peak.
+        step_seconds: The time of a step; None where it is not known.
+        slowdown: That time over the time of the script as it is; None where one is not known.
+        as_it_is_bytes: The memory of the card that the script takes as it is.
+        device_used_range_bytes: The least and the most that `device_used_bytes` can be, over all
+            contents of unknown data; None where no size depends on them.
+        gives_cached_back: Whether it fits only because PyTorch returns cached memory to the driver
+            in time.
+        host_peak_bytes: The estimated most that the program takes of the host's memory, with the
+            plan; None where it is not known.
+        host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
+        front: The attempts for which no other takes less memory and less time, the fastest first.
+        tried: All attempts, in order.
+        floor_bytes: The least memory of the card that suffices for any attempt.
+        floor_changes: The short names of that attempt's changes.
+        floor_held: The bytes at its peak by category.
+        floor_lines: The lines that hold the most at its peak, most first, with their numbers in the
+            script as it is.
+        room_bytes: The memory that the program may take besides CUDA's context.
+        before: Memory over the run of the script as it is, for a picture; None where the script
+            allocated nothing.
+        after: Memory over the run with the plan.
+        simulations: The number of simulations.
+        seconds: The time that they took.
+        interrupted: Whether the user ended the search early.
+        page: The page that was written; None for none.
+    """
+
+    script: str
+    gpu: str
+    within_bytes: int
+    fits: bool
+    plan: list[PlannedChange]
+    allocator: str
+    conf: str
+    command: str
+    patch: str
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    device_used_bytes: int
+    step_seconds: float | None
+    slowdown: float | None
+    as_it_is_bytes: int
+    device_used_range_bytes: tuple[int, int] | None
+    gives_cached_back: bool
+    host_peak_bytes: int | None
+    host_peak_range_bytes: tuple[int, int] | None
+    front: list[Tried]
+    tried: list[Tried]
+    floor_bytes: int
+    floor_changes: list[str]
+    floor_held: dict[str, int]
+    floor_lines: list[LineShare]
+    room_bytes: int
+    before: Timeline | None
+    after: Timeline | None
+    simulations: int
+    seconds: float = field(compare=False)
+    interrupted: bool = False
+    page: ViewResult | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data for JSON, in base units and with stable keys."""
+        return asdict(self)

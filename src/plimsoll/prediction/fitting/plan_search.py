@@ -1,0 +1,280 @@
+"""Finds the changes that make a script fit for the least time, by branch and bound.
+
+The search simulates the script as it is, then with each single change that could matter. It
+estimates a set of changes from the largest part of the set that was simulated and the saving of
+each other change alone. For a change that was not simulated it takes the change's own bound. The
+next simulation is the set with the least time of all that should fit, and its result replaces the
+estimate. The search ends when no untried set can be better than the best that fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from plimsoll.prediction.fitting.changes.compiled import (
+    compiled_change,
+    first_budgets,
+    next_budgets,
+)
+from plimsoll.prediction.fitting.known_sets import Known
+from plimsoll.prediction.fitting.sets_to_try import ENOUGH, Sets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.prediction.fitting.attempts import Attempt, Attempts, Changes
+    from plimsoll.prediction.fitting.changes.change import Change
+    from plimsoll.prediction.results import Prediction
+    from plimsoll.prediction.survey import AllocatorUse
+
+_SIMULATIONS = 15
+_TURNS = 2
+_MOST_BUDGETS = 8
+
+
+class Watcher(Protocol):
+    """Gets the progress of a search."""
+
+    def begins(self, names: Sequence[str]) -> None:
+        """A trial begins, of the changes with these labels. No label is the script as it is."""
+
+    def ended(self, attempt: Attempt) -> None:
+        """A trial ended."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """A plan that fits.
+
+    Attributes:
+        attempt: The changes, and their use of memory without end.
+        use: The allocator with which they fit.
+        verified: The prediction under the limit.
+    """
+
+    attempt: Attempt
+    use: AllocatorUse
+    verified: Prediction
+
+
+class Search:
+    """A search.
+
+    Args:
+        attempts: The trials of the script.
+        room: The memory of the card that PyTorch and NCCL may take.
+        watcher: Gets each trial.
+        compiles: Whether the search tries to compile the model.
+
+    Attributes:
+        best: The best plan so far; None while no attempt fits.
+    """
+
+    def __init__(
+        self, attempts: Attempts, room: int, watcher: Watcher, *, compiles: bool = False
+    ) -> None:
+        self.best: Best | None = None
+        self._attempts = attempts
+        self._room = room
+        self._watcher = watcher
+        self._compiles = compiles
+        self._may_simulate = True
+        self._compiled: dict[float, Change] = {}
+        self._refuted: set[tuple[frozenset[Change], str, str]] = set()
+        self._known = Known(room)
+        self._sets = Sets(self._known, attempts.script)
+
+    @property
+    def known(self) -> list[Attempt]:
+        """All attempts, in order."""
+        return self._known.attempts
+
+    @property
+    def base(self) -> Attempt:
+        """The script as it is."""
+        return self._known.base
+
+    def run(self) -> None:
+        """Searches until no set can be better, or no simulation is left."""
+        self._try([()])
+        self._take_best()
+        if self.best is not None and not self.best.attempt.changes:
+            return
+        if self._compiles:
+            self._sweep_budgets()
+        items = list(self._sets.items(keeps_results=True))
+        self._try([(change,) for change in items])
+        self._try([self._sets.cheap(items)])
+        self._branch(items)
+        if self.best is None:
+            others = list(self._sets.items(keeps_results=False))
+            self._try([(change,) for change in others])
+            self._branch([*items, *others])
+        self._drop_needless()
+        if self.best is None:
+            self._find_floor()
+        self._try_alone()
+
+    def _find_floor(self) -> None:
+        """Runs the smallest attempt under its allocator, which waits for memory and moves it."""
+        least = min(
+            (each for each in self.known if each.prediction is not None),
+            key=lambda attempt: attempt.least_bytes(),
+        )
+        use = least.least_use()
+        is_replayed = use != least.allocators()[0]
+        if is_replayed and use.least_bytes is not None and self._attempts.count < _SIMULATIONS:
+            self._known.replace(least, self._attempts.with_least_of(least, use))
+
+    def find_range(self) -> None:
+        """Adds to the best plan its range over unknown data."""
+        if self.best is not None:
+            attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
+            verified = self._attempts.with_range(attempt.changes, use, verified)
+            self.best = Best(attempt, use, verified)
+
+    def settle(self) -> None:
+        """Takes the best attempt without another simulation, after an interrupt."""
+        self._may_simulate = False
+        self._take_best()
+
+    def fits(self, attempt: Attempt) -> bool:
+        """Returns whether an attempt fits with an allocator that no run under the limit refuted."""
+        return bool(self._uses(attempt))
+
+    def _sweep_budgets(self) -> None:
+        """Compiles the model under several budgets, and under further ones that may help."""
+        survey, peak = self.base.survey, self.base.allocated_bytes()
+        assert survey is not None
+        budgets = list(first_budgets(survey))
+        while budgets and len(self._compiled) < _MOST_BUDGETS:
+            for budget in budgets:
+                self._compiled[budget] = compiled_change(survey, peak, budget)
+            self._sets.further = list(self._compiled.values())
+            self._try([(self._compiled[budget],) for budget in budgets])
+            peaks = {
+                budget: attempt.allocated_bytes()
+                for budget, change in self._compiled.items()
+                if (attempt := self._known.alone(change)) and attempt.prediction is not None
+            }
+            budgets = next_budgets(peaks, self._known.target()) if peaks else []
+            budgets = [budget for budget in budgets if budget not in self._compiled]
+
+    def _drop_needless(self) -> None:
+        """Tries the best plan without changes that it may not need, the slowest change first."""
+        while self.best is not None and self._left() > 0:
+            changes = self.best.attempt.changes
+            spare = self._known.target() - self.best.attempt.allocated_bytes()
+            needless = [
+                change
+                for change in sorted(changes, key=self._known.slower, reverse=True)
+                if self._known.alone(change) is not None
+                and self._known.gain(change) < max(self._room // 200, spare)
+            ]
+            less = [tuple(each for each in changes if each != change) for change in needless]
+            before = len(self.known)
+            self._try(less[: self._attempts.at_a_time])
+            self._take_best()
+            if len(self.known) == before or self.best.attempt.changes == changes:
+                return
+
+    def _try(self, sets: Sequence[Changes]) -> None:
+        at_a_time = self._attempts.at_a_time
+        asked = {frozenset(each.name for each in changes): changes for changes in sets}.values()
+        left = [changes for changes in asked if not self._known.is_known(changes)]
+        while left and self._left() > 0:
+            now, left = left[:at_a_time], left[at_a_time:]
+            for changes in now:
+                self._watcher.begins([change.label for change in changes])
+            self._attempts.run(now, self._note)
+
+    def _note(self, attempt: Attempt) -> None:
+        self._known.add(attempt)
+        self._watcher.ended(attempt)
+
+    def _left(self) -> int:
+        """Returns the simulations that are left, without the one that verifies the plan."""
+        return _SIMULATIONS - 1 - self._attempts.count
+
+    def _branch(self, items: Sequence[Change]) -> None:
+        """Tries sets of changes, the most promising first, and all together if none fits."""
+        turns = 0
+        while self._left() > 0:
+            self._take_best()
+            limit = self._best_price()
+            ranked = sorted(self._sets.fitting(items), key=lambda each: each[0])
+            better = [
+                changes for cost, changes in ranked if limit is None or cost < limit * (1 - ENOUGH)
+            ]
+            turns += 1
+            if self.best is None and (turns > _TURNS or not better):
+                all_of_them = self._sets.all_together(items)
+                better = [*all_of_them, *better] if all_of_them else []
+            if not better:
+                break
+            self._try(better[: self._attempts.at_a_time])
+        self._take_best()
+
+    def _take_best(self) -> None:
+        """Verifies the best attempt, and the next best where a run under the limit refutes it."""
+        while True:
+            found = self._best_tried()
+            if found is None:
+                return
+            attempt, use = found
+            price = self._best_price()
+            if price is not None and price <= self._known.price(attempt, use):
+                return
+            verified = self._verified(attempt, use)
+            if verified is not None and verified.fits:
+                self.best = Best(attempt, use, verified)
+                return
+            self._refuted.add((frozenset(attempt.changes), use.allocator, use.conf))
+
+    def _best_price(self) -> float | None:
+        best = self.best
+        return None if best is None else self._known.price(best.attempt, best.use)
+
+    def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
+        """Returns the prediction under the limit, or without it where the limit changes nothing."""
+        own = attempt.allocators()[0]
+        if use == own and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
+            return attempt.prediction
+        if not self._may_simulate or self._attempts.count >= _SIMULATIONS:
+            return None
+        return self._attempts.verify(attempt.changes, use)
+
+    def _best_tried(self) -> tuple[Attempt, AllocatorUse] | None:
+        """Returns the best attempt that fits: one that keeps results first, then the fastest."""
+        fitting = [(attempt, use) for attempt in self.known for use in self._uses(attempt)]
+
+        def rank(found: tuple[Attempt, AllocatorUse]) -> tuple[bool, float, int]:
+            attempt, use = found
+            keeps = all(change.keeps_results for change in attempt.changes)
+            return not keeps, self._known.price(attempt, use), attempt.allocators().index(use)
+
+        return min(fitting, key=rank, default=None)
+
+    def _uses(self, attempt: Attempt) -> list[AllocatorUse]:
+        """Returns the allocators with which it fits and that no run under the limit refuted."""
+        return [
+            use
+            for use in attempt.allocators()
+            if use.fits
+            and (frozenset(attempt.changes), use.allocator, use.conf) not in self._refuted
+        ]
+
+    def _try_alone(self) -> None:
+        """Spends the simulations that are left on single changes of the other kinds."""
+        done = {attempt.changes[0].kind for attempt in self.known if len(attempt.changes) == 1}
+        alone: dict[str, Changes] = {}
+        for changes, _, _ in self._sets.with_measured(()):
+            for change in changes:
+                alone.setdefault(change.kind, changes)
+        for change in self._sets.parts():
+            alone.setdefault(change.kind, (change,))
+        for change in self._sets.items(keeps_results=False):
+            alone.setdefault(change.name, (change,))
+        self._try([changes for changes in alone.values() if changes[0].kind not in done])
+        self._take_best()

@@ -1,0 +1,199 @@
+"""Plans in words, with a picture of what memory costs in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from plimsoll.base.layout import IN_A_PIPE, Verbatim, paragraphs
+from plimsoll.base.units import format_count, format_seconds, format_size, size_row
+from plimsoll.prediction.fitting.front_picture import front_keys, front_picture
+from plimsoll.prediction.fitting.headroom import thin_line
+from plimsoll.prediction.plot import Picture, plot
+from plimsoll.prediction.text import host_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plimsoll.prediction.fitting.plan_parts import PlanParts, Tried
+
+_ROOM_FOR_NAMES = 72
+_MOST_LINES = 6
+
+
+def plan_text(plan: PlanParts, width: int | None = None) -> Text:
+    """The answer, the changes as lines, and what was tried.
+
+    Args:
+        plan: The plan.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
+    pictures = [] if len(plan.front) < 2 else [_picture(plan, width or IN_A_PIPE)]
+    return Text("\n\n").join(
+        [
+            Text(paragraphs([_answer(plan), _patch(plan), _front(plan)], width)),
+            *pictures,
+            Text(paragraphs([_alone(plan), _failed(plan), _floor(plan), _effort(plan)], width)),
+        ]
+    )
+
+
+def runs_picture(plan: PlanParts, width: int = IN_A_PIPE) -> Text | None:
+    """Memory over the run as it is, and with the plan, one above the other; None for no run."""
+    pictures = [
+        Picture(f"{plan.gpu}, {name}", timeline, plan.room_bytes)
+        for name, timeline in (("as it is", plan.before), ("with the plan", plan.after))
+        if timeline is not None
+    ]
+    if not plan.plan:
+        del pictures[1:]
+    return plot(pictures, width, limit_name="the limit") if pictures else None
+
+
+def _answer(plan: PlanParts) -> Iterator[str]:
+    within = f"{format_size(plan.within_bytes)} of {plan.gpu}"
+    used = format_size(plan.device_used_bytes)
+    how = _how(plan)
+    if plan.fits:
+        yield f"{plan.script} fits in {within} {how}: {used}{_slower(plan)}"
+        yield from _changes(plan)
+        yield from _thin(plan)
+        if plan.as_it_is_bytes > plan.within_bytes:
+            yield f"  as it is, it takes {format_size(plan.as_it_is_bytes)}"
+    else:
+        early = " yet; the search was interrupted" if plan.interrupted else ""
+        yield f"{plan.script} does not fit in {within} with anything that was tried{early}"
+        over = plan.floor_bytes - plan.within_bytes
+        too_much = f"{format_size(over)} too much"
+        says = too_much if over > 0 else "which no run under the limit confirmed"
+        yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
+        yield from _changes(plan)
+    if plan.host_peak_bytes is not None:
+        yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
+    if plan.interrupted:
+        yield f"The search was interrupted; there may be {'better plans' if plan.fits else 'some'}."
+
+
+def _how(plan: PlanParts) -> str:
+    """The changes and the allocator, as far as they fit into a line."""
+    names = [change.short for change in plan.plan]
+    changes = f"with {_some(names)}" if names else "as it is"
+    if plan.allocator == "native" and not plan.conf:
+        return changes
+    under = plan.conf if plan.allocator == "native" else f"plimsoll's {plan.allocator} allocator"
+    return f"{changes}, under {under}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first ones, and how many more there are."""
+    count = len(names)
+    while count > 1 and len(", ".join(names[:count])) > _ROOM_FOR_NAMES:
+        count -= 1
+    if count < len(names):
+        return f"{', '.join(names[:count])} and {len(names) - count} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _changes(plan: PlanParts) -> Iterator[str]:
+    """The changes in full, with what is to be known of them."""
+    for change in plan.plan:
+        caveat = f" (results differ: {change.caveat})" if change.caveat else ""
+        caveat = caveat or (f" ({change.note})" if change.note else "")
+        yield f"  {change.name}{caveat}"
+
+
+def _thin(plan: PlanParts) -> Iterator[str]:
+    """Why it may not fit after all."""
+    ends = plan.device_used_range_bytes
+    left = plan.within_bytes - plan.device_used_bytes
+    if ends is not None and ends[1] > plan.within_bytes:
+        least, most = map(format_size, ends)
+        yield f"  thin: {least} to {most}, by data that nobody knows; the most does not fit"
+    elif plan.gives_cached_back:
+        yield "  thin: cached memory goes back to the driver where it is needed, which takes time"
+    else:
+        yield from thin_line(left, plan.within_bytes, of="the limit")
+
+
+def _slower(plan: PlanParts) -> str:
+    if plan.slowdown is None or plan.step_seconds is None:
+        return ""
+    about = f"about {format_seconds(plan.step_seconds)}"
+    if not plan.plan:
+        return f", a step {about}"
+    return f", {plan.slowdown:.2f} times the step ({about})"
+
+
+def _patch(plan: PlanParts) -> Iterator[str]:
+    if not plan.fits:
+        return
+    if plan.patch:
+        yield "The changes:"
+        yield from (Verbatim(f"  {line}") for line in plan.patch.splitlines())
+    yield Verbatim(f"Run: {plan.command}")
+    if plan.patch and "CHANGED.py" in plan.command:
+        yield "  (--apply CHANGED.py writes the changed script)"
+    if plan.page is not None:
+        yield f"Page: {plan.page}"
+
+
+def _front(plan: PlanParts) -> Iterator[str]:
+    if len(plan.front) < 2:
+        return
+    yield "Memory against time; nothing that was tried is better in both:"
+    yield from _table(plan.front, front_keys(plan.front))
+
+
+def _picture(plan: PlanParts, width: int) -> Text:
+    return front_picture(plan.front, plan.tried, plan.within_bytes, width)
+
+
+def _alone(plan: PlanParts) -> Iterator[str]:
+    single = [tried for tried in plan.tried if len(tried.changes) <= 1 and tried.failure is None]
+    if len(single) >= 2:
+        yield "Each change alone:"
+        yield from _table(single)
+
+
+def _failed(plan: PlanParts) -> Iterator[str]:
+    failed = [tried for tried in plan.tried if tried.failure is not None]
+    if failed:
+        yield "Not possible:"
+        for tried in failed:
+            yield f"  {' + '.join(tried.short)}: {tried.failure}"
+
+
+def _table(rows: Sequence[Tried], keys: Sequence[str] = ()) -> Iterator[str]:
+    """Rows, each behind its key, if there are any."""
+    margin = "   " if keys else ""
+    yield f"  {margin}{'takes':>12}  {'at least':>12}  {'step, about':>11}"
+    for key, tried in zip(keys or [""] * len(rows), rows, strict=True):
+        assert tried.device_used_bytes is not None
+        assert tried.least_used_bytes is not None
+        seconds = "-" if tried.step_seconds is None else format_seconds(tried.step_seconds)
+        name = " + ".join(tried.short) or "as it is"
+        mark = "" if tried.keeps_results else " (results differ)"
+        fits = "the plan: " if tried.is_plan and tried.fits else "fits: " if tried.fits else ""
+        yield (
+            f"  {key:{len(margin)}}{format_size(tried.device_used_bytes):>12}  "
+            f"{format_size(tried.least_used_bytes):>12}  {seconds:>11}  {fits}{name}{mark}"
+        )
+
+
+def _floor(plan: PlanParts) -> Iterator[str]:
+    if plan.fits:
+        return
+    yield f"What holds the {format_size(plan.floor_bytes)}, at the peak:"
+    shown = sorted(plan.floor_held.items(), key=lambda entry: -entry[1])
+    for name, size in shown:
+        if size:
+            yield f"  {size_row(size, name.replace('_', ' '))}"
+    if plan.floor_lines:
+        yield "Lines that hold the most then:"
+        for line in plan.floor_lines[:_MOST_LINES]:
+            yield f"  {size_row(line.bytes, line.line)}"
+
+
+def _effort(plan: PlanParts) -> Iterator[str]:
+    yield f"{format_count(plan.simulations, 'simulation')} in {plan.seconds:.0f} s"

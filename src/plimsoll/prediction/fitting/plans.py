@@ -1,0 +1,24 @@
+"""A plan: its parts, which show themselves as text, and as tables in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll.base.notebook_form import NotebookForm
+from plimsoll.prediction.fitting.html import plan_html
+from plimsoll.prediction.fitting.plan_parts import PlanParts
+from plimsoll.prediction.fitting.plan_text import plan_text
+
+
+@dataclass(frozen=True)
+class Plan(NotebookForm, PlanParts):
+    """How a script fits; as text, what `plimsoll fit` prints. See `PlanParts`.
+
+    Made by `plimsoll.fit_within`; see docs/fit.md.
+    """
+
+    def __str__(self) -> str:
+        return plan_text(self).plain
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)

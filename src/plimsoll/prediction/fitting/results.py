@@ -1,0 +1,24 @@
+"""Fits: their parts, which show themselves as text, and as a table in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll.base.notebook_form import NotebookForm
+from plimsoll.prediction.fitting.html import fit_html
+from plimsoll.prediction.fitting.parts import FitParts
+from plimsoll.prediction.fitting.text import fit_text
+
+
+@dataclass(frozen=True)
+class Fit(NotebookForm, FitParts):
+    """The result for one card, which prints as `plimsoll fit` does. See `FitParts`.
+
+    Made by `plimsoll.fit`; see docs/predict.md.
+    """
+
+    def __str__(self) -> str:
+        return fit_text(self)
+
+    def _repr_html_(self) -> str:
+        return fit_html(self)

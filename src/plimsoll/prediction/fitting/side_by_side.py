@@ -1,0 +1,100 @@
+"""Trials, several at the same time."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.standard_error import stderr_bytes
+from plimsoll.prediction.child_process import MOST_AT_A_TIME, started
+from plimsoll.prediction.predict import predict_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a trial.
+
+    Attributes:
+        found: The prediction, or None.
+        error: The script's error for another reason than memory, or None.
+        output: The output of the script that failed.
+    """
+
+    found: Prediction | None
+    error: ScriptError | None = None
+    output: bytes = b""
+
+
+def slots(request: Request, most: int = MOST_AT_A_TIME) -> int:
+    """How many trials like this one can run at the same time: one a core, up to `most`."""
+    if request.nproc_per_node is not None or request.keep_writes:
+        return 1  # a job fills the machine; what one writes, the other would read
+    return min(most, len(os.sched_getaffinity(0)))
+
+
+def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None]) -> list[Outcome]:
+    """Run trials at the same time; none of them is left running, whatever ends this.
+
+    Args:
+        requests: The requests.
+        ended: Called with the number of each that has ended, in the order in which they do.
+
+    Raises:
+        InputError: If one cannot be simulated.
+    """
+    outcomes: dict[int, Outcome] = {}
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(len(requests)))
+        futures = {}
+        for number, request in enumerate(requests):
+            if request.runs_distinct:  # which ranks run is found out first
+                wait = _of_roles(request)
+            else:
+                output = io.BytesIO()
+                # Started here: a process ends with the thread that started it.
+                answer = stack.enter_context(
+                    started(request, shows_output=False, is_aside=True, failed_output=output)
+                )
+                wait = _waiting(answer, output)
+            futures[pool.submit(wait)] = number
+        for future in as_completed(futures):
+            number = futures[future]
+            outcomes[number] = future.result()
+            ended(number, outcomes[number])
+    return [outcomes[number] for number in range(len(requests))]
+
+
+def _waiting(answer: Callable[[], Prediction], output: io.BytesIO) -> Callable[[], Outcome]:
+    def wait() -> Outcome:
+        try:
+            return Outcome(answer())
+        except ScriptError as error:
+            return Outcome(None, error, output.getvalue())
+        except InputError:
+            stderr_bytes().write(output.getvalue())  # which says more
+            sys.stderr.flush()
+            raise
+
+    return wait
+
+
+def _of_roles(request: Request) -> Callable[[], Outcome]:
+    def run() -> Outcome:
+        try:
+            return Outcome(predict_request(request, measure_need=False, shows_output=False))
+        except ScriptError as error:
+            return Outcome(None, error)
+
+    return run

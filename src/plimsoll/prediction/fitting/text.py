@@ -1,0 +1,113 @@
+"""Fits in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.layout import paragraphs
+from plimsoll.base.units import format_seconds, format_size
+from plimsoll.prediction.fitting.headroom import thin_line
+from plimsoll.prediction.fitting.parts import INTERRUPTED
+from plimsoll.prediction.text import written_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.fitting.parts import FitParts, Trial
+
+
+def fit_text(fit: FitParts, width: int | None = None) -> str:
+    """The largest value, and a table of all that were tried.
+
+    Args:
+        fit: The result.
+        width: The number of columns; None leaves lines as long as they are.
+    """
+    rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
+    for trial in fit.curve:
+        if trial.value == fit.largest and trial.host_peak_bytes is not None:
+            size = format_size(trial.host_peak_bytes)
+            rows.append(f"Host memory, estimated, with {fit.vary} {fit.largest}: {size}")
+    if fit.fastest is not None:
+        value, rate = fit.fastest
+        rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")
+    return paragraphs([rows, written_lines(fit.written)], width)
+
+
+def trial_text(trial: Trial, total_bytes: int) -> str:
+    """One trial in a line.
+
+    Args:
+        trial: The trial.
+        total_bytes: The card's memory.
+    """
+    if trial.error is not None:
+        return f"the script fails: {trial.error}"
+    parts = [_verdict(trial)]
+    if trial.headroom_bytes is not None and trial.device_used_bytes is not None:
+        parts.append(f"{format_size(trial.device_used_bytes)} of {format_size(total_bytes)}")
+    if trial.step_seconds is not None:
+        parts.append(f"a step about {format_seconds(trial.step_seconds)}")
+    return ", ".join(parts)
+
+
+def _answer(fit: FitParts) -> str:
+    """The value, as exactly as it is known."""
+    low, high = fit.largest, fit.smallest_failing
+    if low is None:
+        if fit.stopped is None:
+            return f"not even {fit.vary} {high} fits"
+        below = "" if high is None else f" below {high}"
+        return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
+    if fit.stopped is None:
+        assert high is not None
+        near = "" if high - low <= fit.multiple_of else f", to 1 %: {high} does not fit"
+        return f"{fit.vary} {low}{near}"
+    if fit.stopped == INTERRUPTED:
+        below = "" if high is None else f", less than {high}"
+        return f"{fit.vary} at least {low}{below}: interrupted"
+    if high is not None and all(trial.error is None for trial in fit.curve if trial.value == high):
+        return f"{fit.vary} between {low}, which fits, and {high}, which does not: {fit.stopped}"
+    return f"{fit.vary} at least {low}; not searched further: {fit.stopped}"
+
+
+def _thin(fit: FitParts) -> Iterator[str]:
+    """Why it may not fit after all."""
+    for trial in fit.curve:
+        if trial.value == fit.largest and trial.headroom_bytes is not None:
+            yield from thin_line(trial.headroom_bytes, fit.total_bytes, of="the card")
+
+
+def _conditions(fit: FitParts) -> Iterator[str]:
+    """Yields the conditions of the card and the values."""
+    whole = format_size(fit.total_bytes + fit.used_bytes)
+    of_card = []
+    if fit.used_bytes:
+        of_card.append(f"{format_size(fit.used_bytes)} of it used by others")
+    if fit.headroom_bytes:
+        of_card.append(f"{format_size(fit.headroom_bytes)} to stay free")
+    if of_card:
+        yield f"  of {whole}, {', '.join(of_card)}"
+    if fit.multiple_of > 1:
+        yield f"  in multiples of {fit.multiple_of}"
+
+
+def _table(fit: FitParts) -> Iterator[str]:
+    width = max(8, len(fit.vary))
+    yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
+    for trial in fit.curve:
+        is_known = trial.headroom_bytes is not None and trial.device_used_bytes is not None
+        used = format_size(trial.device_used_bytes or 0) if is_known else "-"
+        seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
+        yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial)}"
+
+
+def _verdict(trial: Trial) -> str:
+    if trial.error is not None:
+        return "the script fails"
+    if trial.fits is None:
+        return "may fit"
+    if trial.fits:
+        return "fits"
+    leaves = trial.headroom_bytes is not None and trial.headroom_bytes >= 0
+    return "leaves too little" if leaves else "does not fit"

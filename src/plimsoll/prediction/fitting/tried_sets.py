@@ -1,0 +1,52 @@
+"""The attempts of a search as data: the sets of changes, and the best of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.plan_parts import Tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from plimsoll.prediction.fitting.attempts import Attempt
+
+
+def tried_sets(
+    known: Sequence[Attempt], chosen: Attempt, fits: Callable[[Attempt], bool]
+) -> Iterator[Tried]:
+    """Yields all attempts, in order.
+
+    Args:
+        known: The attempts.
+        chosen: The attempt that is the plan.
+        fits: Returns whether an attempt fits.
+    """
+    points = [point for attempt in known if (point := _point(attempt)) is not None]
+    for attempt in known:
+        prediction, point = attempt.prediction, _point(attempt)
+        yield Tried(
+            changes=[change.name for change in attempt.changes],
+            peak_allocated_bytes=None if prediction is None else prediction.peak_allocated_bytes,
+            device_used_bytes=None if prediction is None else prediction.device_used_bytes,
+            least_used_bytes=None if prediction is None else attempt.least_bytes(),
+            step_seconds=attempt.step_seconds,
+            fits=fits(attempt),
+            keeps_results=all(change.keeps_results for change in attempt.changes),
+            is_on_front=point is not None and not any(_is_better(each, point) for each in points),
+            failure=attempt.failure,
+            short=[change.label for change in attempt.changes],
+            is_plan=attempt is chosen,
+        )
+
+
+def _point(attempt: Attempt) -> tuple[int, float] | None:
+    """Returns the memory and the time of an attempt; None where one of them is not known."""
+    if attempt.prediction is None or attempt.step_seconds is None:
+        return None
+    return attempt.least_bytes(), attempt.step_seconds
+
+
+def _is_better(one: tuple[int, float], other: tuple[int, float]) -> bool:
+    """In memory or in time, and not worse in the other."""
+    return one != other and one[0] <= other[0] and one[1] <= other[1]

@@ -1,0 +1,313 @@
+"""The largest value of an argument with which a script fits a card."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.standard_error import stderr_bytes
+from plimsoll.prediction.fitting.accepted_steps import accepted_step
+from plimsoll.prediction.fitting.bracket import MOST_RUNS, Bracket, Point, Try
+from plimsoll.prediction.fitting.headroom import Headroom
+from plimsoll.prediction.fitting.parts import INTERRUPTED, Trial
+from plimsoll.prediction.fitting.results import Fit
+from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
+from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
+from plimsoll.prediction.options import Options
+from plimsoll.prediction.trials.temporary_folder import temporary_folder
+from plimsoll.prediction.used_memory import used_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from os import PathLike
+
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+    from plimsoll.prediction.trials.written import Written
+
+    Progress = Callable[[int | None, Trial | None], None]
+
+_FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
+"""Kinds of memory that no batch makes larger."""
+_STEP_TOLERANCE = 4
+"""The coarseness of a step that the script does not name. A wrong guess costs two runs."""
+
+
+def fit(
+    script: str | PathLike[str],
+    vary: str,
+    arguments: Sequence[str] = (),
+    *,
+    module: bool = False,
+    gpu: str = "H100",
+    start: int | None = None,
+    at_most: int | None = None,
+    multiple_of: int = 1,
+    exact: bool = False,
+    headroom: int | str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Fit:
+    """Finds the largest value of `vary` with which a script fits, in at most eight runs.
+
+    The search begins with the script's own value. From the memory of smaller and larger values it
+    estimates the next one, and it ends when a value fits and a value at most 1 % larger does not.
+    It ends early if memory stops growing, if the script fails with larger values, or if the user
+    interrupts it; `Fit.stopped` has the reason. The script's output appears on stderr only when the
+    script fails.
+
+    >>> import plimsoll
+    >>> plimsoll.fit("train.py", "--batch-size", gpu="RTX 4090").largest  # doctest: +SKIP
+    48
+
+    Args:
+        script: A Python file, or with `module` a module's name.
+        vary: An argument that takes a number, such as "--batch-size".
+        arguments: The script's arguments; a value of `vary` among them is where the search begins.
+        module: See `predict`.
+        gpu: The card.
+        start: The first value. The default is the one among the arguments, the script's own by
+            `argparse`, or 1.
+        at_most: The largest value to try; None for no bound.
+        multiple_of: Try only multiples of it. A step that the script demands is found from its
+            failure.
+        exact: Go on until the next value, or multiple, does not fit, in as many runs as that takes.
+        headroom: The memory that must stay free, as "2GiB" or "5%" of the card.
+        progress: Called with a value before it is tried (None: the script's own, not known yet)
+            and None, and after it with what was found.
+        options: The options of `predict`.
+
+    Raises:
+        InputError: If an argument is bad, or memory does not depend on `vary`.
+        ScriptError: If the script fails for another reason than memory before it fits once.
+    """
+    if multiple_of < 1 or not 1 <= (1 if start is None else start) <= (at_most or sys.maxsize):
+        raise InputError("the values to try begin at 1 or above, and end where they begin or above")
+    if at_most is not None and at_most < max(multiple_of, 1):
+        raise InputError("the values to try begin at 1 or above, and end where they begin or above")
+    own, others = take_out(arguments, vary)
+    asked = Options(gpu=gpu, **options)
+    request = replace(asked, used=used_memory(asked.used)).request(script, others, is_module=module)
+    search = _Search(
+        replace(request, finds_least=True),
+        vary,
+        Bracket(step=multiple_of, at_most=at_most, is_exact=exact),
+        Headroom.parse(headroom),
+        progress or (lambda *_: None),
+    )
+    try:
+        search.run(own if start is None else start)
+    except KeyboardInterrupt:
+        if search.last is None:
+            raise
+        search.stopped = INTERRUPTED
+    return search.result()
+
+
+class _Search:
+    """Runs what a bracket asks for, and tells it what was found.
+
+    Attributes:
+        last: One of the predictions; None before there is one.
+        stopped: Why the search ended early.
+    """
+
+    def __init__(
+        self, request: Request, vary: str, bracket: Bracket, headroom: Headroom, progress: Progress
+    ) -> None:
+        self._request = request
+        self._vary = vary
+        self._bracket = bracket
+        self._headroom = headroom
+        self._progress = progress
+        self._slots = slots(request, most=2)  # of eight runs, most follow from others
+        self._trials: dict[int, Trial] = {}
+        self._written: list[Written] = []
+        self._seconds = 0.0
+        self.last: Prediction | None = None
+        self.stopped: str | None = None
+
+    def run(self, start: int | None) -> None:
+        """Search until an end is reached."""
+        if start is None and self._request.nproc_per_node is None:
+            start = self._try_own()
+        bracket = self._bracket
+        if not bracket.points:
+            self._try(bracket.first(start or 1, self._slots))
+        while tries := bracket.next(self._slots):
+            same = bracket.same_since
+            if same is not None:
+                self._end_where_nothing_grows(same)
+                return
+            self._try(tries)
+
+    def result(self) -> Fit:
+        """Returns the result of the search."""
+        assert self.last is not None
+        bracket, low, high = self._bracket, self._bracket.low, self._bracket.high
+        too_much = [
+            v
+            for v, each in self._trials.items()
+            if v > low and each.fits is False and each.error is None
+        ]
+        return Fit(
+            gpu=self.last.gpu,
+            vary=self._vary,
+            largest=low or None,
+            smallest_failing=min(too_much, default=None) if high is None else high,
+            stopped=self.stopped or self._why(),
+            multiple_of=bracket.step,
+            total_bytes=self.last.total_bytes,
+            used_bytes=self.last.used_bytes,
+            headroom_bytes=self._headroom.of(self.last.total_bytes + self.last.used_bytes),
+            curve=[self._trials[value] for value in sorted(self._trials)],
+            seconds=self._seconds,
+            written=_largest(self._written),
+        )
+
+    def _why(self) -> str | None:
+        """Why the search ended, if not because two values enclose the answer closely."""
+        bracket, high = self._bracket, self._bracket.high
+        if high is not None and high in bracket.broken:
+            return f"with {self._vary} {high} the script fails"
+        if bracket.is_closed:
+            return None
+        if bracket.is_at_bound:
+            return f"no value above {bracket.at_most} was asked for"
+        return f"{MOST_RUNS} runs were spent"
+
+    def _end_where_nothing_grows(self, same: int) -> None:
+        most = max(each.value for each in self._bracket.points)
+        if same == min(each.value for each in self._bracket.points):
+            raise InputError(
+                f"memory does not depend on {self._vary}: {same} to {most} need the same"
+            )
+        self.stopped = f"memory is the same from {self._vary} {same} on"
+
+    def _try_own(self) -> int | None:
+        """Run the script as it is, to learn its own value; None where it does not tell one."""
+        with temporary_folder() as folder:
+            survey = folder / "survey.json"
+            self._progress(None, None)
+            request = replace(self._request, survey=str(survey))
+            (outcome,) = run_beside([request], lambda *_: None)
+            value = own_value(survey, self._vary)
+        if outcome.found is not None:
+            self._check_use(outcome.found)
+            if value is not None:
+                self._note(Try(value), outcome.found)
+                self._progress(value, self._trials[value])
+                return value
+        self._bracket.other_runs += 1
+        return None  # with a value its error may be gone; else it shows then
+
+    def _try(self, tries: list[Try]) -> None:
+        def ended(number: int, outcome: Outcome) -> None:
+            each = tries[number]
+            if outcome.found is not None:
+                self._check_use(outcome.found)
+                self._note(each, outcome.found)
+            else:
+                self._trials[each.value] = _failed(each.value, outcome)
+            self._progress(each.value, self._trials[each.value])
+
+        for each in tries:
+            self._progress(each.value, None)
+        outcomes = run_beside([self._asked(each) for each in tries], ended)
+        for each, outcome in zip(tries, outcomes, strict=True):
+            if outcome.error is not None:
+                self._learn(each.value, outcome)
+
+    def _asked(self, each: Try) -> Request:
+        request = self._request
+        setup = replace(request.setup, unlimited=True) if each.scouts else request.setup
+        arguments = put_in(request.arguments, self._vary, each.value)
+        return replace(request, arguments=arguments, setup=setup)
+
+    def _check_use(self, found: Prediction) -> None:
+        if not found.uses_cuda:
+            raise InputError(str(found).splitlines()[0].removesuffix("."))
+
+    def _note(self, each: Try, found: Prediction) -> None:
+        point = self._point(each, found)
+        self._bracket.points.append(point)
+        self.last = found
+        self._written += found.written
+        self._seconds += found.seconds
+        before = self._trials.get(each.value)
+        fits = None if found.fits is None else point.fits
+        if found.fits is not None and fits is None and (point.spare_bytes or 0) < 0:
+            fits = False
+        if before is not None and before.headroom_bytes is not None and point.spare_bytes is None:
+            self._trials[each.value] = replace(before, fits=fits, step_seconds=None)
+            return
+        self._trials[each.value] = Trial(
+            value=each.value,
+            fits=fits,
+            device_used_bytes=found.device_used_bytes,
+            step_seconds=found.step_seconds if fits else None,
+            headroom_bytes=None if point.spare_bytes is None else found.headroom_bytes,
+            host_peak_bytes=found.host_peak_bytes,
+            host_peak_range_bytes=found.host_peak_range_bytes,
+        )
+
+    def _point(self, each: Try, found: Prediction) -> Point:
+        needed = self._headroom.of(found.total_bytes + found.used_bytes)
+        if found.fits is None:  # what is not known to fit does not count as fitting
+            return Point(each.value, fits=False)
+        fits: bool | None = found.fits and found.headroom_bytes >= needed
+        if each.scouts and (not fits or found.shared is not None or found.shared_cards):
+            fits = None  # on the card itself it may do with less, or others may leave it less
+        if not found.fits:
+            return Point(each.value, fits)
+        spare = found.headroom_bytes - needed
+        if not needed and found.least_reserved_bytes is not None:
+            spare += found.peak_reserved_bytes - found.least_reserved_bytes
+        fixed = sum(found.by_category.get(name, 0) for name in _FIXED)
+        varying = max(found.peak_reserved_bytes - fixed, 0)
+        asked = found.requested_bytes
+        return Point(each.value, fits, spare, varying, asked, is_scout=each.scouts)
+
+    def _learn(self, value: int, outcome: Outcome) -> None:
+        """From a failure: which steps the script accepts, or that it accepts nothing so large."""
+        assert outcome.error is not None
+        bracket = self._bracket
+        if value % bracket.step:  # a run beside this one found the step
+            bracket.other_runs += 1
+            return
+        accepted = {each.value for each in bracket.points}
+        step = accepted_step(
+            outcome.error.reason,
+            value,
+            accepted,
+            step=bracket.step,
+            tolerance=_STEP_TOLERANCE * bracket.tolerance(value),
+        )
+        if step is not None:
+            bracket.step = step
+            bracket.other_runs += 1
+            return
+        if not bracket.broken:
+            stderr_bytes().write(outcome.output)
+            sys.stderr.flush()
+        if not any(each.spare_bytes is not None for each in bracket.points):
+            raise outcome.error
+        bracket.broken.add(value)
+
+
+def _failed(value: int, outcome: Outcome) -> Trial:
+    assert outcome.error is not None
+    why = outcome.error.reason or f"it ended with status {outcome.error.status}"
+    return Trial(value, fits=False, device_used_bytes=None, step_seconds=None, error=why)
+
+
+def _largest(all_written: Iterable[Written]) -> list[Written]:
+    """All that was written, the largest first; a path once, as large as it ever was."""
+    largest: dict[str, Written] = {}
+    for one in all_written:
+        before = largest.get(one.path)
+        if before is None or before.bytes < one.bytes:
+            largest[one.path] = one
+    return sorted(largest.values(), key=lambda one: (-one.bytes, one.path))

@@ -1,0 +1,49 @@
+"""The argument whose value is searched for, on the script's command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.prediction.survey import Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]]:
+    """The value that the argument has, None if it has none; and all others.
+
+    Raises:
+        InputError: If it is no whole number above zero.
+    """
+    text, others = None, []
+    rest = iter(arguments)
+    for each in rest:
+        if each == name:
+            text = next(rest, "")
+        elif each.startswith(f"{name}="):
+            text = each.removeprefix(f"{name}=")
+        else:
+            others.append(each)
+    if text is None:
+        return None, others
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InputError(f"{name} is varied from its value on, a number above zero, not {text!r}")
+    return int(text), others
+
+
+def put_in(arguments: Sequence[str], name: str, value: int | None) -> list[str]:
+    """All arguments; without the varied one, where no value is given."""
+    return [*arguments] if value is None else [*arguments, name, str(value)]
+
+
+def own_value(survey: Path, name: str) -> int | None:
+    """Returns the script's own value by `argparse`; None if it has none above zero."""
+    if not survey.exists():
+        return None
+    uses = Survey.from_dict(json.loads(survey.read_text())).arguments
+    value = next((use.value for use in uses if name in use.names), None)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,0 +1,101 @@
+"""What a configuration of transformers is for, and how much text its model takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.recipes.configuration import Configuration
+
+_MAPPINGS = {
+    "Seq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "SpeechSeq2Seq": "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "ImageTextToText": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+}
+"""The `AutoModelFor...` of transformers, and its table: of a model that has several, the first."""
+_ENCODERS = ("MaskedLM", "ImageClassification")
+_ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
+
+
+def head_of(configuration: Configuration) -> str:
+    """The `AutoModelFor...` that makes a model with a loss of it, such as "CausalLM".
+
+    It is the one that config.json names; where that names a model without a head, the first.
+
+    Raises:
+        InputError: If there is none.
+    """
+    from transformers.models.auto import modeling_auto
+
+    model_type = configuration.values["model_type"]
+    named = next(iter(configuration.values.get("architectures") or ()), None)
+    heads = {}
+    for head, mapping in _MAPPINGS.items():
+        classes = getattr(modeling_auto, mapping).get(model_type)
+        if classes is not None:
+            heads[head] = (classes,) if isinstance(classes, str) else classes
+    for head, classes in heads.items():
+        if named in classes:
+            return head
+    if named is not None and "For" in named and not named.endswith("ForPreTraining"):
+        raise InputError(
+            f"{configuration.name}: is a {named}, which no recipe knows; choose what to make of "
+            f"{model_type} with -- --head {next(iter(heads), 'CausalLM')}"
+        )
+    if not heads:
+        raise InputError(
+            f"{configuration.name}: no recipe knows models of the type {model_type}; they know "
+            "language models, also with images or speech, and classifiers of images"
+        )
+    return next(iter(heads))
+
+
+def can_write(head: str) -> bool:
+    """Whether its models write text."""
+    return head not in _ENCODERS
+
+
+def reads_text(head: str) -> bool:
+    """Whether its models read text, and not images or sound."""
+    return head not in ("ImageClassification", "SpeechSeq2Seq")
+
+
+def most_tokens(configuration: Configuration) -> tuple[int | None, bool]:
+    """How much text a model was made for; and whether it takes no more, for want of positions.
+
+    Raises:
+        InputError: If transformers cannot read the configuration.
+    """
+    config = _read(configuration).get_text_config(decoder=True)
+    for name in ("max_target_positions", "max_position_embeddings"):
+        most = getattr(config, name, None)
+        if isinstance(most, int) and most > 0:
+            return most, not any(getattr(config, each, None) for each in _ROTARY)
+    return None, False
+
+
+def _read(configuration: Configuration) -> Any:
+    import transformers
+
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()  # the script says it
+    try:
+        return transformers.AutoConfig.from_pretrained(configuration.file, trust_remote_code=False)
+    except Exception as error:
+        model_type = configuration.values["model_type"]
+        if model_type not in transformers.CONFIG_MAPPING:
+            raise InputError(
+                f"{configuration.name}: transformers {transformers.__version__} has no models of "
+                f"the type {model_type}, and code that comes with a model is not run"
+            ) from None
+        first: BaseException = error  # transformers hides what failed behind errors of its own
+        while first.__cause__ is not None:
+            first = first.__cause__
+        raise InputError(f"{configuration.file}: transformers cannot read it: {first}") from None
+    finally:
+        transformers.logging.set_verbosity(level)

@@ -1,0 +1,223 @@
+"""Which script a recipe is for a model, and with which arguments it runs."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import sys
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
+from plimsoll.prediction.recipes.configuration import Configuration, Library, find_configuration
+from plimsoll.prediction.recipes.heads import can_write, head_of, most_tokens, reads_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+
+RECIPES = ("sft", "lora", "qlora", "generate", "pretrain")
+"""All, by name."""
+
+_SCRIPTS = Path(__file__).with_name("scripts")
+_FLOAT32 = ("--weights", "float32")
+_TABLE: dict[Library, dict[str, tuple[str, ...]]] = {
+    "transformers": {
+        "sft": ("train.py",),
+        "lora": ("lora.py",),
+        "qlora": ("qlora.py",),
+        "generate": ("generate.py",),
+        "pretrain": ("train.py", *_FLOAT32),
+    },
+    "diffusers": {
+        "sft": ("diffusion_train.py",),
+        "lora": ("diffusion_lora.py",),
+        "pretrain": ("diffusion_train.py", *_FLOAT32),
+    },
+    "timm": {"sft": ("image_train.py",), "pretrain": ("image_train.py", *_FLOAT32)},
+}
+"""What each recipe is for a library's models: a script, and arguments of its own."""
+_USUAL_TOKENS = 2048
+_NEW_TOKENS = 64  # as generate.py has it
+_TOKENS_STEP = 64
+"""Default lengths are multiples of it: some models need a few of their positions themselves."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A script that plimsoll has, for a model.
+
+    >>> import plimsoll
+    >>> made = plimsoll.recipe("lora", "Qwen/Qwen3-8B", batch_size=4)  # doctest: +SKIP
+    >>> plimsoll.predict(made.script, made.arguments).fits  # doctest: +SKIP
+    True
+
+    Attributes:
+        name: The recipe.
+        model: The model, as it was given.
+        script: The script's file.
+        arguments: Its arguments.
+        notes: What the script does otherwise than its name, or the configuration, makes believe.
+    """
+
+    name: str
+    model: str
+    script: Path
+    arguments: list[str]
+    notes: list[str] = field(default_factory=list)
+
+    def saved(self, path: str | PathLike[str], *, force: bool = False) -> Recipe:
+        """Write the script out, to be changed; the same recipe, by that script.
+
+        Args:
+            path: Where to.
+            force: Whether it may replace a file.
+
+        Raises:
+            InputError: If there is such a file, or it cannot be written.
+        """
+        with NewFile(path, force=force) as file:
+            file.write(self.script.read_bytes())
+        return replace(self, script=Path(path))
+
+
+def recipe(
+    name: str,
+    model: str,
+    *,
+    batch_size: int | None = None,
+    seq_len: int | None = None,
+    arguments: Sequence[str] = (),
+) -> Recipe:
+    """Find the script that does something usual with a model, for `predict`, `fit` and so on.
+
+    >>> import plimsoll
+    >>> made = plimsoll.recipe("sft", "Qwen/Qwen3-8B", seq_len=4096)  # doctest: +SKIP
+    >>> plimsoll.fit(made.script, "--batch-size", made.arguments).largest  # doctest: +SKIP
+    6
+
+    Args:
+        name: "sft" (all parameters learn, in bfloat16), "lora", "qlora" (LoRA beside weights of
+            four bits), "generate" (text), or "pretrain" (float32 under autocast).
+        model: A folder with a config.json, such a file, or a name on Hugging Face's hub or of
+            timm's. Weights are not read.
+        batch_size: How many samples at a time; by default the script's own, 1.
+        seq_len: How many tokens a sample has; by default 2048, or what the model was made for.
+        arguments: Further arguments of the script.
+
+    Raises:
+        InputError: If there is no such recipe, or none of this name for such a model; if the
+            model's configuration is nowhere, or cannot be read; if a library is missing.
+    """
+    if name not in RECIPES:
+        *others, last = sorted(RECIPES)
+        raise InputError(f"unknown recipe {name!r}; there are {', '.join(others)} and {last}")
+    for what, value in (("batch size", batch_size), ("length of a sample", seq_len)):
+        if value is not None and value < 1:
+            raise InputError(f"the {what} is at least 1, not {value}")
+    found = find_configuration(model)
+    if name not in _TABLE[found.library]:
+        *others, last = sorted(_TABLE[found.library])
+        raise InputError(
+            f"{model}: is a model of {found.library}, for which there is no recipe {name}; there "
+            f"are {', '.join(others)}{' and ' if others else ''}{last}"
+        )
+    file, *own = _TABLE[found.library][name]
+    script = _SCRIPTS / file
+    _check_libraries(name, script)
+    match found.library:
+        case "transformers":
+            own += _for_transformers(name, found, seq_len, arguments)
+        case "diffusers":
+            own += [] if found.subfolder is None else ["--subfolder", found.subfolder]
+            own += [] if seq_len is None else ["--seq-len", str(seq_len)]
+        case "timm":
+            own += _for_timm(found, seq_len)
+    own += [] if batch_size is None else ["--batch-size", str(batch_size)]
+    return Recipe(
+        name, model, script, ["--model", found.name, *own, *arguments], list(_notes(name, found))
+    )
+
+
+def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | None:
+    """What a run of a recipe is called, by its model and its name; None of any other script."""
+    path = Path(script)
+    if path.parent != _SCRIPTS or "--model" not in arguments[:-1]:
+        return None
+    model = arguments[arguments.index("--model") + 1]
+    names = [
+        (len(own), name)
+        for recipes in _TABLE.values()
+        for name, (file, *own) in recipes.items()
+        if file == path.name and shlex.join(own) in shlex.join(arguments)
+    ]
+    return f"{model} ({max(names)[1]})"
+
+
+def _check_libraries(name: str, script: Path) -> None:
+    """That all are here that a script imports, but for PyTorch, which `predict` asks for itself."""
+    tree = ast.parse(script.read_text(encoding="utf-8"))
+    asked = {each.name for node in tree.body if isinstance(node, ast.Import) for each in node.names}
+    others = sorted(asked - set(sys.stdlib_module_names) - {"torch"})
+    missing = [each for each in others if find_spec(each) is None]
+    if missing:
+        raise InputError(
+            f"the recipe {name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+        )
+
+
+def _for_transformers(
+    name: str, found: Configuration, seq_len: int | None, arguments: Sequence[str]
+) -> list[str]:
+    """Which model is made of a configuration, and how long its samples are."""
+    most, takes_no_more = most_tokens(found)
+    given = next((value for option, value in pairwise(arguments) if option == "--head"), None)
+    head = head_of(found) if given is None else given
+    if name == "generate" and not can_write(head):
+        raise InputError(
+            f"{found.name}: is an encoder ({found.values['model_type']}), which writes no text; "
+            "the recipes for it are sft, lora, qlora and pretrain"
+        )
+    own = ["--head", head] if given is None else []
+    if not (reads_text(head) or (name != "generate" and can_write(head))):
+        if seq_len is not None:
+            raise InputError(f"{found.name}: reads no text, so that --seq-len means nothing")
+        return own
+    room = most if most is None or name != "generate" else most - _NEW_TOKENS
+    if seq_len is None:
+        usual = min(_USUAL_TOKENS, room or _USUAL_TOKENS)
+        seq_len = usual // _TOKENS_STEP * _TOKENS_STEP or usual
+    elif takes_no_more and room is not None and seq_len > room:
+        written = f" and writes {_NEW_TOKENS}" if name == "generate" else ""
+        raise InputError(
+            f"{found.name}: takes at most {room} tokens{written}, for it has no more positions; "
+            f"not {seq_len}"
+        )
+    return [*own, "--seq-len", str(seq_len)]
+
+
+def _for_timm(found: Configuration, seq_len: int | None) -> list[str]:
+    """How many classes a model of timm's tells."""
+    if seq_len is not None:
+        raise InputError(f"{found.name}: reads images, which have no --seq-len")
+    classes = found.values.get("num_classes")
+    return ["--classes", str(classes)] if classes else []
+
+
+def _notes(name: str, found: Configuration) -> Iterator[str]:
+    """What is otherwise than it seems."""
+    stored = found.values.get("quantization_config")
+    if found.library != "transformers" or not isinstance(stored, dict):
+        return
+    method = stored.get("quant_method", "another type")
+    if name == "qlora":
+        raise InputError(
+            f"{found.name}: its weights are stored as {method}, and qlora makes four bits of plain "
+            "ones; take a configuration without quantization_config"
+        )
+    precision = "float32" if name == "pretrain" else "bfloat16"
+    yield f"{found.name} stores its weights as {method}; the recipe has them in {precision}"

@@ -1,0 +1,70 @@
+"""Which row is best by a goal."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.gpus.profiles import gpu_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from plimsoll.prediction.sweeps.parts import Row, SweepParts
+
+
+def by_program(found: SweepParts) -> list[list[Row]]:
+    """The rows of each script and recording, the best first, and last those that failed."""
+    programs = dict.fromkeys(row.case.program for row in found.rows)
+    return [
+        sorted(
+            (row for row in found.rows if row.case.program == program),
+            key=lambda row: _rank(row, found),
+        )
+        for program in programs
+    ]
+
+
+def cost(row: Row, prices: Mapping[str, float]) -> float | None:
+    """What a million samples cost, in the currency of the prices; None where nobody knows.
+
+    Where it does not fit, nothing is computed.
+    """
+    price = prices.get(card(row.case.gpu))
+    if price is None or not row.fits or not row.samples_per_second:
+        return None
+    return price / 3600 * 1e6 / row.samples_per_second
+
+
+def card(gpu: str | None) -> str:
+    """A card's own name, however it was written."""
+    return "" if gpu is None else gpu_profile(gpu).name
+
+
+def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) -> None:
+    """Look whether each card has a price.
+
+    Raises:
+        InputError: If one has none.
+    """
+    for gpu in gpus:
+        if card(gpu) not in prices:
+            raise InputError(f"{path}: there is no price of {card(gpu)}")
+
+
+def _rank(row: Row, found: SweepParts) -> tuple[float, ...]:
+    """The less, the better; where a goal says nothing, the least memory is best."""
+    used = math.inf if row.device_used_bytes is None else row.device_used_bytes
+    samples = -(row.samples_per_second or 0.0)
+    first = {
+        "least-memory": used,
+        "fits": math.inf if row.total_bytes is None else row.total_bytes,
+        "most-samples": samples,
+        "least-cost": _or_infinite(cost(row, found.prices)),
+    }[found.goal]
+    return (row.error is not None, row.fits is not True, first, used, samples)
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else value

@@ -1,0 +1,123 @@
+"""A case, run: what a worker does."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from contextlib import redirect_stderr
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.replays.replay import replay
+from plimsoll.prediction.options import Options
+from plimsoll.prediction.predict import predict_request
+from plimsoll.prediction.sweeps.parts import Row
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.sweeps.parts import Case
+    from plimsoll.prediction.sweeps.program_digest import ProgramDigests
+
+_FORM = 1
+"""The next number when rows of the same key say something else."""
+
+
+@dataclass(frozen=True)
+class CaseRun:
+    """What a worker is given.
+
+    Attributes:
+        case: What is to be run.
+        key: As `Row` has it.
+        folder: Where it runs.
+        request: Of a prediction, what is asked for; None of a replay.
+    """
+
+    case: Case
+    key: str
+    folder: str
+    request: Request | None
+
+
+def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
+    """A case, looked at before anything is run.
+
+    Args:
+        case: What is to be run.
+        digests: Of the programs of all cases.
+
+    Raises:
+        InputError: If its program, card or configuration cannot be used.
+    """
+    request = None
+    if case.kind == "prediction":
+        options = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
+        request = options.request(case.program, case.arguments)
+        torch = metadata.version("torch")
+        asked = {**asdict(request), "arguments": case.arguments}
+    else:
+        torch, asked = "", asdict(case)
+        if case.gpu is not None:
+            gpu_profile(case.gpu)
+    versions = [_FORM, metadata.version("plimsoll-gpu"), torch]
+    if request is not None:
+        digest = digests.of_script(request.script)
+    else:
+        digest = digests.of_file(case.program)
+    text = json.dumps([versions, asdict(case), asked, digest], sort_keys=True)
+    key = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    return CaseRun(case, key, str(Path.cwd()), request)
+
+
+def run_case(run: CaseRun) -> Row:
+    """The row of a case; what is wrong with it is in the row."""
+    os.chdir(run.folder)
+    try:
+        with redirect_stderr(io.StringIO()):  # of a script that fails, the row says why
+            return _replayed(run) if run.request is None else _predicted(run, run.request)
+    except (InputError, ScriptError) as error:
+        return Row(run.case, run.key, str(error))
+
+
+def _predicted(run: CaseRun, request: Request) -> Row:
+    found = predict_request(request, shows_output=False)
+    if not found.uses_cuda:
+        return Row(run.case, run.key, f"{found.script} never touches CUDA")
+    return Row(
+        run.case,
+        run.key,
+        fits=found.fits,
+        peak_allocated_bytes=found.peak_allocated_bytes,
+        peak_reserved_bytes=found.peak_reserved_bytes,
+        device_used_bytes=found.device_used_bytes,
+        total_bytes=found.total_bytes,
+        step_seconds=found.step_seconds,
+        samples_per_second=found.step.samples_per_second if found.step else None,
+        result={**found.to_dict(), "timeline": None},
+    )
+
+
+def _replayed(run: CaseRun) -> Row:
+    case = run.case
+    profile = None if case.gpu is None else gpu_profile(case.gpu)
+    limit = None if profile is None else profile.total_bytes - profile.context_bytes
+    found = replay(case.program, allocator=case.allocator, conf=case.conf, limit=limit)  # type: ignore[arg-type]
+    if not found:
+        return Row(case, run.key, f"{case.program} has no events")
+    fullest = max(found, key=lambda one: (not one.fits, one.peak_reserved_bytes))
+    return Row(
+        case,
+        run.key,
+        fits=all(one.fits for one in found),
+        peak_allocated_bytes=fullest.peak_allocated_bytes,
+        peak_reserved_bytes=fullest.peak_reserved_bytes,
+        device_used_bytes=fullest.peak_reserved_bytes,
+        total_bytes=fullest.limit_bytes if profile is None else profile.total_bytes,
+        result=[one.to_dict() for one in found],
+    )

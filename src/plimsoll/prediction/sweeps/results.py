@@ -1,0 +1,29 @@
+"""A sweep: its parts, which show themselves as text, and as tables in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll.base.json_text import json_line
+from plimsoll.base.notebook_form import NotebookForm
+from plimsoll.prediction.sweeps.html import sweep_html
+from plimsoll.prediction.sweeps.parts import SweepParts
+from plimsoll.prediction.sweeps.text import sweep_text
+
+
+@dataclass(frozen=True)
+class Sweep(NotebookForm, SweepParts):
+    """What came of a sweep; as text, what `plimsoll sweep` prints. See `SweepParts`.
+
+    Made by `plimsoll.sweep`; see docs/how-to/which-card.md.
+    """
+
+    def to_json(self) -> str:
+        """What `plimsoll sweep --json` prints."""
+        return json_line(self.to_dict())
+
+    def __str__(self) -> str:
+        return sweep_text(self)
+
+    def _repr_html_(self) -> str:
+        return sweep_html(self)

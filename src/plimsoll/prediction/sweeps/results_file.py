@@ -1,0 +1,152 @@
+"""The table of a sweep in Parquet: whole at any time, whatever ends who writes it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from plimsoll.base.endings import check_ending
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile, check_can_be_made
+from plimsoll.prediction.sweeps.parts import Case, Row
+
+if TYPE_CHECKING:
+    import os
+
+_MARK = b"plimsoll.sweep"
+_CASE = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("program", pa.string()),
+        ("arguments", pa.list_(pa.string())),
+        ("gpu", pa.string()),
+        ("conf", pa.string()),
+        ("allocator", pa.string()),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        *_CASE,
+        ("key", pa.string()),
+        ("error", pa.string()),
+        ("fits", pa.bool_()),
+        ("peak_allocated_bytes", pa.int64()),
+        ("peak_reserved_bytes", pa.int64()),
+        ("device_used_bytes", pa.int64()),
+        ("total_bytes", pa.int64()),
+        ("step_seconds", pa.float64()),
+        ("samples_per_second", pa.float64()),
+        ("result", pa.string()),
+    ],
+    metadata={_MARK: b"1"},
+)
+
+
+_REST = 20
+"""So many times as long as writing took nothing is written again."""
+
+
+class ResultsFile:
+    """Where rows are kept, in a `with` block, at the end of which all are in the file.
+
+    The file is written as a whole, and so not for each row where that takes long.
+
+    Args:
+        path: The file, which may be there already.
+
+    Raises:
+        InputError: If it is no such table, or none can be made there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        check_ending(self.path, ".parquet", what="a table of results")
+        self._rows: dict[str, dict[str, Any]] = {}  # as the table has them
+        if self.path.exists():
+            self._rows = {str(row["key"]): row for row in _read(self.path)}
+        check_can_be_made(self.path, force=True)
+        self._lock = threading.Lock()
+        self._later: threading.Timer | None = None
+        self._next = 0.0  # when it may be written again, by the clock that only goes forward
+        self._error: InputError | None = None
+
+    def __enter__(self) -> ResultsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._later is not None:
+                self._later.cancel()
+                self._write()
+
+    def done(self, key: str) -> Row | None:
+        """What is kept of a case that did not fail."""
+        row = self._rows.get(key)
+        return None if row is None or row["error"] is not None else _row(row)
+
+    def keep(self, row: Row) -> None:
+        """Keep a row: it is in the file at once, or after 20 times as long as writing takes.
+
+        Raises:
+            InputError: If it cannot be written, or an earlier one could not.
+        """
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._rows[row.key] = _flat(row)
+            if self._later is not None:
+                return
+            wait = self._next - time.monotonic()
+            if wait <= 0:
+                self._write()
+            else:
+                self._later = threading.Timer(wait, self._write_waiting)
+                self._later.daemon = True
+                self._later.start()
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            try:
+                if self._later is not None:
+                    self._write()
+            except InputError as error:
+                self._error = error
+
+    def _write(self) -> None:
+        began = time.monotonic()
+        table = pa.Table.from_pylist([*self._rows.values()], _SCHEMA)
+        with NewFile(self.path, force=True) as file:
+            pq.write_table(table, file, compression="zstd")
+        self._later = None
+        self._next = time.monotonic() + _REST * (time.monotonic() - began)
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    return {**row.to_dict(), "result": json.dumps(row.result)}
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    try:
+        table = pq.read_table(path, memory_map=False)
+        if _MARK not in (table.schema.metadata or {}) or table.schema.names != _SCHEMA.names:
+            raise InputError(f"{path}: is no table of a sweep, and is not overwritten")
+        rows: list[dict[str, Any]] = table.cast(_SCHEMA).to_pylist()
+        for row in rows:
+            _row(row)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: is no table of a sweep: {error}") from None
+    return rows
+
+
+def _row(flat: dict[str, Any]) -> Row:
+    values = {**flat, "arguments": tuple(flat["arguments"]), "result": json.loads(flat["result"])}
+    case = {name: values.pop(name) for name in _CASE.names}
+    return Row(Case(**case), **values)

@@ -1,0 +1,118 @@
+"""Many predictions and replays: which card, which configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.systems import require_linux
+from plimsoll.base.workers.everywhere import run_all, where
+from plimsoll.prediction.sweeps.best_rows import check_prices
+from plimsoll.prediction.sweeps.case_runs import prepared, run_case
+from plimsoll.prediction.sweeps.parts import Row
+from plimsoll.prediction.sweeps.prices import read_prices
+from plimsoll.prediction.sweeps.program_digest import ProgramDigests
+from plimsoll.prediction.sweeps.results import Sweep
+from plimsoll.prediction.sweeps.results_file import ResultsFile
+from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
+from plimsoll.torch.building.compiler import build
+from plimsoll.torch.simulated.library import SIMULATED_GPU
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    Progress = Callable[[Row, int, int], None]
+
+
+def sweep(
+    plan: str | PathLike[str] | Mapping[str, Any],
+    *,
+    results: str | PathLike[str] | None = None,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> Sweep:
+    """Predict scripts, and replay recordings, on cards and under configurations: all of a plan.
+
+    Each row is what `predict`, or `replay`, says of the same. What is done is kept in a table as it
+    ends; a case that is in it is not run again, until its script or a module that this imports from
+    its own folder or PYTHONPATH, a version of plimsoll or PyTorch, or anything else of it is
+    another. Other files that a script reads, and what is installed, are not looked at. A case that
+    fails is a row that says why, and is tried again the next time.
+
+    >>> import plimsoll
+    >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}
+    >>> found = plimsoll.sweep(plan)  # doctest: +SKIP
+    >>> [(row.case.gpu, row.case.arguments, row.fits) for row in found.rows]  # doctest: +SKIP
+
+    Args:
+        plan: A TOML file, or the same as a mapping; see docs/how-to/which-card.md.
+        results: The table, .parquet; by default beside the plan's file, and none for a mapping.
+        processes: How many cases at the same time on this machine; by default one a core.
+        address: Of a Ray cluster, on each machine of which plimsoll is installed and the folder of
+            the scripts is the same.
+        progress: Called with each row as it ends, how many are done, and of how many.
+
+    Raises:
+        InputError: If the plan, a script, a card or a configuration cannot be used. Nothing was
+            run then.
+    """
+    if isinstance(plan, Mapping):
+        read = SweepPlan.parse(plan)
+    else:
+        read = SweepPlan.read(plan)
+        results = Path(plan).with_suffix(".parquet") if results is None else results
+    return run_plan(read, results, processes=processes, address=address, progress=progress)
+
+
+def run_plan(
+    plan: SweepPlan,
+    results: str | PathLike[str] | None,
+    *,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> Sweep:
+    """As `sweep`, for a plan that was read."""
+    prices = {} if plan.prices is None else read_prices(plan.prices)
+    if plan.goal == "least-cost":
+        if plan.prices is None:
+            raise InputError("the goal least-cost needs 'prices', a file with prices of cards")
+        check_prices([case.gpu for case in plan.cases() if case.gpu], prices, plan.prices)
+    if plan.scripts:
+        require_linux("a prediction")
+    digests = ProgramDigests()
+    runs = [prepared(case, digests) for case in plan.cases()]
+    kept = None if results is None else ResultsFile(results)
+    rows: dict[str, Row] = {}
+    for run in runs:
+        if kept is not None and (row := kept.done(run.key)) is not None:
+            rows[run.key] = row
+    reused = len(rows)
+    waiting = [run for run in runs if run.key not in rows]
+    if any(run.request is not None for run in waiting):
+        build(SIMULATED_GPU)  # before several want it at the same time
+    with (
+        nullcontext() if kept is None else kept,
+        closing(run_all(run_case, waiting, processes=processes, address=address)) as ended,  # type: ignore[type-var]
+    ):
+        for done in ended:
+            run = waiting[done.index]
+            row = done.result or Row(run.case, run.key, done.error)
+            rows[row.key] = row
+            if kept is not None:
+                kept.keep(row)
+            if progress is not None:
+                progress(row, len(rows), len(runs))
+    return Sweep(
+        goal=plan.goal,
+        rows=[rows[run.key] for run in runs],
+        cases=len(runs),
+        reused=reused,
+        where=where(processes=processes, address=address),
+        prices=prices,
+    )

@@ -1,0 +1,188 @@
+"""What is swept over: a plan, read from TOML or given by Python, and the cases that it makes."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.protocol import AllocatorName
+from plimsoll.prediction.sweeps.parts import GOALS, Case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+DEFAULT_GPU = "H100"
+MOST_CASES = 100_000
+_LISTS = ("scripts", "recordings", "arguments", "gpus", "confs", "allocators")
+_KEYS = (*_LISTS, "vary", "goal", "prices")
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """The lists whose product is swept over. An empty one stands for what a single run does.
+
+    Attributes:
+        scripts: Python files; each is predicted.
+        recordings: Files of recordings; each is replayed.
+        arguments: Of the scripts, each one set of them as a shell takes it.
+        vary: Values of arguments of the scripts, by the argument's name.
+        gpus: Cards.
+        confs: As PYTORCH_CUDA_ALLOC_CONF; for PyTorch's own allocator alone.
+        allocators: As `predict` takes them.
+        goal: What is best: one of `GOALS`.
+        prices: A file with prices of cards by the hour, or None.
+    """
+
+    scripts: tuple[str, ...] = ()
+    recordings: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    vary: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    gpus: tuple[str, ...] = ()
+    confs: tuple[str, ...] = ()
+    allocators: tuple[str, ...] = ()
+    goal: str = "least-memory"
+    prices: str | None = None
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> SweepPlan:
+        """A plan from a TOML file; paths in it begin at its folder.
+
+        Raises:
+            InputError: If there is none, or it is none.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
+            raise InputError(f"{path}: is no TOML: {error}") from None
+        try:
+            return cls.parse(values, path.parent)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], folder: Path | None = None) -> SweepPlan:
+        """A plan from plain data, such as a TOML file holds.
+
+        Args:
+            values: Lists by the names of this class's attributes, `vary` a table of lists.
+            folder: Where paths begin; by default in the current folder.
+
+        Raises:
+            InputError: If a key is unknown, or what it has is not allowed.
+        """
+        for key in values:
+            if key not in _KEYS:
+                raise InputError(f"{key!r} is no key of a plan; there are {', '.join(_KEYS)}")
+        lists: dict[str, Any] = {key: _texts(key, values[key]) for key in _LISTS if key in values}
+        for key in ("scripts", "recordings"):
+            lists[key] = tuple(str((folder or Path()) / one) for one in lists.get(key, ()))
+        prices = _text("prices", values["prices"]) if "prices" in values else None
+        plan = cls(
+            **lists,
+            vary=_varied(values.get("vary", {})),
+            goal=_text("goal", values["goal"]) if "goal" in values else cls.goal,
+            prices=None if prices is None else str((folder or Path()) / prices),
+        )
+        return plan.checked()
+
+    def cases(self) -> list[Case]:
+        """All that is to be run, in the order of the lists; each once."""
+        found = [
+            Case("prediction", script, tuple(arguments), gpu, conf, allocator)
+            for script, arguments, gpu, (allocator, conf) in product(
+                self.scripts, self._argument_sets(), self.gpus or (DEFAULT_GPU,), self._policies("")
+            )
+        ]
+        found += [
+            Case("replay", recording, (), gpu, conf, allocator)
+            for recording, gpu, (allocator, conf) in product(
+                self.recordings, self.gpus or (None,), self._policies(None)
+            )
+        ]
+        return list(dict.fromkeys(found))
+
+    def _argument_sets(self) -> Iterator[list[str]]:
+        for words, values in product(
+            self.arguments or ("",), list(product(*(values for _, values in self.vary)))
+        ):
+            arguments = shlex.split(words)
+            for (name, _), value in zip(self.vary, values, strict=True):
+                arguments += [name, value]
+            yield arguments
+
+    def _policies(self, default: str | None) -> list[tuple[str, str | None]]:
+        """Allocators, PyTorch's with each configuration."""
+        confs = self.confs or (default,)
+        return [
+            (allocator, conf)
+            for allocator in self.allocators or ("native",)
+            for conf in (confs if allocator == "native" else (default,))
+        ]
+
+    def checked(self) -> SweepPlan:
+        """Itself.
+
+        Raises:
+            InputError: If what it has does not go together.
+        """
+        if not self.scripts and not self.recordings:
+            raise InputError("'scripts' or 'recordings' must name what is swept over")
+        if self.goal not in GOALS:
+            raise InputError(f"'goal' is one of {', '.join(GOALS)}, not {self.goal!r}")
+        for allocator in self.allocators:
+            if allocator not in get_args(AllocatorName):
+                known = ", ".join(get_args(AllocatorName))
+                raise InputError(f"'allocators' are {known}, not {allocator!r}")
+        for words in self.arguments:
+            try:
+                shlex.split(words)
+            except ValueError as error:
+                raise InputError(f"'arguments' {words!r}: {error}") from None
+        count = len(self.scripts) * max(len(self.arguments), 1)
+        for _, values in self.vary:
+            count *= len(values)
+        count += len(self.recordings)
+        count *= max(len(self.gpus), 1) * max(len(self.confs), 1) * max(len(self.allocators), 1)
+        if count > MOST_CASES:
+            raise InputError(f"the plan has {count:,} cases; {MOST_CASES:,} are allowed")
+        return self
+
+
+def _text(key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{key!r} is a text, not {value!r:.80}")
+    if "\0" in value:
+        raise InputError(f"{key!r} has a zero byte")
+    return value
+
+
+def _texts(key: str, value: object) -> tuple[str, ...]:
+    """A list without what is in it before; one text stands for a list of one."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not texts:
+        raise InputError(f"{key!r} is a list of at least one text, not {value!r:.80}")
+    return tuple(dict.fromkeys(_text(key, text) for text in texts))
+
+
+def _varied(value: object) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"'vary' is a table of lists by argument, not {value!r:.80}")
+    varied = []
+    for name, values in value.items():
+        if not isinstance(name, str) or not name.startswith("-"):
+            raise InputError(f"'vary' has arguments, such as --batch-size, not {name!r}")
+        numbers = values if isinstance(values, list | tuple) else [values]
+        if not all(isinstance(one, str | int | float) for one in numbers):
+            raise InputError(f"'vary' {name} is a list of numbers and texts, not {values!r:.80}")
+        varied.append((name, _texts(f"vary {name}", [str(one) for one in numbers])))
+    return tuple(varied)

@@ -1,0 +1,140 @@
+"""A sweep in words and as a table."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from plimsoll.base.layout import paragraphs, table
+from plimsoll.base.units import format_count, format_seconds, format_size
+from plimsoll.prediction.sweeps.best_rows import by_program, cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plimsoll.prediction.sweeps.parts import Row, SweepParts
+
+_NAMES = ("program", "arguments", "card", "configuration", "allocator", "fits")
+_OPTIONAL = ("of", "allocated", "step", "reserved")
+_WHOSE = {
+    "least-memory": "the least memory",
+    "fits": "the smallest card",
+    "most-samples": "the most samples a second",
+    "least-cost": "the least cost",
+}
+
+
+def sweep_text(found: SweepParts, width: int | None = None) -> str:
+    """The best of each program, the table of all, and what failed.
+
+    Args:
+        found: The sweep.
+        width: The columns that there are; None leaves lines as long as they are.
+    """
+    return paragraphs([answers(found), _table(found, width), _failures(found), _end(found)], width)
+
+
+def answers(found: SweepParts) -> list[str]:
+    """What is best, a line for each program."""
+    return [_answer(rows, found) for rows in by_program(found)] or ["Nothing was run"]
+
+
+def _answer(rows: Sequence[Row], found: SweepParts) -> str:
+    best, program = rows[0], rows[0].case.program
+    if best.error is not None:
+        return f"{program} fails in all {format_count(len(rows), 'case')}: {best.error}"
+    if not best.fits:
+        unknown = sum(row.fits is None and row.error is None for row in rows)
+        known = f"; of {unknown} it is not known" if unknown else ""
+        return f"{program} fits in none of {format_count(len(rows), 'case')}{known}"
+    what = [shlex.join(best.case.arguments), best.case.gpu, _conf(best), *_allocator(best)]
+    where = ", ".join(part for part in what if part) or "as recorded"
+    fitting = sum(row.fits is True for row in rows)
+    return (
+        f"{program}: {_WHOSE[found.goal]} with {where}: {_figure(best, found)}; "
+        f"{fitting} of {format_count(len(rows), 'case')} fit{'s' * (fitting == 1)}"
+    )
+
+
+def _figure(row: Row, found: SweepParts) -> str:
+    money = cost(row, found.prices)
+    if found.goal == "least-cost" and money is not None:
+        return f"{money:.2f} a million samples"
+    if found.goal == "most-samples" and row.samples_per_second is not None:
+        return f"{row.samples_per_second:.1f} samples a second"
+    return format_size(row.device_used_bytes or 0)
+
+
+def row_name(row: Row) -> str:
+    """What distinguishes a row among those of its program."""
+    parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), *_allocator(row)]
+    return ", ".join(part for part in parts if part) or row.case.program
+
+
+def _conf(row: Row) -> str:
+    return row.case.conf or ""
+
+
+def _allocator(row: Row) -> list[str]:
+    return [] if row.case.allocator == "native" else [row.case.allocator]
+
+
+def table_rows(found: SweepParts) -> list[tuple[str, ...]]:
+    """The heads and the rows, the best first; what is the same of all is left out."""
+    rows = [row for rows in by_program(found) for row in rows]
+    cells = [_cells(row, found) for row in rows]
+    heads = [
+        head
+        for head in (cells[0] if cells else ())
+        if head in ("on the card", "fits") or _differs([each[head] for each in cells])
+    ]
+    return [tuple(heads), *(tuple(each[head] for head in heads) for each in cells)]
+
+
+def _differs(column: Sequence[str]) -> bool:
+    return len(set(column)) > 1
+
+
+def _cells(row: Row, found: SweepParts) -> dict[str, str]:
+    case, money = row.case, cost(row, found.prices)
+    samples = row.samples_per_second
+    return {
+        "program": case.program,
+        "arguments": shlex.join(case.arguments),
+        "card": case.gpu or "recorded",
+        "configuration": "recorded" if case.conf is None else case.conf or "default",
+        "allocator": case.allocator,
+        "allocated": _size(row.peak_allocated_bytes),
+        "reserved": _size(row.peak_reserved_bytes),
+        "on the card": _size(row.device_used_bytes),
+        "of": _size(row.total_bytes),
+        "step": "-" if row.step_seconds is None else format_seconds(row.step_seconds),
+        "samples/s": "-" if samples is None else f"{samples:.1f}",
+        "cost": "-" if money is None else f"{money:.2f}",
+        "fits": "failed" if row.error is not None else _VERDICTS[row.fits],
+    }
+
+
+_VERDICTS = {True: "yes", False: "no", None: "not known"}
+
+
+def _size(size: int | None) -> str:
+    return "-" if size is None else format_size(size)
+
+
+def _table(found: SweepParts, width: int | None) -> Iterator[str]:
+    if found.rows:
+        yield from table(table_rows(found), width=width, names=_NAMES, optional=_OPTIONAL)
+
+
+def _failures(found: SweepParts) -> Iterator[str]:
+    for row in found.rows:
+        if row.error is not None:
+            yield f"{row.case.title} failed: {row.error}"
+
+
+def _end(found: SweepParts) -> Iterator[str]:
+    if found.rows and found.prices:
+        yield "Cost: of a million samples, by the prices that were given for an hour."
+    if len(found.rows) < found.cases:
+        yield f"{found.cases - len(found.rows)} of {format_count(found.cases, 'case')} are not done"

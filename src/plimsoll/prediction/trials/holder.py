@@ -1,0 +1,196 @@
+"""The holder of a trial: the process between plimsoll and a program that is to change nothing.
+
+    python -m plimsoll.prediction.trials.holder SETTINGS COMMAND...
+
+The holder keeps the program apart by the strongest means that the machine offers, waits for it,
+ends all processes that the program started, and writes the outcome to the trial's folder. If
+plimsoll itself has ended by then, the holder removes the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.prediction.trials import kernel
+from plimsoll.prediction.trials.kept_apart import KeptApart
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.prediction.trials.means import STRONGEST_FIRST
+from plimsoll.prediction.trials.outcome import Outcome, Settings
+from plimsoll.prediction.trials.program_processes import descendants, end_descendants
+from plimsoll.prediction.trials.shared_memory import remove_shared_memory
+from plimsoll.prediction.trials.temporary_folder import own
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.trials.means import Means
+
+ENDED = signal.SIGUSR2
+"""Plimsoll sends it to end the trial, and goes on itself."""
+_ENDING = (ENDED, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Each of them makes the holder end the trial; all but the first may have ended plimsoll too."""
+INTERRUPTED = signal.SIGUSR1
+"""Plimsoll sends it when it was interrupted; the program may not have been."""
+_SECONDS_BETWEEN_LOOKS = 0.5
+"""So often the holder looks whether plimsoll is there."""
+_SECONDS_BETWEEN = 0.01
+_SECONDS_FOR_PARENT = 2.0
+"""So long the holder waits, after a signal, to see whether plimsoll ends by it too."""
+
+
+def main() -> None:
+    """Hold the trial of the command."""
+    settings = Settings.from_json(sys.argv[1])
+    holder = _Holder(settings, sys.argv[2:])
+    outcome = holder.hold()
+    end_descendants()
+    remove_shared_memory(Path(settings.folder))
+    if holder.is_alone():
+        shutil.rmtree(settings.folder, ignore_errors=True)
+    else:
+        with suppress(InputError):  # without room plimsoll finds no outcome, and says why
+            outcome.keep(Path(settings.folder))
+    os._exit(0)
+
+
+class _Holder:
+    def __init__(self, settings: Settings, command: list[str]) -> None:
+        self._settings = settings
+        self._command = command
+        self._why_not: dict[str, str] = {}
+        self._wake, self._wakes = os.pipe()
+        os.set_blocking(self._wakes, False)
+        self._is_ended = False
+        self._may_be_left = False
+
+    def hold(self) -> Outcome:
+        """Run the program to its end, or until the trial is to end."""
+        kernel.adopt_orphans()
+        self._hear_signals()
+        own(Path(self._settings.folder))
+        for kind in STRONGEST_FIRST if self._settings.kind is None else [self._settings.kind]:
+            try:
+                means = STRONGEST_FIRST[kind](self._settings)
+                process = self._start(means)
+            except (OSError, InputError) as error:
+                self._why_not[kind] = str(error)
+                continue
+            return self._held(kind, means, process)
+        reasons = "; ".join(f"{kind}: {why}" for kind, why in self._why_not.items())
+        return Outcome(None, failure=reasons)
+
+    def is_alone(self) -> bool:
+        """Whether plimsoll is gone, or goes by the signal that came here too."""
+        end = time.monotonic() + (_SECONDS_FOR_PARENT if self._may_be_left else 0)
+        while not self._is_left() and time.monotonic() < end:
+            time.sleep(_SECONDS_BETWEEN)
+        return self._is_left()
+
+    def _is_left(self) -> bool:
+        return os.getppid() != self._settings.parent
+
+    def _hear_signals(self) -> None:
+        """Interrupts stay blocked, as they were handed down: they are the program's."""
+        signal.set_wakeup_fd(self._wakes)
+        for number in _ENDING:
+            signal.signal(number, self._end)
+        signal.signal(INTERRUPTED, self._interrupt)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # which wakes
+
+    def _end(self, number: int, _frame: object) -> None:
+        self._is_ended = True
+        self._may_be_left = number != ENDED
+
+    def _interrupt(self, *_: object) -> None:
+        """Interrupt the program, unless a terminal interrupted it together with this process."""
+        if signal.SIGINT in signal.sigpending():
+            return
+        group = os.getpgrp()
+        for each in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                if os.getpgid(each) == group:
+                    os.kill(each, signal.SIGINT)
+
+    def _start(self, means: Means) -> int:
+        """Start the program.
+
+        Raises:
+            OSError: If the machine does not offer these means.
+        """
+        means.prepare()
+        ours, theirs = socket.socketpair()
+        process = os.fork()
+        if process == 0:
+            self._become_program(means, theirs)
+        theirs.close()
+        with ours:
+            means.begun(ours)
+            problem = b"".join(iter(lambda: ours.recv(4096), b""))
+        if problem:
+            os.waitpid(process, 0)
+            means.release()
+            raise OSError(os.fsdecode(problem))
+        return process
+
+    def _become_program(self, means: Means, to_holder: socket.socket) -> None:
+        """Turn this process into the program; an error on the way goes to the holder."""
+        try:
+            kernel.die_with_parent(signal.SIGKILL)
+            signal.set_wakeup_fd(-1)
+            for number in (*_ENDING, INTERRUPTED):
+                signal.signal(number, signal.SIG_DFL)
+            means.enter(to_holder)
+            environment = {**os.environ, **means.environment}
+            os.execve(self._command[0], self._command, environment)  # noqa: S606
+        except BaseException as error:
+            to_holder.send(str(error).encode() or b"it failed")
+        finally:
+            os._exit(1)
+
+    def _held(self, kind: Kind, means: Means, process: int) -> Outcome:
+        status = self._wait(means, process)
+        end_descendants()
+        kept_apart = KeptApart(kind, means.refused(), self._why_not)
+        outcome = Outcome(kept_apart, status, means.written())
+        means.release()
+        return outcome
+
+    def _wait(self, means: Means, process: int) -> int:
+        """The program's exit status, once it has one; that of a kill, if the trial is to end."""
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        if means.listener is not None:
+            poll.register(means.listener, select.POLLIN)
+        while not self._is_ended and not self._is_left():
+            ready = {file for file, _ in poll.poll(1000 * _SECONDS_BETWEEN_LOOKS)}
+            if means.listener in ready:
+                means.listen()
+            if self._wake in ready:
+                os.read(self._wake, 64)
+            if (status := _bury(process)) is not None:
+                return status
+        return -signal.SIGKILL
+
+
+def _bury(program: int) -> int | None:
+    """Let go of processes that have ended, also of orphans; the program's exit status, if it has.
+
+    None of them stays behind, as another program may wait until its number is free.
+    """
+    with suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            if ended[0] == program:
+                return os.waitstatus_to_exitcode(ended[1])
+    return None
+
+
+if __name__ == "__main__":
+    main()

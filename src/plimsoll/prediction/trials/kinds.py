@@ -1,0 +1,37 @@
+"""The means by which a trial is kept apart from the world, the strongest first."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+
+from plimsoll.base.errors import InputError
+
+_VARIABLE = "PLIMSOLL_TRIAL"
+
+
+class Kind(StrEnum):
+    """How a trial is kept apart."""
+
+    OVERLAY = "overlay"
+    """The kernel shows the program a copy of every folder."""
+    WALL = "wall"
+    """A library before libc keeps writes apart, and the kernel refuses those that pass it by."""
+    LAYER = "layer"
+    """The library alone: what passes it by writes to real files."""
+
+
+def wanted_kind() -> Kind | None:
+    """The kind that PLIMSOLL_TRIAL names; None for the strongest that the machine offers.
+
+    Raises:
+        InputError: If it names none.
+    """
+    name = os.environ.get(_VARIABLE, "")
+    if not name:
+        return None
+    try:
+        return Kind(name)
+    except ValueError:
+        kinds = ", ".join(Kind)
+        raise InputError(f"{_VARIABLE}={name}: it is one of {kinds}") from None

@@ -1,0 +1,194 @@
+"""How a holder keeps a program apart, by kind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from plimsoll.prediction.trials import kernel, scratch_layer
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.prediction.trials.namespaces import enter_namespaces
+from plimsoll.prediction.trials.overlay import Overlay, check_possible
+from plimsoll.prediction.trials.program_processes import MARK
+from plimsoll.prediction.trials.wall import Refused, Wall
+from plimsoll.prediction.trials.written import Written, changed_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.prediction.trials.outcome import Settings
+
+
+class Means(Protocol):
+    """Something that keeps a program apart.
+
+    Attributes:
+        environment: Variables that the program needs for it.
+        listener: A file to be polled, for `listen`; None while there is none.
+    """
+
+    environment: dict[str, str]
+    listener: int | None
+
+    def prepare(self) -> None:
+        """In the holder, before the program's process.
+
+        Raises:
+            OSError: If the machine does not offer it.
+            InputError: If the trial's folder is not fit for it.
+        """
+
+    def enter(self, to_holder: socket.socket) -> None:
+        """In the program's process, before the program.
+
+        Raises:
+            OSError: If the machine does not offer it.
+        """
+
+    def begun(self, from_program: socket.socket) -> None:
+        """In the holder, while the program's process enters."""
+
+    def listen(self) -> None:
+        """Take what there is to be read from `listener`."""
+
+    def written(self) -> list[Written]:
+        """List what the program wrote, after its end."""
+
+    def refused(self) -> list[Refused]:
+        """List the changes that the kernel refused."""
+
+    def release(self) -> None:
+        """In the end, let go of what keeps the trial's folder from being removed."""
+
+
+class _Silent:
+    """Means that tell nothing while the program runs."""
+
+    listener: int | None = None
+
+    def begun(self, from_program: socket.socket) -> None:
+        """Nothing."""
+
+    def listen(self) -> None:
+        """Nothing."""
+
+    def refused(self) -> list[Refused]:
+        """Nothing: writes go elsewhere."""
+        return []
+
+    def release(self) -> None:
+        """Nothing."""
+
+
+class ByOverlay(_Silent):
+    """See `overlay`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._overlay: Overlay | None = None
+        self.environment = {MARK: settings.folder}
+
+    def prepare(self) -> None:
+        """See whether there are overlays, and enter namespaces."""
+        folder, free = Path(self._settings.folder), map(Path, self._settings.free)
+        check_possible(folder)
+        enter_namespaces(with_network=self._settings.with_network)
+        self._overlay = Overlay(folder, list(free))
+        self._overlay.make()
+
+    def enter(self, _to_holder: socket.socket) -> None:
+        """Have the new root; the holder goes on with the real one."""
+        assert self._overlay is not None
+        kernel.unshare(kernel.NEW_MOUNTS)
+        self._overlay.enter([Path.cwd()])
+
+    def written(self) -> list[Written]:
+        """From the upper folders."""
+        assert self._overlay is not None
+        return changed_in(self._overlay.layers, self._overlay.root)
+
+    def release(self) -> None:
+        """Let go of what is in memory."""
+        assert self._overlay is not None
+        self._overlay.unmake()
+
+
+class ByLayer(_Silent):
+    """The scratch layer alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._folder = Path(settings.folder)
+        self.environment = scratch_layer.environment(self._folder, list(map(Path, settings.free)))
+
+    def prepare(self) -> None:
+        """See whether the folder is fit for it."""
+        scratch_layer.check_folder(self._folder)
+
+    def enter(self, to_holder: socket.socket) -> None:
+        """Nothing: the library is loaded with the program."""
+
+    def written(self) -> list[Written]:
+        """From the layer."""
+        return scratch_layer.written(self._folder)
+
+
+class ByWall(ByLayer):
+    """The scratch layer, and the wall around it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        password = secrets.randbits(64) or 1
+        free = list(map(Path, settings.free))
+        self.environment = scratch_layer.environment(self._folder, free, password)
+        library = scratch_layer.library(self._folder)
+        self._wall = Wall(library, [self._folder, *free, *_writable_anyway()], password)
+        self._refused: Counter[tuple[str, str]] = Counter()
+
+    def prepare(self) -> None:
+        """See whether the kernel has what a wall needs."""
+        super().prepare()
+        self._wall.check_possible()
+
+    def enter(self, to_holder: socket.socket) -> None:
+        """Raise it; the holder gets the file by which the kernel tells."""
+        listener = self._wall.raise_around_this_process()
+        socket.send_fds(to_holder, [b"-"], [listener])
+        os.close(listener)
+
+    def begun(self, from_program: socket.socket) -> None:
+        """Have that file; where there is none, the program's process says why."""
+        _, files, _, _ = socket.recv_fds(from_program, 1, 1, socket.MSG_PEEK)
+        if files:
+            from_program.recv(1)
+            self.listener = files[0]
+
+    def listen(self) -> None:
+        """Answer a call."""
+        if self.listener is not None and (refused := self._wall.answer(self.listener)) is not None:
+            self._refused[refused] += 1
+
+    def refused(self) -> list[Refused]:
+        """The most frequent first."""
+        return [Refused(path, program, count)
+                for (path, program), count in self._refused.most_common()]  # fmt: skip
+
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue")
+
+STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
+    Kind.OVERLAY: ByOverlay,
+    Kind.WALL: ByWall,
+    Kind.LAYER: ByLayer,
+}
+
+
+def _writable_anyway() -> list[Path]:
+    """Devices, shared memory, processes, and files that the program's output goes to."""
+    devices = [Path("/dev", name) for name in _DEVICES]
+    nvidia = Path("/dev").glob("nvidia*")
+    outputs = [Path(os.readlink(f"/proc/self/fd/{number}")) for number in (0, 1, 2)]  # noqa: PTH115
+    return [*devices, *nvidia, Path("/proc"), *(place for place in outputs if place.is_file())]

@@ -1,0 +1,76 @@
+"""The settings that a holder is given, and the outcome that it writes in the end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from plimsoll.base.files import NewFile
+from plimsoll.prediction.trials.kept_apart import KeptApart
+from plimsoll.prediction.trials.kinds import Kind
+from plimsoll.prediction.trials.written import Written
+
+_NAME = "outcome.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A trial to be held.
+
+    Attributes:
+        folder: Its folder, of this user alone.
+        free: Folders that the program may write to, besides.
+        parent: The process that asks for it.
+        with_network: Whether the program may reach other machines.
+        kind: How the trial is to be kept apart; None for the strongest that the machine offers.
+    """
+
+    folder: str
+    free: list[str]
+    parent: int
+    with_network: bool
+    kind: Kind | None
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        """The inverse of `to_json`."""
+        found = json.loads(text)
+        return cls(**found | {"kind": found["kind"] and Kind(found["kind"])})
+
+    def to_json(self) -> str:
+        """As text."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a trial.
+
+    Attributes:
+        kept_apart: How the program was kept apart; None if that failed, and it never began.
+        status: Its exit status; negative for a signal.
+        written: Its changes of files, the largest first.
+        failure: Why it never began; empty if it did.
+    """
+
+    kept_apart: KeptApart | None
+    status: int = 1
+    written: list[Written] = field(default_factory=list)
+    failure: str = ""
+
+    def keep(self, folder: Path) -> None:
+        """Write it to the trial's folder."""
+        with NewFile(folder / _NAME) as file:
+            file.write(json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def of(cls, folder: Path) -> Outcome | None:
+        """Read the outcome from a folder; None if the holder was killed before it wrote one."""
+        try:
+            found = json.loads((folder / _NAME).read_text())
+        except FileNotFoundError:
+            return None
+        kept_apart = found["kept_apart"] and KeptApart.from_dict(found["kept_apart"])
+        written = [Written(**one) for one in found["written"]]
+        return cls(kept_apart, found["status"], written, found["failure"])

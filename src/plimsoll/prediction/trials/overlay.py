@@ -1,0 +1,287 @@
+"""The overlay of a trial: every folder of the machine with a layer of the trial's own over it.
+
+The trial gets a new root. Each folder of the real one is there again, under an overlay: what is
+written lies in an upper folder, which is thrown away with the trial. The kernel lets an ordinary
+user put no overlay over a folder in which something else is mounted; such a folder is made anew,
+with what is in it, and where that is much, it can only be read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from plimsoll.prediction.trials import kernel
+from plimsoll.prediction.trials.namespaces import enter_namespaces
+
+MOST_ENTRIES = 64
+"""The most entries of a folder with mounts in it that the trial makes anew."""
+_ROOT = Path("/")
+_DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
+
+
+class Shown(Enum):
+    """How something of the real root is there in a trial's."""
+
+    OVERLAID = auto()
+    ANEW = auto()
+    """A folder, with what is in it."""
+    AS_IT_IS = auto()
+    """With all mounts below."""
+    READ_ONLY = auto()
+    LINK = auto()
+    EMPTY = auto()
+    """A folder in memory."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A folder over which an overlay lies.
+
+    Attributes:
+        lower: The real one.
+        upper: The folder that takes what the trial writes.
+        work: An empty folder beside it, which the kernel wants.
+    """
+
+    lower: Path
+    upper: Path
+    work: Path
+
+
+Step = tuple[Shown, Path]
+
+
+def plan(
+    free: Sequence[Path], mounts: Sequence[Path], most_entries: int = MOST_ENTRIES
+) -> list[Step]:
+    """How each part of the root is shown, a folder before what is in it.
+
+    Args:
+        free: Folders that are the same inside and outside; those that are not there are left out.
+        mounts: Places at which file systems are mounted.
+        most_entries: See `MOST_ENTRIES`.
+    """
+    steps = list(_folder_anew(_ROOT, frozenset(mounts), most_entries))
+    return steps + [(Shown.AS_IT_IS, place) for place in free if place.is_dir()]
+
+
+def _folder_anew(folder: Path, mounts: frozenset[Path], most: int) -> Iterator[Step]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        place = folder / entry.name
+        if entry.is_symlink():
+            yield Shown.LINK, place
+        elif not entry.is_dir():
+            yield Shown.READ_ONLY, place
+        elif place in (_DEVICES, _PROCESSES):
+            yield Shown.AS_IT_IS, place
+            if place == _DEVICES and _SHARED_MEMORY.is_dir():
+                yield Shown.EMPTY, _SHARED_MEMORY
+        elif place == _SYSTEM:
+            yield Shown.READ_ONLY, place
+        elif not any(place in mount.parents for mount in mounts):
+            yield Shown.OVERLAID, place
+        elif _has_at_most(place, most):
+            yield Shown.ANEW, place
+            yield from _folder_anew(place, mounts, most)
+        else:
+            yield Shown.READ_ONLY, place
+
+
+def _has_at_most(folder: Path, most: int) -> bool:
+    try:
+        return sum(1 for _ in folder.iterdir()) <= most
+    except OSError:  # it is not this user's to look into
+        return False
+
+
+def mounted_places() -> list[Path]:
+    """List the places at which this process sees mounts."""
+    with Path("/proc/self/mountinfo").open("rb") as lines:
+        return [Path(os.fsdecode(_plain(line.split()[4]))) for line in lines]
+
+
+def _plain(name: bytes) -> bytes:
+    """A name of mountinfo, without its escapes of spaces, tabs, newlines and backslashes."""
+    head, *rest = name.split(b"\\")
+    return head + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest)
+
+
+class Overlay:
+    """The root of a trial.
+
+    Attributes:
+        root: The new root, of which the folders made anew are a part.
+        layers: The folders with an overlay.
+
+    Args:
+        scratch: The trial's own folder. It holds the upper folders, but that of the folder it lies
+            in: the kernel wants that elsewhere, so it is in memory.
+        free: Folders that are the same inside and outside, besides `scratch`.
+    """
+
+    def __init__(self, scratch: Path, free: Sequence[Path]) -> None:
+        self.root = scratch / "root"
+        self._in_memory = scratch / "memory"
+        self._on_disk = scratch / "upper"
+        for folder in (self.root, self._in_memory, self._on_disk):
+            folder.mkdir(mode=0o700)
+        self._steps = plan([scratch, *free], mounted_places())
+        overlaid = [place for shown, place in self._steps if shown is Shown.OVERLAID]
+        self.layers = [self._layer(place, number, scratch) for number, place in enumerate(overlaid)]
+        self._layer_over = {layer.lower: layer for layer in self.layers}
+
+    def _layer(self, place: Path, number: int, scratch: Path) -> Layer:
+        within = self._in_memory if place in scratch.parents else self._on_disk
+        return Layer(place, within / str(number), within / f"{number}.work")
+
+    def make(self) -> None:
+        """In namespaces of the trial's: make the upper folders.
+
+        Raises:
+            OSError: If the file system of the trial's folder cannot hold them.
+        """
+        kernel.mount("plimsoll", self.root, "tmpfs", options="mode=755")
+        self.root.chmod(_mode(_ROOT, _ROOT.stat()))
+        kernel.mount("plimsoll", self._in_memory, "tmpfs")
+        for layer in self.layers:
+            layer.work.mkdir()
+            layer.upper.mkdir()
+            status = layer.lower.stat()
+            with suppress(OSError):  # an owner that this user cannot give away
+                os.chown(layer.upper, status.st_uid, status.st_gid)
+            layer.upper.chmod(_mode(layer.lower, status))
+            os.setxattr(layer.upper, "user.plimsoll", b"")  # overlays need such attributes
+            os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def unmake(self) -> None:
+        """Let go of the folders in memory, so that the trial's folder can be removed.
+
+        Raises:
+            OSError: If the kernel refuses it.
+        """
+        kernel.unmount(self.root)
+        kernel.unmount(self._in_memory)
+
+    def enter(self, writable: Sequence[Path]) -> None:
+        """In a mount namespace of one process, have the trial's root, and stay in the same folder.
+
+        Args:
+            writable: Folders in which the trial must be able to write.
+
+        Raises:
+            OSError: If the kernel refuses a mount that these need.
+        """
+        here = os.getcwd()  # noqa: PTH109
+        for shown, place in self._steps:
+            try:
+                self._show(shown, place)
+            except OSError:
+                if any(place in (folder, *folder.parents) for folder in writable):
+                    raise
+                with suppress(OSError):
+                    self._show(Shown.READ_ONLY, place)
+        self._check(writable)
+        kernel.change_root(self.root)
+        os.chdir(here)
+
+    def _check(self, writable: Sequence[Path]) -> None:
+        """A folder that is made anew can take new files, and lets none of its own be changed."""
+        shown = {place: how for how, place in self._steps}
+        for folder in writable:
+            how = next(shown[place] for place in (folder, *folder.parents) if place in shown)
+            if how not in (Shown.OVERLAID, Shown.AS_IT_IS):
+                raise PermissionError(f"{folder} has other file systems in it")
+
+    def _show(self, shown: Shown, place: Path) -> None:
+        new = self.root / place.relative_to(_ROOT)
+        if shown is Shown.LINK:
+            new.symlink_to(os.readlink(place))  # noqa: PTH115  a Path would tidy it up
+            return
+        self._prepare(place, new)
+        if shown is Shown.OVERLAID:
+            layer = self._layer_over[place]
+            options = f"lowerdir={_escaped(layer.lower)},upperdir={_escaped(layer.upper)},"
+            options += f"workdir={_escaped(layer.work)},userxattr,volatile"
+            kernel.mount("plimsoll", new, "overlay", options=options)
+        elif shown is Shown.EMPTY:
+            kernel.mount("plimsoll", new, "tmpfs", options="mode=1777")
+        elif shown in (Shown.AS_IT_IS, Shown.READ_ONLY):
+            kernel.mount(str(place), new, None, kernel.BIND | kernel.WITH_ALL_BELOW)
+        if shown is Shown.READ_ONLY:
+            kernel.make_read_only(new)
+
+    @staticmethod
+    def _prepare(place: Path, new: Path) -> None:
+        """Have something over which the real one can be mounted."""
+        if new.exists():
+            return
+        if place.is_dir():
+            new.mkdir()
+            new.chmod(stat.S_IMODE(place.stat().st_mode))
+        else:
+            new.touch()
+
+
+def _mode(place: Path, status: os.stat_result) -> int:
+    """Find the mode of an upper folder; it is the user's even if the lower one is not."""
+    mode = stat.S_IMODE(status.st_mode)
+    return mode if os.access(place, os.W_OK) else mode & ~stat.S_IWUSR
+
+
+def _escaped(place: Path) -> str:
+    """A path as an option of overlays has it."""
+    return "".join(f"\\{sign}" if sign in "\\:," else sign for sign in str(place))
+
+
+def check_possible(scratch: Path) -> None:
+    """See whether this machine lets this user have overlays, in a process that goes.
+
+    Args:
+        scratch: A folder for what is tried.
+
+    Raises:
+        OSError: If it does not.
+    """
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        try:
+            enter_namespaces(with_network=True)
+            _try(scratch)
+        except OSError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as told:
+        problem = told.read()
+    os.waitpid(process, 0)
+    if problem:
+        raise OSError(problem)
+
+
+def _try(scratch: Path) -> None:
+    """Put an overlay over a folder; remove a folder of it, and make it again."""
+    place = scratch / "tried"
+    place.mkdir()
+    kernel.mount("plimsoll", place, "tmpfs")
+    for name in ("lower", "upper", "work", "merged"):
+        (place / name).mkdir()
+    (place / "lower" / "folder").mkdir()
+    (place / "lower" / "folder" / "file").touch()
+    names = [place / name for name in ("lower", "upper", "work")]
+    options = ",".join(f"{name.name}dir={_escaped(name)}" for name in names)
+    kernel.mount("plimsoll", place / "merged", "overlay", options=f"{options},userxattr,volatile")
+    inner = place / "merged" / "folder"
+    (inner / "file").unlink()
+    inner.rmdir()
+    inner.mkdir()
+    if any(inner.iterdir()):
+        raise OSError("what was removed is there again")

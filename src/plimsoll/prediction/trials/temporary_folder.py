@@ -1,0 +1,103 @@
+"""The folders of trials, which are gone in the end, whatever ends plimsoll."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+import threading
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.trials.program_processes import end_marked
+from plimsoll.prediction.trials.shared_memory import remove_shared_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PREFIX = "plimsoll-"
+_NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
+_OWNER = "owner"
+"""A file in the folder; who makes it keeps it locked for as long as the folder is needed."""
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder, which goes when the context ends, whatever a script leaves running in it."""
+    _sweep_once(tempfile.gettempdir())
+    folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
+    place = Path(folder.name).resolve()
+    lock = own(place)
+    try:
+        yield place
+    finally:
+        with interrupts_held():
+            folder.cleanup()
+            os.close(lock)
+
+
+def own(folder: Path) -> int:
+    """Keep a trial's folder from sweeps, until the file that this returns is closed.
+
+    Raises:
+        OSError: If the folder is full, or gone.
+    """
+    import fcntl  # which Windows has not
+
+    lock = os.open(folder / f"{_OWNER}.{os.getpid()}", os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    (folder / f"{_OWNER}.{os.getpid()}").rename(folder / _OWNER)
+    return lock
+
+
+@cache
+def _sweep_once(temporary: str) -> None:
+    sweep(Path(temporary))
+
+
+def sweep(temporary: Path) -> None:
+    """Remove the folders of trials whose owner and holder are dead, and end what they left."""
+    import fcntl  # which Windows has not
+
+    for place in _folders(temporary):
+        with suppress(OSError):
+            lock = os.open(place / _OWNER, os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                end_marked(place)
+                remove_shared_memory(place)
+                shutil.rmtree(place, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _folders(temporary: Path) -> Iterator[Path]:
+    """This user's own."""
+    with suppress(OSError):
+        for entry in os.scandir(temporary):
+            is_folder = _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            if is_folder and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                yield Path(entry.path).resolve()
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """For as long as the context lasts, interrupts wait: for what must not be left half done.
+
+    By Python's handler, as a mask of signals is one thread's, and any other would take them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts are the main thread's
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        for number in came[:1]:
+            signal.raise_signal(number)

@@ -1,0 +1,261 @@
+"""A history of any length in stretches of so many events, each with the whole lives of its blocks.
+
+What a stretch leaves open is taken on to the next one: the events of its open blocks. So a first
+way through the history finds how those blocks end that outlive their stretch; they are few, and all
+that is kept. Each further way gives the stretches in order.
+
+What was live before the first event shows itself by a free that nothing allocated, or by a block of
+the final segments that nothing allocated.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError
+from plimsoll.recordings.analysis.lifetimes import COLUMNS, Lifetimes
+from plimsoll.recordings.analysis.pairing import Pairs, Rows, pair
+from plimsoll.recordings.analysis.stretches import Stretch, Stretches
+from plimsoll.recordings.events import Action, EventBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.recording import DeviceTrace
+
+STRETCH = 1 << 18
+"""Events of a stretch."""
+
+
+def find_lifetimes(trace: DeviceTrace) -> Lifetimes:
+    """Pair the allocations of a history with their frees.
+
+    Takes seconds and a few hundred MiB for ten million events, which it goes through twice. A
+    history that was damaged gives what can be paired.
+    """
+    history = BlockHistory(trace)
+    return Lifetimes.join(chain([history.before], (stretch.began for stretch in history)))
+
+
+class BlockHistory(Stretches):
+    """The blocks of one device, stretch by stretch.
+
+    Attributes:
+        event_count: How many events there are.
+        before: The blocks that were live before the first event, by address.
+        begin_us: The time of the first event, microseconds since the epoch.
+        end_us: The latest time of all.
+    """
+
+    def __init__(self, trace: DeviceTrace, *, events: int = STRETCH) -> None:
+        """Go through the history once.
+
+        Args:
+            trace: The events.
+            events: How many a stretch has.
+        """
+        self.event_count = trace.event_count
+        self._trace = trace
+        self._events = events
+        self._pools = {(0, 0): 0}
+        self.begin_us = self.end_us = 0
+        self._outliving, self.before = self._settle()
+
+    def __iter__(self) -> Iterator[Stretch]:
+        """See `Stretches`."""
+        for stretch, _ in self.with_events():
+            yield stretch
+
+    def with_events(self) -> Iterator[tuple[Stretch, EventBatch]]:
+        """Each stretch with its events."""
+        carried = self.before
+        requests = 0
+        for first, events in self._batches():
+            pairs = pair(Rows.of(events, first, requests), self.event_count).pairs
+            pairs = self._to_the_end(pairs[pairs.is_known])
+            began = self._blocks(pairs, events, first)
+            lives = pairs.end_rank - np.arange(requests, requests + len(pairs))
+            lives[pairs.end >= self.event_count] = -1
+            stretch = Stretch(first, len(events), began, lives, carried)
+            yield stretch, events
+            requests += len(pairs)
+            last = stretch.last
+            carried = Lifetimes.join([carried[carried.end >= last], began[began.end >= last]])
+
+    def _batches(self) -> Iterator[tuple[int, EventBatch]]:
+        """The events of each stretch, with the number of the first."""
+        first = count = 0
+        waiting: list[EventBatch] = []
+        for batch in self._trace.batches():
+            begin = 0
+            while begin < len(batch):
+                waiting.append(batch[begin : begin + self._events - count])
+                begin += len(waiting[-1])
+                count += len(waiting[-1])
+                if count == self._events:
+                    yield first, EventBatch.join(waiting)
+                    first, count, waiting = first + count, 0, []
+        if waiting:
+            yield first, EventBatch.join(waiting)
+
+    def _settle(self) -> tuple[Pairs, Lifetimes]:
+        """The blocks that outlive their stretch, and those from before the first event."""
+        at_start = self._start_segments()
+        start_addresses = np.array([b.address for s in at_start for b in s.blocks], dtype=np.uint64)
+        is_used = np.zeros(len(start_addresses), dtype=bool)
+        rows = Rows.none()
+        settled: list[Pairs] = []
+        orphans = [Lifetimes.none(self.event_count)]
+        requests = 0
+        for first, events in self._batches():
+            self.begin_us = int(events.time_us[0]) if first == 0 else self.begin_us
+            self.end_us = max(self.end_us, int(events.time_us.max()))
+            new = Rows.of(events, first, requests)
+            requests += int((new.action == Action.ALLOC).sum())
+            is_used |= np.isin(start_addresses, new.address)
+            rows = Rows.join([rows, new])
+            paired = pair(rows, self.event_count)
+            pairs = paired.pairs
+            is_new = pairs.opening >= first
+            orphans.append(self._blocks(pairs[is_new & ~pairs.is_known], events, first))
+            is_lost = pairs.completed == self.event_count
+            is_open = paired.is_last & is_lost
+            settled.append(pairs[~is_open & (~is_new | ~pairs.is_known | is_lost)])
+            rows = rows[is_open[paired.block]]
+        settled.append(pair(rows, self.event_count).pairs)
+        ends = Pairs.join(settled)
+        ends = ends[np.argsort(ends.opening)]
+        before = self._before(Lifetimes.join(orphans), ends[~ends.is_known])
+        ends = ends[ends.is_known]
+        if self._trace.segments:
+            live = np.concatenate(
+                [one.address[one.completed == self.event_count] for one in (ends, before)]
+            )
+            before = _with_untouched(before, self._trace.segments, live, self._pools)
+        else:
+            before = _with_untouched(before, at_start, start_addresses[is_used], self._pools)
+        return ends, before[np.argsort(before.address, kind="stable")]
+
+    def _start_segments(self) -> Sequence[_core.SegmentInfo]:
+        """Where a recording was cut off, what lived through it shows at its start only."""
+        if self._trace.segments:
+            return []
+        with suppress(InputError):
+            return self._trace.start("", _core.NEWEST_VERSION)
+        return []
+
+    def _before(self, orphans: Lifetimes, ends: Pairs) -> Lifetimes:
+        """Blocks that something frees and nothing allocated; both are in order."""
+        first_use = self._first_use(orphans.address[orphans.start >= self._events])
+        is_first = [
+            first_use.get(address, event) == event
+            for address, event in zip(orphans.address.tolist(), orphans.start.tolist(), strict=True)
+        ]
+        found = replace(
+            orphans,
+            start=np.full(len(ends), -1, dtype=np.int64),
+            end=ends.end,
+            completed=ends.completed,
+            stack=np.zeros(len(ends), dtype=np.uint32),  # it is that of the free
+        )
+        return found[np.array(is_first, dtype=bool)]
+
+    def _first_use(self, addresses: NDArray[np.uint64]) -> dict[int, int]:
+        """The first event at each address: a free after it frees nothing from before."""
+        found: dict[int, int] = {}
+        if not len(addresses):
+            return found
+        for first, events in self._batches():
+            is_there = (events.action <= Action.FREE_COMPLETED) & np.isin(events.address, addresses)
+            for row in np.flatnonzero(is_there).tolist():
+                found.setdefault(int(events.address[row]), first + row)
+        return found
+
+    def _to_the_end(self, pairs: Pairs) -> Pairs:
+        """With the ends that lie beyond their stretch."""
+        known = self._outliving
+        if not len(known):
+            return pairs
+        place = np.minimum(np.searchsorted(known.opening, pairs.opening), len(known) - 1)
+        outlives = known.opening[place] == pairs.opening
+        return replace(
+            pairs,
+            end=np.where(outlives, known.end[place], pairs.end),
+            end_rank=np.where(outlives, known.end_rank[place], pairs.end_rank),
+            completed=np.where(outlives, known.completed[place], pairs.completed),
+        )
+
+    def _blocks(self, pairs: Pairs, events: EventBatch, first: int) -> Lifetimes:
+        """Blocks whose first events are in a batch, with what these say."""
+        rows = pairs.opening - first
+        pool = _pool_numbers(events.pool_first[rows], events.pool_second[rows], self._pools)
+        return Lifetimes(
+            event_count=self.event_count,
+            start=pairs.opening,
+            end=pairs.end,
+            completed=pairs.completed,
+            address=pairs.address,
+            size=events.size[rows],
+            shared=events.shared[rows],
+            stream=events.stream[rows],
+            stack=events.stack[rows],
+            pool=pool,
+            pools=list(self._pools),
+        )
+
+
+def _pool_numbers(
+    first: NDArray[np.uint64], second: NDArray[np.uint64], pools: dict[tuple[int, int], int]
+) -> NDArray[np.uint32]:
+    """The numbers of these pools; those that are new are added to `pools`."""
+    numbers = np.zeros(len(first), dtype=np.uint32)
+    private = np.flatnonzero((first != 0) | (second != 0))
+    if len(private) == 0:
+        return numbers
+    ids = np.stack([first[private], second[private]], axis=1)
+    unique, place = np.unique(ids, axis=0, return_inverse=True)
+    known = [pools.setdefault((int(a), int(b)), len(pools)) for a, b in unique]
+    numbers[private] = np.array(known, dtype=np.uint32)[place.reshape(-1)]
+    return numbers
+
+
+def _with_untouched(
+    lifetimes: Lifetimes,
+    segments: Sequence[_core.SegmentInfo],
+    known: NDArray[np.uint64],
+    pools: dict[tuple[int, int], int],
+) -> Lifetimes:
+    """Adds the blocks of `segments` that no event is about: those at other addresses than known."""
+    seen = set(known.tolist())
+    untouched = [
+        (
+            -1,
+            lifetimes.event_count if block.state == "active_allocated" else -1,
+            lifetimes.event_count,
+            block.address,
+            block.requested or block.size,
+            block.shared,
+            segment.stream,
+            block.context,
+            pools.setdefault((segment.pool.first, segment.pool.second), len(pools)),
+        )
+        for segment in segments
+        for block in segment.blocks
+        if block.state != "inactive" and block.address not in seen
+    ]
+    if not untouched:
+        return lifetimes
+    columns = {
+        name: np.array(values, dtype=getattr(lifetimes, name).dtype)
+        for name, values in zip(COLUMNS, zip(*untouched, strict=True), strict=True)
+    }
+    new = Lifetimes(event_count=lifetimes.event_count, pools=list(pools), **columns)
+    return Lifetimes.join([new, lifetimes])

@@ -1,0 +1,272 @@
+"""What each block is for: one set of rules, for predictions and recordings of every kind.
+
+What PyTorch knew in the running program decides first: parameters, gradients, optimizer state. Then
+the evidence of each request decides (`evidence.py`): which part of the program asked, in which
+pass, and whether autograd was recording; and when the block ends. Where a recording has neither
+labels nor stacks, lifetimes in relation to the steps have to do (`lifetime_categories.py`).
+
+Whatever no rule names is "other".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from plimsoll.recordings.analysis.category_names import CATEGORIES, NUMBER, WORKSPACE_SIZES
+from plimsoll.recordings.analysis.evidence import Place, find_evidence
+from plimsoll.recordings.analysis.lifetime_categories import categories_by_lifetimes, steps_crossed
+from plimsoll.recordings.analysis.steps import NO_STEPS
+from plimsoll.recordings.origin import ROLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.analysis.evidence import Evidence
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.events import Frame
+    from plimsoll.recordings.label import Label
+
+Source = Literal["program", "stacks", "lifetimes", "nothing"]
+
+_ROLE = {name: number for number, name in enumerate(ROLES)}
+_LEAST_RELEASED = 4
+_LEAST_STEPS = 3
+_MOSTLY = 0.75
+_MOST_CROSSED = 2
+"""Steps that end while a block outside modules is still of a pass: a GAN has two in one."""
+
+
+@dataclass(frozen=True)
+class Categories:
+    """What each block of `Lifetimes` is for.
+
+    Attributes:
+        number: For each block, an index into `CATEGORIES`. uint8.
+        source: The evidence: "program" where the running program said what its tensors are or which
+            pass asked, "stacks", "lifetimes" in relation to the steps, or "nothing".
+    """
+
+    number: NDArray[np.uint8]
+    source: Source
+
+
+def find_categories(
+    lifetimes: Lifetimes,
+    steps: Steps,
+    frames: Callable[[int], list[Frame]],
+    failures: Sequence[int] = (),
+    labels: Sequence[Label] = (),
+) -> Categories:
+    """Tell what each block is for.
+
+    Args:
+        lifetimes: The blocks.
+        steps: The steps of the program.
+        frames: The frames of a stack by its number, such as `DeviceTrace.frames`.
+        failures: The events where requests failed, in order.
+        labels: Facts that PyTorch knew of this device's addresses while the program ran.
+    """
+    evidence = find_evidence(lifetimes, frames, labels, CATEGORIES)
+    labelled = evidence.label >= 0
+    source: Source
+    if lifetimes.stack.any():
+        number = _Rules(lifetimes, steps, evidence, failures).categories()
+        source = "program" if evidence.is_from_program else "stacks"
+    elif len(steps):
+        number = categories_by_lifetimes(lifetimes, steps)
+        source = "lifetimes"
+    else:
+        number = np.full(len(lifetimes), NUMBER["other"], dtype=np.uint8)
+        source = "program" if labelled.any() else "nothing"
+    number[labelled] = evidence.label[labelled]
+    return Categories(number, source)
+
+
+class _Rules:
+    """The rules for one history; each overrides those before it."""
+
+    def __init__(
+        self, lifetimes: Lifetimes, steps: Steps, evidence: Evidence, failures: Sequence[int]
+    ) -> None:
+        self._blocks = lifetimes
+        self._evidence = evidence
+        # A rhythm is a guess; passes that were recorded are none.
+        known = steps if steps.source == "marks" or not evidence.has_origins else NO_STEPS
+        self._boundaries = known.boundaries
+        self._crossed = steps_crossed(lifetimes, known)
+        place, self._role = evidence.place, evidence.role
+        self._is = {one: place == one for one in Place}
+        self._passes = self._is[Place.FORWARD] | self._is[Place.PROGRAM]
+        backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
+        self._backward_starts = lifetimes.start[backward]
+        reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
+        # The forward pass makes it, and the backward pass still finds it, or would have found it if
+        # no request had failed.
+        self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
+        self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
+
+    def categories(self) -> NDArray[np.uint8]:
+        """An index into `CATEGORIES` for each block."""
+        self._name_what_is_kept()
+        self._name_activations()
+        self._name_inputs()
+        self._name_gradients()
+        self._name_kv_cache()
+        self._name_workspaces()
+        return self._result
+
+    def _name(self, category: str, which: NDArray[np.bool_]) -> None:
+        self._result[which] = NUMBER[category]
+
+    def _has_role(self, role: str) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self._role == _ROLE[role]
+        return found
+
+    def _name_what_is_kept(self) -> None:
+        is_open = self._blocks.end >= self._blocks.event_count
+        self._name("parameters", self._is[Place.BUILD])
+        stays = (self._crossed > 0) | is_open
+        self._name("optimizer_state", self._is[Place.OPTIMIZER] & stays)
+        self._name("collectives", self._is[Place.COLLECTIVE])
+        self._name("recomputed_activations", self._is[Place.RECOMPUTED])
+        self._name("other", self._is[Place.PROGRAM] & is_open)
+        self._name("other", self._passes & (self._crossed > _MOST_CROSSED))
+
+    def _name_activations(self) -> None:
+        start, end, forward = self._blocks.start, self._blocks.end, self._is[Place.FORWARD]
+        records = self._evidence.records
+        is_output = ~self._has_role("temporary") & ~self._has_role("workspace")
+        fresh = self._crossed <= _MOST_CROSSED
+        candidates = is_output & (forward | (self._is[Place.PROGRAM] & fresh))
+        kept = candidates & (records != 0) & self._survives
+        # A history that ends in a forward pass ends with its activations.
+        open_end = (end >= self._blocks.event_count) & (
+            start > int(self._backward_starts.max(initial=-1))
+        )
+        trains = len(self._backward_starts) > 0
+        kept |= forward & is_output & (records != 0) & open_end
+        # Without a graph, the results of modules are all that a forward pass has.
+        without = forward & is_output & (records == 0)
+        if not trains and not self._evidence.has_origins:
+            without |= forward & is_output
+        self._name("activations", kept | (without & fresh))
+        released = self._released_graphs(forward & is_output & (records != 0) & ~kept)
+        self._name("unused_activations", released)
+        if not trains and released.any():
+            self._name("unused_activations", kept)
+
+    def _released_graphs(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Blocks that a graph held until all of it was dropped, without a backward pass.
+
+        Dropping the last result of a forward pass frees whatever autograd saved for it, one block
+        after the other with no request between. At least four blocks, and three quarters of what
+        the passes still hold after that, tell this from the end of a function.
+        """
+        found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
+        result = np.zeros(len(candidates), dtype=np.bool_)
+        if not len(found):
+            return result
+        starts = np.sort(self._blocks.start)
+        gap = np.searchsorted(starts, self._blocks.end[found])  # requests before the free
+        gaps, which, count = np.unique(gap, return_inverse=True, return_counts=True)
+        begin, end = np.sort(self._blocks.start[found]), np.sort(self._blocks.end[found])
+        last = np.full(len(gaps), -1, dtype=np.int64)
+        np.maximum.at(last, which, self._blocks.end[found])
+        left = np.searchsorted(begin, last, side="right") - np.searchsorted(end, last, side="right")
+        is_release = (count >= _LEAST_RELEASED) & (count >= 0.75 * left)
+        result[found[is_release[which]]] = True
+        return result
+
+    def _name_inputs(self) -> None:
+        self._name("inputs", self._passes & self._has_role("input"))
+        # A program prepares its inputs before it calls the first module of a step.
+        start, forward = self._blocks.start, self._is[Place.FORWARD]
+        if not forward.any():
+            return
+        last_call = _last(start[forward], start)
+        last_other = _last(start[~self._passes], start)
+        first = self._is[Place.PROGRAM] & (last_other >= last_call)
+        stays = self._survives | (self._crossed > 0)
+        self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
+
+    def _name_gradients(self) -> None:
+        """A gradient outlives the backward pass that made it; a label says so better."""
+        if (self._evidence.label == NUMBER["gradients"]).any():
+            return
+        start, end = self._blocks.start, self._blocks.end
+        other = self._is[Place.OPTIMIZER] | self._is[Place.PROGRAM]
+        after = np.union1d(start[other], self._boundaries)
+        outlives = end > _next(after, start, self._blocks.event_count - 1)
+        is_parameter = self._is[Place.BUILD] | (self._evidence.label == NUMBER["parameters"])
+        sizes = np.unique(self._blocks.size[is_parameter])
+        fits = np.isin(self._blocks.size, sizes) if len(sizes) else np.ones_like(outlives)
+        self._name("gradients", self._is[Place.BACKWARD] & outlives & fits)
+
+    def _name_kv_cache(self) -> None:
+        """Buffers that persist over steps of inference.
+
+        A step is a row of requests of modules without a graph, up to the next request outside them.
+        A cache lives from one step into the next, and either its code names a cache, or it grows:
+        each step asks for more at the same place, and frees what it copied while modules run.
+        """
+        start, end = self._blocks.start, self._blocks.end
+        inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
+        order = np.argsort(start, kind="stable")
+        passes = (self._is[Place.FORWARD] | self._is[Place.PROGRAM])[order]
+        ordered, times = inside[order][passes], start[order][passes]
+        begins = times[ordered & ~np.append(False, ordered[:-1])]
+        if len(begins) < _LEAST_STEPS:
+            return
+        ends = times[ordered & ~np.append(ordered[1:], False)]
+        born = np.searchsorted(begins, start, side="right") - 1
+        dies = np.searchsorted(begins, end, side="left") - 1
+        stays = inside & (born >= 0) & (dies > born)
+        handed_on = stays & (dies - born == 1) & (end < ends[np.clip(dies, 0, len(ends) - 1)])
+        growing = []
+        for stack in np.unique(self._blocks.stack[handed_on]).tolist():
+            made = inside & (self._blocks.stack == stack)
+            steps, first = np.unique(born[made], return_index=True)
+            largest = np.maximum.reduceat(self._blocks.size[made].astype(np.int64), first)
+            if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
+                growing.append(stack)
+        grows = np.isin(self._blocks.stack, growing)
+        copied = grows[order][np.searchsorted(start[order], end) - 1]  # by the request before
+        cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
+        self._name("kv_cache", cached)
+
+    def _name_workspaces(self) -> None:
+        """Libraries keep workspaces. Recordings that name no roles show them by their sizes.
+
+        Each size is asked for once on a stream, by the first product of matrices there; the forward
+        and the backward pass run in threads of their own, each with its own.
+        """
+        self._name("workspaces", self._has_role("workspace"))
+        blocks = self._blocks
+        left = blocks.event_count - blocks.start  # a trainer may clear them when it ends
+        kept = (2 * (blocks.end - blocks.start) >= left) & ~self._is[Place.BUILD] & (self._role < 0)
+        kept &= np.isin(blocks.size, WORKSPACE_SIZES) & (blocks.start >= 0)
+        found = np.flatnonzero(kept)
+        in_backward = (self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED])[found]
+        key = [blocks.size[found], blocks.stream[found], in_backward]
+        _, first = np.unique(
+            np.stack([k.astype(np.uint64) for k in key]), axis=1, return_index=True
+        )
+        self._result[found[first]] = NUMBER["workspaces"]
+        self._name("other", (blocks.start < 0) & (blocks.stack == 0))
+
+
+def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
+    """For each of `after`, the first of the sorted `events` behind it."""
+    place = np.searchsorted(events, after, side="right")
+    return np.append(events, otherwise)[place]
+
+
+def _last(events: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each of `before`, the last of the sorted `events` ahead of it; -1 for none."""
+    return np.append(events, -1)[np.searchsorted(events, before) - 1]

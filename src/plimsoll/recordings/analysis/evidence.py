@@ -1,0 +1,200 @@
+"""What a recording says of each block, before anything is concluded: who asked for it, and when.
+
+Three sources say it. The frames of a call stack show the part of PyTorch that asked. A frame that
+plimsoll put in says the pass, and whether autograd was recording (`plimsoll.recordings.origin`).
+Labels say what PyTorch itself knew of an address while the program ran.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.recordings.origin import ROLES, Origin, origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.events import Frame
+    from plimsoll.recordings.label import Label
+
+
+class Place(IntEnum):
+    """The part of a program that asked for memory."""
+
+    PROGRAM = 0
+    """Code outside all modules, such as the loop over batches, or a loss function."""
+    BUILD = 1
+    """Code that makes, moves or gathers parameters."""
+    FORWARD = 2
+    """The call of a module."""
+    RECOMPUTED = 3
+    """The same, once more, in the backward pass: activation checkpointing."""
+    BACKWARD = 4
+    OPTIMIZER = 5
+    COLLECTIVE = 6
+    """PyTorch's distributed package, for what ranks exchange."""
+
+
+_BUILDS = re.compile(
+    r"nn/(init|parameter)\.py|nn/utils/parametriz|distributed/fsdp/(_fully_shard/_fsdp_param|_flat_param)\.py"
+)
+_MODULE_BUILDS = ("_apply", "convert", "__init__", "reset_parameters")
+_COLLECTIVES = re.compile(
+    r"distributed/(distributed_c10d|_functional_collectives|utils|tensor/_(collective_utils|redistribute))\.py"
+    r"|distributed/(fsdp|algorithms|_composable|pipelining)/|nn/parallel/(distributed|comm)\.py"
+)
+_BACKWARD_CALLS = ("backward", "grad", "_engine_run_backward")
+_RECOMPUTES = ("unpack_hook", "recompute_fn", "backward")
+
+
+def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
+    """Returns the part of a program that a stack, innermost frame first, is in."""
+    shown = _shown(frames)
+    if origin is None:
+        return shown
+    if origin.phase == "forward":
+        return Place.PROGRAM if shown == Place.BACKWARD else shown
+    if shown == Place.RECOMPUTED:
+        # The backward pass of what was computed again shows the same stack.
+        return shown if origin.keeps_graph else Place.BACKWARD
+    return shown if shown == Place.COLLECTIVE else Place.BACKWARD
+
+
+def _shown(frames: Sequence[Frame]) -> Place:
+    """The place by PyTorch's innermost telling frame; threads of autograd show none."""
+    found: Place | None = None
+    in_program = False
+    for filename, line, function in frames:
+        path = filename.replace("\\", "/").rpartition("/torch/")[2]
+        if path == filename:
+            in_program |= line > 0
+            continue
+        if path == "utils/checkpoint.py" and function in _RECOMPUTES:
+            return Place.RECOMPUTED if found in (None, Place.FORWARD) else found
+        if found is None:
+            found = _told_by(path, function)
+            if found == Place.OPTIMIZER and in_program and function == "step":
+                return Place.PROGRAM  # a closure, which the optimizer calls
+        elif found != Place.FORWARD:
+            return found
+    return found if found is not None else Place.PROGRAM if in_program else Place.BACKWARD
+
+
+def _told_by(path: str, function: str) -> Place | None:
+    """The place that one frame of PyTorch's tells, if it does; a path begins inside the package."""
+    if path.startswith(("optim/", "distributed/optim/")):
+        return Place.OPTIMIZER
+    if _BUILDS.match(path):
+        return Place.BUILD
+    if path.startswith("nn/modules/"):
+        if function in _MODULE_BUILDS:
+            return Place.BUILD
+        if function == "_call_impl":
+            return Place.FORWARD
+    if path.startswith("autograd/") and function in _BACKWARD_CALLS:
+        return Place.BACKWARD
+    return Place.COLLECTIVE if _COLLECTIVES.match(path) else None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The facts about each block, as columns of length m.
+
+    Attributes:
+        place: A `Place`. uint8.
+        role: An index into `plimsoll.recordings.origin.ROLES`; -1 where it is not known. int8.
+        records: Whether autograd recorded then: 1 or 0; -1 where it is not known. int8.
+        names_cache: Whether the code that asked names a cache. bool.
+        label: The category that PyTorch knew in the running program, an index into `categories`; -1
+            where it knew none. int16.
+        has_origins: Whether plimsoll recorded the stacks.
+    """
+
+    place: NDArray[np.uint8]
+    role: NDArray[np.int8]
+    records: NDArray[np.int8]
+    names_cache: NDArray[np.bool_]
+    label: NDArray[np.int16]
+    has_origins: bool
+
+    @property
+    def is_from_program(self) -> bool:
+        """Whether the running program said some of it, not only its stacks."""
+        return self.has_origins or bool((self.label >= 0).any())
+
+
+def find_evidence(
+    lifetimes: Lifetimes,
+    frames: Callable[[int], list[Frame]],
+    labels: Sequence[Label],
+    categories: Sequence[str],
+) -> Evidence:
+    """Collect what is known of each block.
+
+    Args:
+        lifetimes: The blocks.
+        frames: The frames of a stack by its number.
+        labels: Facts that PyTorch knew of the device's addresses.
+        categories: The names that labels use.
+    """
+    numbers, which = np.unique(lifetimes.stack, return_inverse=True)
+    stacks = [frames(int(number)) for number in numbers]
+    origins = [origin_of(stack) for stack in stacks]
+
+    pairs = list(zip(stacks, origins, strict=True))
+    place = [place_of(*pair) for pair in pairs]
+    role = [-1 if o is None or o.role is None else ROLES.index(o.role) for o in origins]
+    records = [-1 if o is None else int(o.keeps_graph) for o in origins]
+    return Evidence(
+        place=np.array(place, dtype=np.uint8)[which],
+        role=np.array(role, dtype=np.int8)[which],
+        records=np.array(records, dtype=np.int8)[which],
+        names_cache=np.array([_names_cache(stack) for stack in stacks], dtype=np.bool_)[which],
+        label=_label_of(lifetimes, labels, categories),
+        has_origins=any(origin is not None for origin in origins),
+    )
+
+
+_CACHE = re.compile(r"cache(?!d_property)|past|(^|[_ ])kv([_. ]|$)", re.IGNORECASE)
+_MOST_CALLERS = 3
+
+
+def _names_cache(frames: Sequence[Frame]) -> bool:
+    """Whether one of the innermost frames outside PyTorch is of a file or function named so."""
+    outside = [f for f in frames if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")]
+    names = (
+        f"{f[0].replace(chr(92), '/').rpartition('/')[2]} {f[2]}" for f in outside[:_MOST_CALLERS]
+    )
+    return any(_CACHE.search(name) for name in names)
+
+
+def _label_of(
+    lifetimes: Lifetimes, labels: Sequence[Label], categories: Sequence[str]
+) -> NDArray[np.int16]:
+    """The last label of each block: a label is of the block that was live at its address then."""
+    found = np.full(len(lifetimes), -1, dtype=np.int16)
+    number = {name: i for i, name in enumerate(categories)}
+    known = [label for label in labels if label.category in number]
+    if not known or not len(lifetimes):
+        return found
+    order = np.lexsort((lifetimes.start, lifetimes.address))
+    address, start = lifetimes.address[order], lifetimes.start[order]
+    at = np.array([label.address for label in known], dtype=np.uint64)
+    event = np.array([label.event for label in known], dtype=np.int64)
+    first = np.searchsorted(address, at, side="left")
+    stop = np.searchsorted(address, at, side="right")
+    for label, low, high, when in zip(
+        known, first.tolist(), stop.tolist(), event.tolist(), strict=True
+    ):
+        block = low + int(np.searchsorted(start[low:high], when, side="left")) - 1
+        if block >= low and lifetimes.end[order[block]] >= when:
+            found[order[block]] = number[label.category]
+    return found

@@ -1,0 +1,122 @@
+"""What blocks are for where a recording shows lifetimes alone: a guess, by the steps' rhythm.
+
+- What is there before the first step and lives through the last is a parameter.
+- A gradient is as large as a parameter, and all gradients of a step are live together.
+- What a step leaves behind is optimizer state if it is as large as a parameter.
+- An activation is there when the most is live before the first gradient of its step is made. Where
+  a program trains, and a step has none, its forward pass was cut off: by a request that failed, or
+  by the end of the history. Then it is there when the most of the step is live.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.recordings.analysis.category_names import NUMBER, WORKSPACE_SIZES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+
+
+def steps_crossed(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.int64]:
+    """How many boundaries of steps each block lives across. int64."""
+    if not len(steps):
+        return np.zeros(len(lifetimes), dtype=np.int64)
+    before = np.searchsorted(steps.boundaries, lifetimes.start, side="right")
+    return np.searchsorted(steps.boundaries, lifetimes.end, side="left") - before
+
+
+def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.uint8]:
+    """An index into `CATEGORIES` for each block of a history with steps. uint8."""
+    start, end = lifetimes.start, lifetimes.end
+    bounds = steps.boundaries
+    crossed = steps_crossed(lifetimes, steps)
+    result = np.full(len(lifetimes), NUMBER["other"], dtype=np.uint8)
+    # The end of the last step is a guess, and what is live ends with the program soon after.
+    stays = (end >= (bounds[-2] + bounds[-1]) // 2) & (crossed > 1)
+    stays |= (end >= lifetimes.event_count) & (crossed > 0)
+    parameters = stays & (start < bounds[0])
+    result[parameters] = NUMBER["parameters"]
+    parameter_sizes = Counter(lifetimes.size[parameters].tolist())
+    as_parameter = np.isin(lifetimes.size, list(parameter_sizes))
+    result[stays & ~parameters & as_parameter & (start < bounds[1])] = NUMBER["optimizer_state"]
+
+    passing = np.flatnonzero((crossed <= 1) & (start >= bounds[0]) & ~stays)
+    firsts = np.searchsorted(start[passing], bounds)
+    level = lifetimes.level()
+    of_steps = [passing[first:last] for first, last in itertools.pairwise(firsts)]
+    made_of_steps = [
+        _together(lifetimes, blocks[as_parameter[blocks]], parameter_sizes) for blocks in of_steps
+    ]
+    trains = any(len(gradients) for gradients in made_of_steps)
+    for blocks, gradients, (began, ends) in zip(
+        of_steps, made_of_steps, itertools.pairwise(bounds.tolist()), strict=True
+    ):
+        result[blocks] = NUMBER["temporaries"]
+        if not trains:
+            continue
+        made = ends - 1
+        if len(gradients):
+            # Not the very first: a small block that looks like a gradient may be older.
+            sizes = np.cumsum(lifetimes.size[gradients])
+            made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
+        turn = began + int(np.argmax(level[began : made + 1]))
+        is_activation = (start[blocks] <= turn) & (end[blocks] > turn)
+        result[blocks[is_activation]] = NUMBER["activations"]
+        result[gradients] = NUMBER["gradients"]
+    _name_the_unseen(result, lifetimes, parameters)
+    return result
+
+
+def _together(
+    lifetimes: Lifetimes, blocks: NDArray[np.int64], sizes: Counter[int]
+) -> NDArray[np.int64]:
+    """Finds the moment when `blocks` are most like one block of each size; returns those live."""
+    if len(blocks) == 0:
+        return blocks
+    events = np.concatenate([lifetimes.start[blocks], lifetimes.end[blocks]])
+    order = np.argsort(events, kind="stable")
+    live: Counter[int] = Counter()
+    matched = best = 0
+    moment = -1
+    all_sizes = lifetimes.size[blocks].tolist()
+    for one in order.tolist():
+        size = all_sizes[one % len(blocks)]
+        if one < len(blocks):
+            live[size] += 1
+            matched += size if live[size] <= sizes[size] else 0
+        else:
+            matched -= size if live[size] <= sizes[size] else 0
+            live[size] -= 1
+        if matched > best:
+            best, moment = matched, int(events[one])
+    if best * 2 < sum(size * count for size, count in sizes.items()):
+        return blocks[:0]  # no backward pass
+    found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
+    left = Counter(sizes)
+    chosen = []
+    # Activations and temporaries of a parameter's size are gone before.
+    for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
+        size = int(lifetimes.size[block])
+        if left[size] > 0:
+            left[size] -= 1
+            chosen.append(block)
+    return np.sort(np.array(chosen, dtype=np.int64))
+
+
+def _name_the_unseen(
+    result: NDArray[np.uint8],
+    lifetimes: Lifetimes,
+    parameters: NDArray[np.bool_],
+) -> None:
+    """Workspaces, which libraries keep, and what was there before the recording began."""
+    kept = (lifetimes.end >= lifetimes.event_count) & ~parameters & (lifetimes.start >= 0)
+    result[kept & np.isin(lifetimes.size, WORKSPACE_SIZES)] = NUMBER["workspaces"]
+    result[lifetimes.start < 0] = NUMBER["other"]

@@ -1,0 +1,163 @@
+"""The source line that a call stack stands for.
+
+It begins with the innermost frame in the user's own files, which is the line that the user can
+change. Where a library's code runs inside of it, the library's innermost frame follows, because
+that tells one layer of a model from another: `train.py:31 step → diffusers/models/unet.py:412 f`.
+Frames of PyTorch, of Python and of plimsoll are passed over. Recordings come from other machines,
+so that the path of a file says whose it is, not what is installed here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.events import Frame
+
+NO_LINE = "(no Python line)"
+"""What stands for a stack without one: PyTorch's own threads, such as autograd's, have none."""
+
+
+@dataclass(frozen=True)
+class LineShare:
+    """What one source line holds at a moment, such as the peak.
+
+    Attributes:
+        line: As `source_line` writes it.
+        bytes: What was asked for there and is live then.
+        blocks: In how many blocks.
+    """
+
+    line: str
+    bytes: int
+    blocks: int
+
+
+_OWN = re.compile(
+    r"""
+      [/\\](?:site|dist)-packages[/\\](?:torch|torchgen|functorch|triton|plimsoll)[/\\]
+    | [/\\]pytorch[/\\]torch[/\\]
+    | [/\\]torchinductor_[^/\\]+[/\\] | [/\\]plimsoll(?:-\d+)?[/\\]compiled[/\\]torch
+    | /lib(?:64)?/python3(?:\.\d+t?)?/(?!(?:site|dist)-packages/)
+    | \\[Ll]ib\\(?!site-packages\\)
+    """,
+    re.VERBOSE,
+)
+_HERE = str(Path(__file__).parents[2])
+_RECIPE = re.compile(r"[/\\]plimsoll[/\\](?:prediction[/\\])?recipes[/\\]scripts[/\\]\w+\.py$")
+_PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+_INTERACTIVE = ("<stdin>", "<ipython-input")
+_BEHIND = " → "
+_MOST_FILES = 1 << 14
+"""How many files' names are remembered: a recording has many stacks and few files."""
+
+
+def is_program(frame: Frame) -> bool:
+    """Whether a frame has a line, and is the user's or a library's, not PyTorch's or Python's."""
+    filename, line, _ = frame
+    return line > 0 and _owner(filename) is not None
+
+
+def is_users(frame: Frame) -> bool:
+    """Whether a frame has a line in the user's own files, not in an installed package."""
+    filename, line, _ = frame
+    return line > 0 and _owner(filename) == "user"
+
+
+def source_line(frames: Sequence[Frame]) -> str:
+    """Names the user's line that a stack comes from, and a library's line inside of it.
+
+    Args:
+        frames: The stack, innermost frame first.
+
+    Returns:
+        The user's innermost frame as "file:line function". If a library's frame is further in,
+        " → file:line function" follows for the innermost one. A stack without a frame of the user
+        is named by that frame alone, and one without either by `NO_LINE`.
+    """
+    innermost: Frame | None = None
+    for frame in frames:
+        owner = _owner(frame[0]) if frame[1] > 0 else None
+        if owner is not None and innermost is None:
+            innermost = frame
+        if owner == "user" and innermost is not None:
+            behind = "" if frame is innermost else f"{_BEHIND}{_place(innermost)}"
+            return f"{_place(frame)}{behind}"
+    return NO_LINE if innermost is None else _place(innermost)
+
+
+def renamed(line: str, rename: Callable[[str], str]) -> str:
+    """A line with other names for its places.
+
+    Args:
+        line: As `source_line` returns it.
+        rename: What a place, "file:line function", is called instead.
+    """
+    return _BEHIND.join(map(rename, line.split(_BEHIND)))
+
+
+def last_part(line: str) -> str:
+    """A line without folders: `train.py:31 step` of `/home/me/train.py:31 step`."""
+    return renamed(line, lambda place: place.replace("\\", "/").rpartition("/")[2])
+
+
+def source_lines(
+    stacks: NDArray[np.uint32], frames: Callable[[int], list[Frame]]
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The lines of many stacks.
+
+    Args:
+        stacks: Their numbers.
+        frames: The frames of a number, such as `DeviceTrace.frames`.
+
+    Returns:
+        For each stack, the index of its line; and the lines, each once.
+    """
+    numbers, place = np.unique(stacks, return_inverse=True)
+    lines: dict[str, int] = {}
+    index = [lines.setdefault(source_line(frames(int(one))), len(lines)) for one in numbers]
+    return np.array(index, dtype=np.int64)[place], list(lines)
+
+
+def short_path(filename: str) -> str:
+    """A file as people know it: inside its package, or from the working directory."""
+    try:
+        return _short_path(filename, os.getcwd())  # noqa: PTH109 - a `Path` a call takes too long
+    except OSError:  # the folder has been removed
+        return filename
+
+
+@lru_cache(maxsize=_MOST_FILES)
+def _short_path(filename: str, folder: str) -> str:
+    if _PACKAGES.match(filename):
+        return _PACKAGES.sub("", filename, count=1)
+    try:
+        return str(Path(filename).relative_to(folder))
+    except ValueError:
+        return filename
+
+
+def _place(frame: Frame) -> str:
+    filename, line, function = frame
+    return f"{short_path(filename)}:{line} {function}"
+
+
+@lru_cache(maxsize=_MOST_FILES)
+def _owner(filename: str) -> Literal["user", "library"] | None:
+    """Returns who owns a file; None for PyTorch, Python and plimsoll, and where it is no file."""
+    if filename.startswith(_HERE) or _OWN.search(filename):
+        return "user" if _RECIPE.search(filename) else None
+    if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):
+        return None
+    return "library" if _PACKAGES.match(filename) else "user"

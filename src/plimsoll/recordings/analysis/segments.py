@@ -1,0 +1,171 @@
+"""When each piece of reserved memory was taken from the driver and when it went back."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError
+from plimsoll.recordings.events import Action
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.events import EventBatch
+    from plimsoll.recordings.recording import DeviceTrace
+
+
+@dataclass(frozen=True)
+class SegmentLifetimes:
+    """Ranges of reserved memory, as columns of length m.
+
+    A range is reserved after event `e` if `start <= e < end`. A segment that is unmapped in part
+    shows as several ranges.
+
+    Attributes:
+        start: The event that took it; -1 for what was there before the first event. int64.
+        end: The event that returned it; the number of events where none does. int64.
+        address: Its first byte. uint64.
+        size: Bytes. uint64.
+        shared: What of them lies in shared memory. uint64.
+        stream: The stream it serves. uint64.
+        private: Whether it belongs to a private pool. uint8.
+        expandable: Whether it was mapped into an expandable segment. uint8.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    address: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+    shared: NDArray[np.uint64]
+    stream: NDArray[np.uint64]
+    private: NDArray[np.uint8]
+    expandable: NDArray[np.uint8]
+
+
+def find_segments(
+    events: EventBatch, numbers: NDArray[np.int64], trace: DeviceTrace, conf: str
+) -> tuple[SegmentLifetimes, list[str]]:
+    """Follow the segments of a history.
+
+    Args:
+        events: The events that are about segments; others are passed over.
+        numbers: Their numbers in the history.
+        trace: The history.
+        conf: The configuration it was recorded with.
+
+    Returns:
+        The ranges, and what has to be said about them.
+    """
+    begin, notes = _at_the_start(events, trace, conf)
+    ranges = _Ranges(trace.event_count)
+    for segment in begin:
+        private = (segment.pool.first, segment.pool.second) != (0, 0)
+        new = _Range(
+            segment.address, segment.total_size, -1, segment.shared, segment.stream, private,
+            segment.expandable,
+        )  # fmt: skip
+        ranges.take(new)
+    columns = (numbers, events.action, events.address, events.size, events.shared, events.stream,
+               (events.pool_first | events.pool_second) != 0)  # fmt: skip
+    for number, action, address, size, shared, stream, private in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
+        if action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
+            mapped = action == Action.SEGMENT_MAP
+            shared = min(shared, size)  # a damaged history may say more
+            ranges.take(_Range(address, size, number, shared, stream, private, mapped))
+        elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
+            ranges.give_back(number, address, size)
+    return ranges.lifetimes(), notes
+
+
+def _at_the_start(
+    events: EventBatch, trace: DeviceTrace, conf: str
+) -> tuple[Sequence[_core.SegmentInfo], list[str]]:
+    try:
+        return trace.start(conf, _core.NEWEST_VERSION), []
+    except InputError as error:
+        taken = np.isin(events.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
+        known = set(events.address[taken].tolist())
+        rest = [segment for segment in trace.segments if segment.address not in known]
+        return rest, [
+            f"What was reserved before the first event is not known in full ({error}): the final "
+            "segments that no event took are shown from the beginning."
+        ]
+
+
+class _Range(NamedTuple):
+    """A range that is reserved."""
+
+    address: int
+    size: int
+    start: int
+    shared: int
+    stream: int
+    private: bool
+    mapped: bool
+
+    def part(self, begin: int, end: int) -> _Range:
+        """From one address to another; of what is shared, its share."""
+        shared = self.shared * (end - begin) // self.size
+        return self._replace(address=begin, size=end - begin, shared=shared)
+
+
+class _Ranges:
+    """The ranges that are reserved now, by address, and those that were."""
+
+    def __init__(self, event_count: int) -> None:
+        self._event_count = event_count
+        self._now: list[_Range] = []
+        self._rows: list[tuple[int, ...]] = []
+
+    def take(self, new: _Range) -> None:
+        if new.size:
+            # A damaged history may take what it has.
+            self.give_back(new.start, new.address, new.size)
+            insort(self._now, new)
+
+    def give_back(self, event: int, address: int, size: int) -> None:
+        first = max(bisect_left(self._now, (address,)) - 1, 0)
+        place = first
+        kept = []
+        while place < len(self._now) and self._now[place].address < address + size:
+            old = self._now[place]
+            place += 1
+            end = old.address + old.size
+            low, high = max(old.address, address), min(end, address + size)
+            if low >= high:
+                kept.append(old)
+                continue
+            self._close(old.part(low, high), event)
+            if old.address < low:
+                kept.append(old.part(old.address, low))
+            if high < end:
+                kept.append(old.part(high, end))
+        self._now[first:place] = kept
+
+    def lifetimes(self) -> SegmentLifetimes:
+        for one in self._now:
+            self._close(one, self._event_count)
+        self._rows.sort()
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(_TYPES)
+        return SegmentLifetimes(
+            *(np.array(column, dtype=kind) for column, kind in zip(columns, _TYPES, strict=True))
+        )
+
+    def _close(self, old: _Range, event: int) -> None:
+        if event > old.start:
+            about = (old.address, old.size, old.shared, old.stream, old.private, old.mapped)
+            self._rows.append((old.start, event, *about))
+
+
+_TYPES = (
+    np.int64, np.int64, np.uint64, np.uint64, np.uint64, np.uint64, np.uint8, np.uint8
+)  # fmt: skip

@@ -1,0 +1,229 @@
+"""The steps of a program, found from the rhythm of its allocations.
+
+What a program does in every step it asks for in every step: some kind of block is allocated once a
+step. So each kind of block proposes boundaries, where its blocks are allocated, and proposals are
+judged by what a step is:
+
+- between its boundaries, much the same happens every time. What happens is told by how long blocks
+  live, counted in allocations: that stays the same where sequence lengths and batches vary;
+- the boundaries come at even distances, and cover the history;
+- little is live there, compared with the rest of the step.
+
+Of proposals that are about as good, one with several times the steps is taken: two steps are not
+one. Of a long history the middle is searched, and the kind of block that begins a step there begins
+one everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from plimsoll.recordings.analysis.stretches import Stretches, WholeStretch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.stretches import Stretch
+    from plimsoll.recordings.recording import Mark
+
+MOST_SEARCHED = 1 << 22
+"""Events, in the middle of a history, that are searched for a rhythm."""
+_LEAST_STEPS = 3
+_LEAST_CONFIDENCE = 0.5
+_AS_GOOD = 0.08  # a difference in confidence that means nothing
+_FINER = 1.8
+# What bounds the time: of each way to tell kinds of blocks apart, and of what that proposes.
+_MOST_PROMISING = 1000
+_MOST_COUNTS = 40
+_MOST_OF_A_COUNT = 3
+_MOST_COMPARED = 512  # steps
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Where the steps of a program begin.
+
+    Attributes:
+        boundaries: Event numbers, one more than there are steps: step `i` goes from event
+            `boundaries[i]` up to `boundaries[i + 1]`. Empty where no steps were found.
+        source: "marks" if the program said so, "rhythm" if they were found.
+        confidence: From 0 to 1; that steps are alike, of even length, and begin when little is
+            live. 1 for marks.
+    """
+
+    boundaries: NDArray[np.int64]
+    source: Literal["marks", "rhythm"]
+    confidence: float
+
+    def __len__(self) -> int:
+        return max(0, len(self.boundaries) - 1)
+
+
+NO_STEPS = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
+"""The steps of a history in which none were found, or none are wanted."""
+
+
+def find_steps(
+    blocks: Lifetimes | Stretches, marks: Sequence[Mark] = (), *, device: int = 0
+) -> Steps:
+    """Find the steps of one device's history.
+
+    Args:
+        blocks: Its blocks.
+        marks: The recording's; those named "step" end a step, and then nothing is searched.
+        device: The device's number, to tell whose marks they are.
+    """
+    ends = sorted(
+        {mark.event for mark in marks if mark.name == "step" and mark.device in (None, device)}
+    )
+    if ends:
+        inside = [min(max(end, 0), blocks.event_count) for end in ends]
+        return Steps(np.unique(np.array([0, *inside], dtype=np.int64)), "marks", 1.0)
+    return _find_rhythm(blocks if isinstance(blocks, Stretches) else WholeStretch(blocks))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of block: what it is told by, and the value of that.
+
+    Attributes:
+        by: Of what is told, the columns that count.
+        life: How long such a block lives, counted in allocations; -1 for ever.
+        size: Bytes asked for.
+        stack: The number of the call stack.
+    """
+
+    by: tuple[Literal["life", "size", "stack"], ...]
+    life: int
+    size: int
+    stack: int
+
+    def among(self, stretch: Stretch) -> NDArray[np.bool_]:
+        """Which of the blocks that a stretch allocates are of it."""
+        columns = {"life": stretch.lives, "size": stretch.began.size, "stack": stretch.began.stack}
+        is_of: NDArray[np.bool_] = np.ones(len(stretch.began), dtype=bool)
+        for name in self.by:
+            is_of &= columns[name] == getattr(self, name)
+        return is_of
+
+
+def _find_rhythm(history: Stretches) -> Steps:
+    if not history.event_count:
+        return NO_STEPS
+    spare = max(history.event_count - MOST_SEARCHED, 0)
+    middle = history.window(spare // 2, spare // 2 + MOST_SEARCHED)
+    if len(middle.began) < 2 * _LEAST_STEPS:
+        return NO_STEPS
+    lives, life = np.unique(middle.lives, return_inverse=True)
+    start = middle.began.start - middle.first
+    judged = [
+        (_judge(places, life, len(lives), start, middle.level), places, kind)
+        for places, kind in _proposals(middle, life)
+    ]
+    best = max(judged, key=lambda one: one[0], default=None)
+    if best is None or best[0] < _LEAST_CONFIDENCE:
+        return NO_STEPS
+    finer = [
+        one
+        for one in judged
+        if one[0] >= best[0] - _AS_GOOD and len(one[1]) > _FINER * len(best[1])
+    ]
+    confidence, _, kind = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
+    stretches = [middle] if not spare else history
+    begins = np.concatenate([one.began.start[kind.among(one)] for one in stretches])
+    # The last step ends nowhere; as long as the others is a good guess.
+    end = min(int(begins[-1] + np.median(np.diff(begins))), history.event_count)
+    return Steps(np.append(begins, end), "rhythm", round(confidence, 3))
+
+
+def _proposals(
+    middle: Stretch, life: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], _Kind]]:
+    """For each likely number of steps, where they might begin: indices of blocks, in order.
+
+    Each with the kind of block that begins them.
+    """
+    began = middle.began
+    size = np.unique(began.size, return_inverse=True)[1]
+    both = np.unique(size * (int(life.max()) + 1) + life, return_inverse=True)[1]
+    kinds: list[tuple[tuple[Literal["life", "size", "stack"], ...], NDArray[np.int64]]]
+    kinds = [(("life",), life), (("size",), size), (("size", "life"), both)]
+    if began.stack.any():
+        kinds.append((("stack",), np.unique(began.stack, return_inverse=True)[1]))
+    level = middle.level
+    busy = level[np.maximum(began.start - middle.first - 1, 0)] / max(int(level.max()), 1)
+    by_times: dict[int, list[tuple[float, NDArray[np.int64], _Kind]]] = {}
+    for by, kind in kinds:
+        order, first, times = _grouped(kind)
+        unevenness, cover = _spacing(order, first, times)
+        calm = 1 - np.add.reduceat(busy[order], first) / times
+        promise = cover * calm / (1 + unevenness**2)
+        likely = (times >= _LEAST_STEPS) & (times <= len(kind) // 2) & (cover > _LEAST_CONFIDENCE)
+        chosen = np.flatnonzero(likely)
+        for one in chosen[np.argsort(-promise[chosen], kind="stable")][:_MOST_PROMISING]:
+            places = order[first[one] : first[one] + times[one]]
+            here = int(places[0])
+            told = (int(middle.lives[here]), int(began.size[here]), int(began.stack[here]))
+            found = by_times.setdefault(int(times[one]), [])
+            found.append((float(promise[one]), places, _Kind(by, *told)))
+    for group in by_times.values():
+        group.sort(key=lambda proposal: -proposal[0])
+    ranked = sorted(by_times.values(), key=lambda group: -group[0][0])
+    for group in ranked[:_MOST_COUNTS]:
+        for _, places, kind_of in group[:_MOST_OF_A_COUNT]:
+            yield places, kind_of
+
+
+def _grouped(
+    kind: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Indices by kind and then in order; where each kind begins among them, and how many it has."""
+    times = np.bincount(kind)
+    return np.argsort(kind, kind="stable"), np.cumsum(times) - times, times
+
+
+def _spacing(
+    order: NDArray[np.int64], first: NDArray[np.int64], times: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each kind, how uneven its distances are (deviation by mean), and what they cover."""
+    gaps = np.diff(order, append=0).astype(np.float64)
+    gaps[first + times - 1] = 0  # to the next kind
+    number = np.maximum(times - 1, 1)
+    mean = np.add.reduceat(gaps, first) / number
+    square = np.add.reduceat(gaps**2, first) / number
+    deviation = np.sqrt(np.maximum(square - mean**2, 0))
+    return deviation / np.maximum(mean, 1), np.minimum(mean * times / len(order), 1)
+
+
+def _judge(
+    places: NDArray[np.int64],
+    life: NDArray[np.int64],
+    kinds: int,
+    start: NDArray[np.int64],
+    level: NDArray[np.int64],
+) -> float:
+    """How good these boundaries are, from 0 to 1."""
+    gaps = np.diff(places)
+    cover = min(1.0, float((places[-1] - places[0] + np.median(gaps)) / len(life)))
+    unevenness = float(gaps.std() / gaps.mean())
+    skip = max(0, (len(gaps) - _MOST_COMPARED) // 2)
+    places = places[skip : skip + _MOST_COMPARED + 1]
+    gaps = np.diff(places)
+    part = life[places[0] : places[-1]]
+    step = np.repeat(np.arange(len(gaps)), gaps)
+    table = np.bincount(part * len(gaps) + step, minlength=kinds * len(gaps))
+    table = table.reshape(kinds, len(gaps))
+    usual = np.median(table, axis=1, keepdims=True)
+    alike = float(np.minimum(table, usual).sum() / len(part))
+    events = start[places]
+    least = np.minimum.reduceat(level, events)[:-1]
+    most = np.maximum.reduceat(level, events)[:-1]
+    above = (level[np.maximum(events[:-1] - 1, 0)] - least) / np.maximum(most - least, 1)
+    calm = 1 - float(np.clip(above, 0, 1).mean())
+    return alike * cover * calm / (1 + unevenness**2)

@@ -1,1 +1,0 @@
-"""What puts the packages together in a program."""

@@ -1,0 +1,118 @@
+"""CuPy's arrays, by `cupy.cuda.set_allocator`.
+
+CuPy asks for bytes and is given memory with an owner, which dies with the last array. A block
+belongs to the stream that is current where it is asked for, as in CuPy's own pool; who uses it on
+another stream has to wait there.
+
+CuPy destroys a stream with the last reference to it. So the streams that it allocates on are kept,
+the first 32 of each GPU, and have free memory of their own; a program that makes a new stream for
+each step gets memory that no work uses for those that follow.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.torch.array_libraries.device_blocks import DeviceBlock, is_made, order_of
+
+if TYPE_CHECKING:
+    from plimsoll.torch.array_libraries.device_blocks import Memories, Memory, Order
+
+MOST_KEPT_STREAMS = 32
+
+
+class CupyAllocator:
+    """What `cupy.cuda.set_allocator` takes.
+
+    Args:
+        cupy: The module.
+        memories: The engines.
+    """
+
+    def __init__(self, cupy: Any, memories: Memories) -> None:
+        cuda = cupy.cuda
+        self._current_device = cuda.runtime.getDevice
+        self._current_stream = cuda.get_current_stream
+        self._stream_type = cuda.Stream
+        self._pointer, self._memory = cuda.MemoryPointer, cuda.UnownedMemory
+        self._memories = memories
+        self._failure = _failure_type(cuda.memory.OutOfMemoryError)
+        # Of default streams and those that are kept, by GPU and number.
+        self._sources: dict[tuple[int, int], tuple[Memory, Order]] = {}
+        self._kept: dict[int, list[Any]] = {}
+
+    def __call__(self, size: int) -> Any:
+        """A `cupy.cuda.MemoryPointer` to so many bytes on the current GPU.
+
+        Raises:
+            cupy.cuda.memory.OutOfMemoryError: If there is no memory, with PyTorch's text.
+        """
+        device: int = self._current_device()
+        if size == 0:
+            return self._pointer(self._memory(0, 0, None, device), 0)
+        stream = self._current_stream()
+        memory, order = self._sources.get((device, stream.ptr)) or self._source(device, stream)
+        try:
+            block = DeviceBlock(memory, order, size, stream)
+        except _core.OutOfMemory:
+            block = self._after_collecting(memory, order, size, stream)
+        return self._pointer(self._memory(block.address, size, block, device), 0)
+
+    def _after_collecting(
+        self, memory: Memory, order: Order, size: int, stream: object
+    ) -> DeviceBlock:
+        """Try again without arrays that only circles hold, as CuPy's own pool does."""
+        gc.collect()
+        try:
+            return DeviceBlock(memory, order, size, stream)
+        except _core.OutOfMemory as error:
+            free, total = memory.memory_info()
+            raise self._failure(size, total - free, str(error)) from None
+
+    def _source(self, device: int, stream: Any) -> tuple[Memory, Order]:
+        """The engine and the order of a stream that is new, or of which none is kept."""
+        number: int = stream.ptr
+        kept = self._kept.setdefault(device, [])
+        lasts = self._is_cupys(stream) and len(kept) < MOST_KEPT_STREAMS
+        source = self._memories.open(device), order_of(number, lasts=lasts)
+        if lasts and is_made(number):
+            kept.append(stream)
+        if lasts or not is_made(number):
+            self._sources[device, number] = source
+        return source
+
+    def _is_cupys(self, stream: Any) -> bool:
+        """Whether CuPy alone destroys it: no ExternalStream, and none of `Stream.from_external`."""
+        is_foreign = getattr(stream, "_foreign_stream_ref", None) is not None  # from CuPy 14 on
+        return isinstance(stream, self._stream_type) and not is_foreign
+
+
+def _failure_type(base: Any) -> Any:
+    """CuPy's error with the engine's text, which says more than CuPy's own."""
+
+    class OutOfMemoryError(base):  # type: ignore[misc]
+        def __init__(self, size: int, total: int, text: str) -> None:
+            super().__init__(size, total)
+            self._text = text
+
+        def __str__(self) -> str:
+            return self._text
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (base, (self._size, self._total))
+
+    return OutOfMemoryError
+
+
+def check() -> None:
+    """Import CuPy; there is nothing that could be too late."""
+    importlib.import_module("cupy")
+
+
+def serve(memories: Memories) -> None:
+    """Let CuPy's arrays of this process take their memory from these engines, from now on."""
+    cupy = importlib.import_module("cupy")
+    cupy.cuda.set_allocator(CupyAllocator(cupy, memories))

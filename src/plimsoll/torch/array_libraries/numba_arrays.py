@@ -1,0 +1,103 @@
+"""Numba's device arrays, by its interface for external memory management (EMM).
+
+Numba says nothing of streams: an array may be used on any, and its own manager gives memory back by
+cuMemFree, which waits for the device. Here an array gets memory that no queued work uses any more,
+and when it dies, an event takes the place of the wait.
+
+The interface is that of `numba.cuda.BaseCUDAMemoryManager`, version 1, which Numba and the package
+numba-cuda share. Page-locked and managed memory stay Numba's own.
+"""
+
+from __future__ import annotations
+
+import importlib
+from ctypes import c_void_p
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError
+from plimsoll.torch.array_libraries.device_blocks import ANY_STREAM, DeviceBlock
+
+if TYPE_CHECKING:
+    from plimsoll.torch.array_libraries.device_blocks import Memories, Memory
+
+_INTERFACE_VERSION = 1
+_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+def manager_type(cuda: Any, memories: Memories) -> Any:
+    """The class of which Numba makes one manager for each GPU.
+
+    Args:
+        cuda: The module `numba.cuda`.
+        memories: The engines.
+    """
+
+    class PlimsollMemoryManager(
+        cuda.GetIpcHandleMixin,  # type: ignore[misc]
+        cuda.HostOnlyCUDAMemoryManager,  # type: ignore[misc]
+    ):
+        def initialize(self) -> None:
+            """Nothing is made before it is needed."""
+
+        def memalloc(self, size: int) -> Any:
+            """Memory on the GPU of this context.
+
+            Raises:
+                CudaAPIError: If there is none, with PyTorch's text.
+            """
+            try:
+                block = DeviceBlock(self._memory(), ANY_STREAM, max(size, 1))
+            except _core.OutOfMemory as error:
+                failure = cuda.cudadrv.driver.CudaAPIError(_OUT_OF_MEMORY, str(error))
+                raise failure from None
+            pointer = c_void_p(block.address)
+            return cuda.MemoryPointer(self.context, pointer, size, finalizer=block.free)
+
+        def get_memory_info(self) -> Any:
+            """Free and total bytes of the card."""
+            free, total = self._memory().memory_info()
+            return cuda.MemoryInfo(free=free, total=total)
+
+        def get_ipc_handle(self, memory: Any) -> Any:
+            """For another process.
+
+            Raises:
+                InputError: If the memory is mapped in pieces, of which CUDA has no such handle.
+            """
+            if memories.allocator == "elastic":
+                raise InputError(
+                    "CUDA's handles for other processes do not reach the elastic allocator's "
+                    'memory: plimsoll.install("native", numba=True) has memory that they do'
+                )
+            return super().get_ipc_handle(memory)
+
+        @property
+        def interface_version(self) -> int:
+            """Which interface this is."""
+            return _INTERFACE_VERSION
+
+        def _memory(self) -> Memory:
+            return memories.open(self.context.device.id)
+
+    return PlimsollMemoryManager
+
+
+def check() -> None:
+    """Import Numba.
+
+    Raises:
+        InputError: If it manages its memory already.
+    """
+    cuda = importlib.import_module("numba.cuda")
+    if getattr(cuda.cudadrv.driver, "_memory_manager", None) is not None:
+        raise InputError(
+            "Numba manages its GPU memory already; call plimsoll.install(numba=True) before "
+            "Numba's first array or kernel, and set no other memory manager"
+        )
+
+
+def serve(memories: Memories) -> None:
+    """Let Numba's device arrays of this process take their memory from these engines."""
+    cuda = importlib.import_module("numba.cuda")
+    cuda.set_memory_manager(manager_type(cuda, memories))

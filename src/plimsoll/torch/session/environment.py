@@ -1,0 +1,24 @@
+"""The recording that PLIMSOLL_RECORD asks for; without it nothing is imported."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def record_if_asked(torch: ModuleType) -> None:
+    """Record from the first use of CUDA on, if the environment says so.
+
+    So a process that uses none, such as a launcher, leaves no recording.
+    """
+    torch.cuda._lazy_call(_record)
+
+
+def _record() -> None:
+    if os.environ.get("PLIMSOLL_RECORD"):
+        from plimsoll.torch.session.record import record_from_environment
+
+        record_from_environment()

@@ -1,0 +1,197 @@
+"""`plimsoll.install`, and what the environment asks for.
+
+The allocator that comes under PyTorch tells about itself, is recorded, and accounts for its use.
+Other libraries get their memory from the same engines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, get_args
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.systems import require_linux
+from plimsoll.base.telemetry.accounts import report_at_exit, torch_accounts
+from plimsoll.base.telemetry.publisher import publish
+from plimsoll.base.telemetry.torch_counters import EngineCounters, TorchCounters
+from plimsoll.engine.current import current_engines
+from plimsoll.engine.protocol import LiveAllocatorName
+from plimsoll.engine.real_gpus import count_gpus
+from plimsoll.offloading.tiers.limits import Tiers
+from plimsoll.offloading.tiers.reports import memory_snapshot, torch_snapshot
+from plimsoll.torch.array_libraries.serving import LibraryName, check_libraries, serve_libraries
+from plimsoll.torch.building.versions import is_cuda_build
+from plimsoll.torch.live.live_engines import (
+    is_installed,
+    is_under_pytorch,
+    put_in_place,
+)
+from plimsoll.torch.session.environment import record_if_asked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from plimsoll.base.telemetry.counter_source import CounterSource
+    from plimsoll.engine.protocol import Engines, SpillPolicyName
+    from plimsoll.offloading.tiers.rebalancing import RebalanceTime
+
+_NAMES = get_args(LiveAllocatorName)
+_TIERS = ("POLICY", "DEDICATED", "SHARED", "REBALANCE")
+_LIBRARIES = get_args(LibraryName)
+_NO_GPU = "there is no NVIDIA GPU here; `plimsoll run --simulate` needs none"
+
+
+def install(
+    allocator: LiveAllocatorName = "elastic",
+    *,
+    conf: str | None = None,
+    policy: SpillPolicyName | None = None,
+    dedicated: int | str | None = None,
+    shared: int | str | None = None,
+    rebalance: RebalanceTime | None = None,
+    pytorch: bool = True,
+    cupy: bool = False,
+    numba: bool = False,
+    rmm: bool = False,
+) -> None:
+    """Put plimsoll's allocator under PyTorch and other libraries, for this process.
+
+    Call it before the first tensor on a GPU. All of torch.cuda's memory functions go on to work.
+    Calling it again with the same choice does nothing, or adds the libraries that are new. On
+    simulated GPUs it sets the tiers; their allocator was chosen where they were simulated, and must
+    be the same one.
+
+    >>> import plimsoll
+    >>> plimsoll.install(policy="spill", dedicated="6GiB")  # doctest: +SKIP
+
+    Args:
+        allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
+        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment says. "native" honours
+            every key, "elastic" `per_process_memory_fraction`.
+        policy: What happens when dedicated memory is spent, see `plimsoll.set_tiers`.
+        dedicated: The most of each card's own memory, as bytes or "6GiB".
+        shared: The most of the host's memory that each GPU may use; by default half of it.
+        rebalance: When spilled memory comes back to the card, see `plimsoll.set_tiers`.
+        pytorch: False leaves PyTorch alone, which then need not be there: for programs that use
+            other libraries only.
+        cupy: CuPy's arrays come from the same memory. docs/live.md says more of libraries.
+        numba: So do Numba's device arrays; before the first of them.
+        rmm: So do the buffers of RMM, and so those of RAPIDS.
+
+    Raises:
+        InputError: If this is not Linux, PyTorch has no CUDA, there is no GPU, PyTorch or Numba has
+            allocated GPU memory already, another choice is installed, a library is not there or
+            there are only simulated GPUs for it, a size is more than there is, or the
+            configuration is bad. A size
+            that only some of the cards have is found out when one that has not is first used; that
+            request fails, and all others there.
+    """
+    if allocator not in _NAMES:
+        raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
+    tiers = Tiers.parse(policy, dedicated, shared, rebalance)
+    wanted = {"cupy": cupy, "numba": numba, "rmm": rmm}
+    libraries = [name for name in _LIBRARIES if wanted[name]]
+    if not pytorch and not libraries:
+        raise InputError("pytorch=False leaves nothing to serve: name a library, such as cupy=True")
+    require_linux("plimsoll.install")
+    there = current_engines()
+    if there is not None and not is_installed():
+        if libraries:
+            raise InputError(f"{' and '.join(libraries)} cannot run on simulated GPUs")
+        _use_simulated(there, allocator, tiers)
+        return
+    if pytorch:
+        _check_pytorch()
+    elif count_gpus() == 0:
+        raise InputError(_NO_GPU)
+    _install(allocator, conf, tiers, libraries, under_pytorch=pytorch)
+
+
+def _check_pytorch() -> None:
+    if not is_cuda_build():
+        raise InputError("the installed PyTorch has no CUDA; install a build for NVIDIA GPUs")
+    import torch
+
+    if torch.cuda.device_count() == 0:
+        raise InputError(_NO_GPU)
+
+
+def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
+    """Simulated GPUs have their allocator from the start."""
+    if engines.allocator != allocator:
+        raise InputError(
+            f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
+            f"{allocator} where they are simulated"
+        )
+    for engine in engines.opened().values():
+        tiers.apply(engine)
+
+
+def install_from_environment() -> None:
+    """Do what PLIMSOLL_ALLOCATOR and its like say; ends the process if that is impossible.
+
+    PLIMSOLL_POLICY, _DEDICATED, _SHARED and _REBALANCE are as `install` takes them, and
+    PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. Where PyTorch has no CUDA, or there is no GPU,
+    it does nothing: such a process uses no GPU.
+    """
+    name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
+    try:
+        if name not in (*_NAMES, "torch"):
+            raise InputError(
+                f"PLIMSOLL_ALLOCATOR is {name!r}; there are {', '.join(_NAMES)} and torch"
+            )
+        if not is_cuda_build():
+            return
+        import torch
+
+        if torch.cuda.device_count() == 0:
+            return
+        record_if_asked(torch)  # the allocator is in place by then
+        if name != "torch":
+            tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
+            asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]
+            _install(name, None, tiers, asked)  # type: ignore[arg-type]
+            return
+        _publish_once_cuda_runs(TorchCounters(), torch_snapshot)
+        if to := _report():
+            report_at_exit(torch_accounts, to)
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _report() -> str:
+    to = os.environ.get("PLIMSOLL_REPORT", "")
+    return "" if to == "0" else to
+
+
+def _is_on(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def _install(
+    allocator: LiveAllocatorName,
+    conf: str | None,
+    tiers: Tiers,
+    libraries: Collection[LibraryName] = (),
+    *,
+    under_pytorch: bool = True,
+) -> None:
+    to = _report()
+    was_there, was_under_pytorch = is_installed(), is_under_pytorch()
+    check_libraries(libraries)  # what they refuse changes nothing
+    engines = put_in_place(
+        allocator, conf, tiers, keeps_account=bool(to), under_pytorch=under_pytorch
+    )
+    if to and not was_there:
+        report_at_exit(engines.accounts, to)
+    if under_pytorch and not was_under_pytorch:
+        _publish_once_cuda_runs(EngineCounters(engines), memory_snapshot)
+    serve_libraries(libraries, engines)
+
+
+def _publish_once_cuda_runs(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
+    import torch
+
+    torch.cuda._lazy_call(lambda: publish(source, snapshot))

@@ -1,0 +1,142 @@
+"""Recording a running program's GPU memory into a file, as it happens.
+
+`plimsoll.record("run.plim")` records what PyTorch's allocator does, or plimsoll's, or a simulated
+GPU's; PLIMSOLL_RECORD does so for a whole program, which need not know of it. The file is complete
+at every moment: it opens even if the program is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shlex
+import sys
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+from plimsoll.base.systems import require_linux
+from plimsoll.base.telemetry.job import rank_of_process
+from plimsoll.engine.recorder.allocator_events import AllocatorEvents
+from plimsoll.engine.recorder.recorder import Recorder
+from plimsoll.torch.building.versions import is_cuda_build
+from plimsoll.torch.live.torch_events import TorchEvents
+from plimsoll.torch.simulated.simulated_events import SimulatedEvents
+from plimsoll.torch.simulated.start import running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.engine.recorder.event_source import EventSource
+    from plimsoll.engine.simulator.allocator import Allocator
+
+_FILE = "PLIMSOLL_RECORD"
+_OF_PARENT = "PLIMSOLL_RECORD_OF_PARENT"
+
+
+def record(
+    path: str | os.PathLike[str], *, stacks: bool = True, allocator: Allocator | None = None
+) -> Recorder:
+    """Record what happens to GPU memory into a file, inside a `with` block or a function.
+
+    >>> import plimsoll
+    >>> with plimsoll.record("run.plim") as recording:  # doctest: +SKIP
+    ...     train()
+    ...     recording.mark("evaluation")
+    ...     evaluate()
+
+    All GPUs of the process are recorded, from all threads. What every optimizer does in `step()`
+    ends in a mark named "step". The file grows while the program runs, memory does not; if the
+    program dies, the file opens up to its last tenth of a second. `plimsoll explain` and
+    `plimsoll view` read it.
+
+    As a decorator it records each call of the function: the first into `run.plim`, the next into
+    `run-2.plim`, `run-3.plim` and so on. A call within a call is part of its recording.
+
+    Args:
+        path: Of the file, a `.plim`; it must not exist.
+        stacks: Keep the Python call stack of each request.
+        allocator: Record this allocator of `plimsoll.Allocator`, and not the process's GPUs.
+
+    Returns:
+        A context manager, which is a decorator too.
+
+    Raises:
+        InputError: If the file's name ends as that of something else.
+    """
+    return Recorder(path, events_of(allocator), stacks=stacks)
+
+
+def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
+    """What finds the events of an allocator, or those of this process's GPUs."""
+    return events_of_process if allocator is None else lambda: AllocatorEvents(allocator)
+
+
+def events_of_process() -> EventSource:
+    """What happens on the GPUs of this process.
+
+    Raises:
+        InputError: If it has none.
+    """
+    simulation = running()
+    if simulation is not None:
+        return SimulatedEvents(simulation)
+    require_linux("plimsoll.record")
+    if not is_cuda_build():
+        raise InputError(
+            "there is nothing to record: the installed PyTorch has no CUDA; "
+            "`plimsoll run --simulate H100 --record FILE` needs none"
+        )
+    import torch
+
+    if torch.cuda.device_count() == 0:
+        raise InputError(
+            "there is nothing to record: no NVIDIA GPU; "
+            "`plimsoll run --simulate H100 --record FILE` needs none"
+        )
+    return TorchEvents(torch)
+
+
+def record_from_environment() -> None:
+    """Record from now on to the end of the process, if PLIMSOLL_RECORD names a file.
+
+    A process that a launcher gave a rank writes `run.rank0.plim` for `run.plim`, and one that was
+    started by a process that records, or by `multiprocessing`, `run.PROCESS.plim`. The process
+    ends if the recording cannot begin.
+    """
+    name = os.environ.get(_FILE)
+    if not name:
+        return
+    try:
+        recorder = Recorder(own_path(Path(name)), events_of(None))
+        recorder.__enter__()
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(2)
+    os.environ[_OF_PARENT] = str(recorder.path)  # for those that this process starts
+    Finalize(None, _end, (recorder,), exitpriority=3)
+
+
+def _end(recorder: Recorder) -> None:
+    recorder.stop()
+    if recorder.event_count > 0:
+        command = shlex.join(["plimsoll", "explain", str(recorder.path)])
+        print(printable(f"next: {command}"), file=sys.stderr)
+
+
+def own_path(path: Path) -> Path:
+    """Where this process records, of a job that is to record to `path`.
+
+    A process that a launcher gave a rank has `run.rank0.plim` for `run.plim`, and one that it
+    starts and that has this rank too `run.rank0.PROCESS.plim`.
+    """
+    suffix = path.suffix or ".plim"
+    rank, of_parent = rank_of_process(), os.environ.get(_OF_PARENT)
+    if rank is not None:
+        path = path.with_name(f"{path.stem}.rank{rank}{suffix}")
+        is_child = of_parent == str(path)
+    else:
+        is_child = bool(of_parent) or multiprocessing.parent_process() is not None
+    return path.with_name(f"{path.stem}.{os.getpid()}{suffix}") if is_child else path

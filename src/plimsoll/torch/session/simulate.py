@@ -1,0 +1,78 @@
+"""Simulated GPUs for this process and those that it starts; each tells about itself and records."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.telemetry.publisher import publish
+from plimsoll.torch.session.environment import record_if_asked
+from plimsoll.torch.session.inherited import begin_started_with
+from plimsoll.torch.simulated.setup import Setup
+from plimsoll.torch.simulated.simulated_counters import SimulatedCounters
+from plimsoll.torch.simulated.simulation import Simulation
+from plimsoll.torch.simulated.start import running, start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_BAD_INPUT = 2
+
+
+def simulate(
+    simulation: Simulation,
+    after_import: Callable[[ModuleType], None],
+    begin: Callable[[dict[str, Any]], None] | None = None,
+    values: dict[str, Any] | None = None,
+) -> None:
+    """Make the next `import torch` see the simulated GPUs, here and in processes started from here.
+
+    Args:
+        simulation: The GPUs.
+        after_import: Called with the module `torch` once it is ready.
+        begin: Called in each process that is started, before PyTorch is imported there, to give it
+            GPUs by `simulate_started`; by default they get them without more ado.
+        values: What `begin` is called with.
+
+    Raises:
+        InputError: If PyTorch is imported already.
+    """
+    _simulate_here(simulation, after_import)
+    if begin is None:
+        begin_started_with(_begin, asdict(simulation.setup))
+    else:
+        begin_started_with(begin, values or {})
+
+
+def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = None) -> None:
+    """In a process that was started: have GPUs like those of the process that started it.
+
+    It ends the process where that cannot be.
+
+    Args:
+        setup: Of the `Simulation` there.
+        watch: Called with the GPUs before they are seen.
+    """
+    if running() is not None:
+        return
+    try:
+        simulation = Simulation(setup)
+        simulation.pretended_world = None  # others were started too
+        if watch is not None:
+            watch(simulation)
+        _simulate_here(simulation, record_if_asked)
+    except InputError as error:
+        print(f"plimsoll: {error}", file=sys.stderr)
+        sys.exit(_BAD_INPUT)
+
+
+def _begin(setup: dict[str, Any]) -> None:
+    simulate_started(Setup.from_dict(setup))
+
+
+def _simulate_here(simulation: Simulation, after_import: Callable[[ModuleType], None]) -> None:
+    start(simulation, after_import)
+    simulation.on_first_use(lambda: publish(SimulatedCounters(simulation), simulation.snapshot))
