@@ -5,8 +5,8 @@
 
 namespace plimsoll::simulated {
 
-// The rules of the PyTorch that runs. One that is newer than all that are known has the rules of the
-// newest, and the report says so.
+// The rules of the PyTorch that runs. One that is newer than all that are known has the rules of
+// the newest, and the report says so.
 const TorchVersion& torch_rules();
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// How a rank meets the others of its group. Python does it, which has the group's store:
+// The meetings of a group's ranks. Python exchanges the bytes, through the group's store:
 // plimsoll.torch.simulated.ranks.exchange.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace plimsoll::simulated {
 
-// Where all ranks of a group come together, or two of them.
+// One meeting of all ranks of a group, or of two of them.
 struct Meeting {
   std::uint64_t group = 0;
   std::int32_t to = -1;    // the rank that is sent to; -1 for none
@@ -19,7 +19,7 @@ struct Meeting {
   std::string agreed;  // what all have to agree on, in words
 };
 
-// Says what this rank gives; it waits for nobody. The number of the meeting.
+// Posts what this rank gives, without waiting, and returns the number of the meeting.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes that all ranks gave.
 struct Collected {

@@ -29,15 +29,15 @@ struct Collective {
   double moved_bytes = 0;  // over the slowest link of this rank
 };
 
-// Tensors that a collective works on, and that nobody may reuse before it is done. Held by the work
-// and by the group's watchdog; emptied when the program waits, or when the watchdog sees that the
-// collective is done.
+// Tensors that a collective works on, whose memory stays in use until it is done. The work and the
+// group's watchdog hold it. It is emptied when the program waits, or when the watchdog sees that
+// the collective is done.
 class Shelf {
  public:
   void stash(const std::vector<at::Tensor>& tensors);
   void clear();
   [[nodiscard]] bool is_empty() const;
-  // Of tensors that nobody else holds.
+  // The bytes of tensors that only this shelf holds.
   [[nodiscard]] std::uint64_t own_bytes() const;
 
  private:
@@ -62,7 +62,7 @@ class Pending {
 
 class SimulatedWork final : public c10d::Work {
  public:
-  // What holds for all collectives on a device, and a device that is none for those of the host.
+  // `device`: the CPU for collectives of the host.
   SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
                 std::vector<at::Tensor> outputs, c10::Device device);
 

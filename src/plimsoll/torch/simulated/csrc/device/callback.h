@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// What the function raises, as when the person at the terminal interrupts it, cannot go through
-// kernels. So the thread's program raises it, as soon as that runs Python's code again.
+// An exception of the function, such as an interrupt from the terminal, cannot go through kernels.
+// So the thread's program raises it, as soon as it runs Python's code again.
 class Callback {
  public:
   Callback() = default;

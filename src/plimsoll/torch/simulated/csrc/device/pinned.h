@@ -33,8 +33,8 @@ PinnedStatistics pinned_statistics();
 void reset_pinned_statistics(bool peaks);
 // Gives back the memory that the pool keeps for later.
 void empty_pinned_pool();
-// About what of pinned memory somebody wrote to; and what is pinned that the program has from
-// elsewhere.
+// Estimates the bytes of the pool that the process has written, and returns the bytes that the
+// program pinned itself.
 std::uint64_t pinned_written_bytes();
 std::uint64_t registered_bytes();
 

@@ -121,8 +121,8 @@ void likely(const Tensor& truth, double share) {
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
-// plimsoll::mostly: such a share of numbers is `at`, where only data says which; half of them with
-// most of what sizes hang on, so that there are some of either kind.
+// plimsoll::mostly: such a share of numbers is `at`, where only data says which. Where data is to
+// take the most, it is half of them, so that there are some of either kind.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

@@ -40,8 +40,8 @@ using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 
-// Its elements are some of those of another one, or finite where there is none; `padding`, or
-// those.
+// Notes that the elements are some of those of another tensor, or finite where there is none. The
+// second notes that some are `padding`.
 void note_as(const at::Tensor& result, const at::Tensor& of);
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);
 

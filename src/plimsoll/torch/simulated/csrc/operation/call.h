@@ -83,9 +83,7 @@ class Call {
   };
   [[nodiscard]] std::vector<Kept>& kept() { return kept_; }
   // A tensor that `run` returned.
-  [[nodiscard]] const at::Tensor& outcome(std::size_t number) const {
-    return kept_[number].tensors[0];
-  }
+  [[nodiscard]] at::Tensor outcome(std::size_t number) const { return kept_[number].tensors[0]; }
 
   // Notes that the memory which the kernel takes inside may be as much as its tensors.
   void assume_memory(const char* what) { assumed_memory_ = what; }

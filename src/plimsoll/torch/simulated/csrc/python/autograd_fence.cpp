@@ -57,8 +57,8 @@ void wait_for_turn(c10::DeviceIndex index) {
 
 }  // namespace
 
-// After each pass, without the interpreter's lock. A thread of the engine that begins a pass inside
-// another one runs it itself, so nothing is left of that.
+// Called after each pass, without the interpreter's lock. A thread of the engine that begins a pass
+// inside another runs it itself, so that the pass is over at once.
 PLIMSOLL_EXPORT void plimsoll_fence_autograd() {
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   if (runtime().is_over || runtime().is_bad_fork) return;

@@ -1,4 +1,4 @@
-// What Python calls: the library's C interface, used through ctypes.
+// The library's C interface, which Python calls through ctypes.
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -105,7 +105,7 @@ PLIMSOLL_EXPORT void plimsoll_replace_engine(int device, plimsoll_engine* engine
   runtime().devices[static_cast<std::size_t>(device)].engine = engine;
 }
 
-// After PyTorch is loaded.
+// Registers the simulated kernels. Python calls it once PyTorch is loaded.
 PLIMSOLL_EXPORT void plimsoll_install() {
   install_guard();
   register_kernels();

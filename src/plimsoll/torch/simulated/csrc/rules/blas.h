@@ -12,8 +12,8 @@ namespace plimsoll::simulated {
 void take_blas_workspace(Call& call);
 // cublasLt's, for a product with what follows it.
 void take_lt_workspace(Call& call);
-// What a workspace takes, cublasLt's or cuBLAS's on the current device, and what the program sets;
-// a negative size is the one without settings.
+// The size of a workspace, cublasLt's or cuBLAS's on the current device, and the program's setting
+// of it; a negative size removes the setting.
 std::size_t current_blas_workspace_bytes(bool lt);
 void set_blas_workspace_bytes(bool lt, std::int64_t bytes);
 

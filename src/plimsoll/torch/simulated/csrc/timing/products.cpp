@@ -196,7 +196,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   return 1.3 * multiplied;
 }
 
-// Fitted to 256 calls of the three kernels. Rates are of an H200's tensor cores, or of its others.
+// Fitted to 256 calls of the three kernels. Rates are those of an H200, on its tensor cores or off
+// them.
 double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;

@@ -2,8 +2,8 @@
 //
 // Numbers of kernels were measured on an H200, one operation at a time (benchmarks/kernels.py), and
 // are carried to other GPUs by their rates: of memory, of multiplications, of everything else.
-// Those of the host are of several (benchmarks/host.py, steps.py). Times are in ns, work in bytes
-// and numbers; nothing here depends on the values of tensors.
+// The host's were measured on several hosts (benchmarks/host.py, steps.py). Times are in ns, work
+// in bytes and numbers; nothing here depends on the values of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>

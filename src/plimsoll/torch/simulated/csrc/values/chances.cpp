@@ -63,7 +63,8 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
   return std::nullopt;
 }
 
-// Of what is no atom of `of`, where the other one is a number: an end is hardly hit.
+// The chance for numbers of `of` that are no atom, compared with one number, which is hardly an
+// end.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};

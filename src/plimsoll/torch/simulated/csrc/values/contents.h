@@ -49,7 +49,7 @@ class Contents final : public ContentsOfAllocation {
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
-  // Memory that nobody wrote may hold anything: zeros, where something is written in between.
+  // Fills unwritten memory with zeros, where a write lies in between: it may hold anything.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
   // Has what another storage holds, as far as both reach.
   void take_over(const Contents& other);

@@ -86,7 +86,7 @@ struct Description {
   static Description of_type(c10::ScalarType type);
 };
 
-// What holds for the numbers of both; `share` of the elements are of the first one.
+// Describes the numbers of both; `share` of the elements are of the first one.
 Description join(const Description& one, const Description& other, double share = 0.5);
 // How many of `most` random draws hit, whose number is `mean` on average: with most or least of
 // them as many as are hardly ever exceeded.

@@ -29,8 +29,8 @@ Description spread_of(const at::Tensor& tensor);
 
 // Whether anything may be computed of it: its elements are there, or few enough to be drawn.
 bool can_be_read(const at::Tensor& tensor);
-// Its elements, drawn where they have no values: a tensor of the host, which nobody may write to;
-// undefined where they are too many.
+// Its elements, drawn where they have no values: a read-only tensor of the host, undefined where
+// they are too many.
 at::Tensor read_values(const at::Tensor& tensor);
 // The same, to be written to: values are there, or are made. Undefined where there is no room.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);

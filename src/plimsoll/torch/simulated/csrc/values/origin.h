@@ -34,8 +34,8 @@ struct Origin {
   [[nodiscard]] bool is_of(const Origin& ancestor) const;
   // Notes the condition too; of two notes the one that says less.
   void settle(const Settled& condition);
-  // That of a tensor of which such a share was replaced: the elements that the condition was true
-  // of; with a condition of no way, any.
+  // The origin of a tensor of which such a share was replaced: the elements that met the condition,
+  // or any, with a condition of no way.
   [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
 };
 

@@ -15,7 +15,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// So often the same is read before it changes: a program of some steps reads what it is told.
+// An unknown value is read so often before it changes, so that a program of some steps keeps it.
 constexpr std::int64_t kPatience = 8;
 // Random draws all but decide some truths, and a program of some steps reads those as they are.
 constexpr std::int64_t kPatienceWithLuck = 64;

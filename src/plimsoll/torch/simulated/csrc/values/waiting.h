@@ -1,6 +1,6 @@
 // Programs that wait for a value: `while not done.all()`, `while residual > 1e-6`.
 //
-// On a GPU such a value changes until the program goes on. One that nobody knows would not, and the
+// On a GPU such a value changes until the program goes on. An unknown one would not, and the
 // program would wait for ever. So where the host reads an unknown value again and again at one
 // place, while memory stays as it was, what it reads changes as in a healthy run: a loss falls, a
 // residual shrinks, a condition comes true. Values that are computed never change. A program that
@@ -16,8 +16,8 @@
 
 namespace plimsoll::simulated {
 
-// What the host is told instead of `values`, which it reads of `tensor` at this place of the
-// program.
+// Returns the values that the host reads instead of `values`, which `tensor` has at this place of
+// the program.
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
                                const Known& known, std::uint32_t operation);
 

@@ -1,4 +1,4 @@
-// The way in which an operation makes a tensor of others.
+// The way by which an operation makes a tensor from its operands.
 #pragma once
 
 #include "operation/call.h"

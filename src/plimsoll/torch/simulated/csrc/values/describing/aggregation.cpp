@@ -59,9 +59,6 @@ Description mean(const Operands& of) {
   return bounded(x.low, x.high);
 }
 
-// Of truth values. Where only data says how many are true: programs ask whether all are finite, or
-// in range.
-
 // However many are drawn, none or all may be a hit.
 Description drawn_truth(double share) {
   constexpr double kNever = 1e-12;

@@ -54,8 +54,8 @@ std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values)
   return counts;
 }
 
-// Of each whole number of one tensor and each of another, such as labels that are compared in
-// pairs: what share is equal. None where that is not known.
+// The share of equal pairs of whole numbers of two tensors, such as labels that are compared in
+// pairs; none where it is not known.
 std::optional<double> equal_pairs(const Operands& of) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};
