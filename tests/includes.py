@@ -1,4 +1,4 @@
-"""What the C++ files of a folder include of each other, for the tests of layers."""
+"""Reads which C++ files of a folder include each other, for the tests of layers."""
 
 from __future__ import annotations
 

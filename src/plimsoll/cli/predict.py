@@ -102,7 +102,7 @@ def predict(
     requests = [
         Options(gpu=name, **simulation).request(program.script, program.arguments, is_module=module)
         for name in gpu or [DEFAULT_GPU]
-    ]  # what is wrong is said before the first run
+    ]  # bad options end the command before the first run
     if view is not None:
         check_page(requests, view, force=force)
     program = program.saved(save_recipe, force=force)

@@ -44,7 +44,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:
 
     Args:
         path: Of the file.
-        memory: What reading may take, in bytes.
+        memory: The most bytes that reading may take.
         needs_history: As for `read_snapshot`.
 
     Raises:

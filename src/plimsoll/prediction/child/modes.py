@@ -54,7 +54,7 @@ class AsItIs:
 
     Attributes:
         simulation: The GPUs.
-        stops: What ends the script before its end.
+        stops: They can end the script early.
     """
 
     def __init__(self, request: Request) -> None:

@@ -64,7 +64,7 @@ def end(error: BaseException | None) -> None:
 
 
 def _own_folder(request: Request) -> Path:
-    """Where the script's own modules are."""
+    """Returns the folder of the script's own modules."""
     script = Path(request.script)
     return Path.cwd() if request.is_module or is_kept(script) else script.resolve().parent
 

@@ -52,7 +52,7 @@ _COMPANIONS = {
 
 
 def companions(version: Version) -> Companions:
-    """Those of a version, which is at least `OLDEST`."""
+    """Returns the companions of a version, which is at least `OLDEST`."""
     return next(found for since, found in reversed(_COMPANIONS.items()) if since <= version)
 
 
