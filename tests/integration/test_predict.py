@@ -227,7 +227,7 @@ class TestCommand:
         assert done.stderr.splitlines()[-1].startswith(f"plimsoll: {tmp_path / 'script.py'} ")
 
     @pytest.mark.long
-    def test_a_script_that_fails_after_it_read_unknown_values_says_so_first(
+    def test_a_script_that_fails_after_it_read_unknown_values_says_so_and_what_it_took(
         self, tmp_path: Path
     ) -> None:
         text = "import torch\nx = torch.randn(1 << 20, device='cuda')\nif x.sum() > 0:\n    oops\n"
@@ -235,9 +235,10 @@ class TestCommand:
         done = command("predict", path)
         assert done.returncode == 2
         assert done.stderr.splitlines()[-1] == (
-            f"plimsoll: {path} failed after it read values that nobody knows "
-            f"({path}:3 <module>); it ended with status 1: "
-            f"NameError: name 'oops' is not defined ({path}:4 <module>)"
+            f"plimsoll: {path} ended with status 1: "
+            f"NameError: name 'oops' is not defined ({path}:4 <module>); "
+            f"it had read values that nobody knows ({path}:3 <module>), which may be why; "
+            "until then 4.00 MiB were allocated at the peak, 20.00 MiB reserved"
         )
 
     def test_failures_that_the_script_survives_are_told(self) -> None:

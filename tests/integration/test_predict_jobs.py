@@ -165,6 +165,17 @@ def test_a_ranks_exit_status_is_the_jobs() -> None:
 
 
 @pytest.mark.long
+def test_ranks_of_a_group_may_be_numpys_numbers() -> None:
+    assert len(predict(RANK, ["talks", "numbers"], nproc_per_node=2).ranks) == 2
+
+
+@pytest.mark.long
+def test_a_rank_that_exits_is_the_cause_and_not_those_that_waited_for_it() -> None:
+    with pytest.raises(ScriptError, match="status 3: rank 1 failed"):
+        predict(RANK, ["talks", "ends"], nproc_per_node=2)
+
+
+@pytest.mark.long
 def test_a_rank_that_runs_out_of_memory_does_not_fit() -> None:
     found = predict(RANK, ["fills"], gpu="T4", nproc_per_node=2)
     assert not found.fits

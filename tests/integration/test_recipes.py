@@ -25,6 +25,11 @@ from tests.model_configurations import DIFFUSION, ENCODERS, SPEECH, TEXT, write_
 from tests.simulated import output_of
 
 pytest.importorskip("torch")
+if find_spec("torchvision") is not None:
+    try:
+        import torchvision  # type: ignore[import-not-found]  # noqa: F401
+    except RuntimeError as error:
+        pytest.skip(f"torchvision is built for another PyTorch: {error}", allow_module_level=True)
 SIZE, LENGTH = 2, 128
 NEEDS = {"lora": ("peft",), "qlora": ("bitsandbytes", "peft")}
 TRANSFORMERS = [*TEXT, *ENCODERS, *SPEECH]

@@ -62,3 +62,12 @@ def test_solvers_compute_and_differentiate() -> None:
     assert linalg.householder_product(reflected, scales).shape == (8, 8)
     tall = torch.randn(20, 4, device="cuda")
     assert linalg.lstsq(tall, torch.randn(20, 3, device="cuda")).solution.shape == (4, 3)
+
+
+@on_simulated_gpus()
+def test_singular_values_of_nan_are_nan_as_on_a_gpu() -> None:
+    unknown = torch.full((3, 3), float("nan"), device="cuda")
+    assert linalg.svd(unknown).S.isnan().all()
+    assert linalg.svdvals(torch.full((40, 40), float("nan"), device="cuda")).isnan().all()
+    with pytest.raises(linalg.LinAlgError, match="failed to converge"):
+        linalg.svd(unknown, driver="gesvd")

@@ -215,7 +215,7 @@ def test_an_import_of_what_a_stand_in_lacks_is_one_line_with_what_helps() -> Non
         last = done.stderr.splitlines()[-1]
         library = program.split()[1].partition(".")[0]
         assert f"plimsoll's stand-in for {library} has no {library}." in last
-        assert "itself, which needs no GPU" in last
+        assert "itself, whose Python part needs no GPU (" in last
         assert done.returncode == 1
 
 

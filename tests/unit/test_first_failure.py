@@ -78,5 +78,5 @@ def test_a_rank_that_was_killed_failed_by_itself(
 
 def test_of_one_rank_its_own_failure_is_said(tmp_path: Path) -> None:
     run_ranks(request_of(tmp_path, _RAISES))
-    assert first_failure(tmp_path / "processes", rank=2) is None
+    assert first_failure(tmp_path / "processes", {2}) is None
     assert first_failure(tmp_path) is None

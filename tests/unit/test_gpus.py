@@ -193,7 +193,7 @@ def test_a_chip_can_be_asked_for_with_other_memory(name: str, like: str, size: i
         ("H100:", r"not a size: ''"),
         ("H100:big", r"not a size: 'big'"),
         ("H100:0", r"above zero"),
-        ("H100:100MiB", r"'H100:100MiB' has no room for the CUDA context of 686.00 MiB"),
+        ("H100:100MiB", r"'H100:100MiB' has no room for the CUDA context of 766.81 MiB"),
     ],
 )
 def test_what_is_no_gpu_is_refused_with_the_nearest_names(name: str, message: str) -> None:

@@ -45,6 +45,8 @@ class ScriptError(RuntimeError):
             it; None if it told none.
         device_failure: The check of a kernel that failed, with the line that called it: a GPU would
             have ended the script. None if all checks held.
+        until_then: The memory that it took before it failed, in words; None if it had used no GPU,
+            or that is not known.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class ScriptError(RuntimeError):
         refused: str | None = None,
         reason: str | None = None,
         device_failure: str | None = None,
+        until_then: str | None = None,
     ) -> None:
         killed = status < 0 and -status in set(signal.Signals)
         end = (
@@ -72,10 +75,12 @@ class ScriptError(RuntimeError):
                 "failed because a trial is offline; fetch what it loads once before, or let it "
                 f"reach other machines, with --network; it {end}"
             )
-        elif unknown_read is not None:
-            end = f"failed after it read values that nobody knows ({unknown_read}); it {end}"
         if reason is not None:
             end = f"{end}: {reason}"
+        if unknown_read is not None and device_failure is None and not missed_network:
+            end += f"; it had read values that nobody knows ({unknown_read}), which may be why"
+        if until_then is not None:
+            end += f"; until then {until_then}"
         if refused is not None:
             end += (
                 f"; a trial refused to let {refused}, which it could not keep apart; "
@@ -83,6 +88,7 @@ class ScriptError(RuntimeError):
             )
         super().__init__(printable(f"{script} {end}"))
         self.device_failure = device_failure
+        self.until_then = until_then
         self.reason = reason
         self.refused = refused
         self.status = status

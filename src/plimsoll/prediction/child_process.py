@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.standard_error import stderr_bytes, stderr_file
 from plimsoll.base.systems import require_linux
+from plimsoll.base.units import format_size
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
@@ -315,6 +316,7 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             refused=_refused(outcome),
             reason=report["reason"],
             device_failure=report["device_failure"],
+            until_then=_taken(report["prediction"]),
         )
     if report["error"] == "killed":
         raise InputError(
@@ -322,6 +324,14 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             "before it told how much memory it took"
         )
     return Prediction.from_dict(report["prediction"])
+
+
+def _taken(prediction: dict[str, Any]) -> str | None:
+    """Returns the peaks of memory in words; None if there is nothing to tell."""
+    allocated, reserved = prediction["peak_allocated_bytes"], prediction["peak_reserved_bytes"]
+    if not reserved:
+        return None
+    return f"{format_size(allocated)} were allocated at the peak, {format_size(reserved)} reserved"
 
 
 def _refused(outcome: Outcome | None) -> str | None:

@@ -2,7 +2,8 @@
 
 Rank N holds N + 1 MiB on the GPU of its local rank. Kinds: "fails" and "ends" are of rank 1, which
 raises or exits; "fills": it wants more than there is; "waits", for long; "talks":
-NCCL has 64 MiB; "crowds": the first GPU is used by all; "nowhere": none is.
+NCCL has 64 MiB; "numbers": also in a group of NumPy's; "crowds": the first GPU is used by all;
+"nowhere": none is.
 """
 
 import os
@@ -30,7 +31,13 @@ def main() -> None:
         import torch.distributed as dist
 
         dist.init_process_group("nccl")
+        if rank == 1 and "ends" in sys.argv:
+            sys.exit(3)
         dist.all_reduce(held[:8])
+        if "numbers" in sys.argv:
+            import numpy
+
+            dist.all_reduce(held[:8], group=dist.new_group(ranks=numpy.arange(2)))
     if "crowds" in sys.argv and local > 0:
         torch.zeros(1, device="cuda:0")
     if rank == 1:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import format_size, parse_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 Kind = Literal["datacenter", "desktop", "laptop", "workstation"]
 
@@ -20,6 +23,10 @@ _IGNORED_WORDS = re.compile(r"nvidia|geforce|tesla|quadro|generation|gpu")
 _MOST_SUGGESTIONS = 3
 _LEAST_PART = 2
 _LEAST_SIMILARITY = 0.6
+CONTEXT_PARTS = ("kernels", "streams", "blas", "blas_lt", "stacks", "solver", "fourier")
+"""What a process loads on a card when it first needs it: PyTorch's kernels, its pool of streams,
+cuBLAS, cublasLt, the larger stacks of convolutions, recurrent layers and attention, cuSOLVER and
+cuFFT. The enumeration Library of csrc/device/runtime.h has the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +48,13 @@ class GpuProfile:
         fp32_flops: Operations per second outside the tensor cores.
         tensor_flops: Dense fp16 or bf16 operations per second in the tensor cores; `fp32_flops`
             where there are none.
-        context_bytes: What the CUDA context of one PyTorch process takes before any tensor.
+        context_bytes: The memory that the CUDA context of a PyTorch process takes in a training
+            step, with the libraries that most steps use.
         kind: Where it is built in.
         nvlinks: Links of NVLink to the others of its machine, as such machines are mostly built; 0
             for cards on PCIe alone.
+        context_parts: What a context takes when it is made, under "made", and in addition for each
+            of CONTEXT_PARTS once a process has loaded it; empty where that was not measured.
         sources: Where each number comes from, by the name of its field.
     """
 
@@ -65,6 +75,13 @@ class GpuProfile:
     kind: Kind
     sources: dict[str, str] = field(hash=False)
     nvlinks: int = 0
+    context_parts: dict[str, int] = field(hash=False, default_factory=dict)
+
+    def context_with(self, loaded: Collection[str]) -> int:
+        """Return the bytes that a context takes once these of CONTEXT_PARTS are loaded."""
+        if not self.context_parts:
+            return self.context_bytes
+        return self.context_parts["made"] + sum(self.context_parts[part] for part in loaded)
 
 
 def gpu_profile(name: str) -> GpuProfile:

@@ -67,13 +67,18 @@ def make_report(
     return {
         "prediction": prediction.to_dict(),
         "device": fullest.device,
-        "context_bytes": simulation.profiles[fullest.device].context_bytes,
+        "context_bytes": fullest.context_bytes or _least_context(simulation, fullest.device),
         "error": ending.kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": ending.missed_network,
         "device_failure": ending.device_failure if ending.has_failed else None,
         "reason": reason_of(error) if ending.has_failed else None,
     }
+
+
+def _least_context(simulation: Simulation, device: int) -> int:
+    """Returns the memory that the context of a process takes that has launched a kernel."""
+    return simulation.profiles[device].context_with(["kernels"])
 
 
 def _prediction(
@@ -248,7 +253,7 @@ def _used_gpu(
     profile, peak = simulation.profiles[device], high_water.of(device)
     run = run_of(simulation, labels, device)
     limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
-    context = profile.context_bytes if device in simulation.contexts else 0
+    context = simulation.context_bytes(device)
     nccl = simulation.nccl_bytes(device)
     headroom = profile.total_bytes - context - nccl - peak.reserved_bytes
     if peak.shared is not None:  # all GPUs spill into the same memory of the host
@@ -272,7 +277,8 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
     def room_on(card: GpuProfile, gpu: _UsedGpu) -> int:
         limit = simulation.limits[gpu.device][-1].bytes_of(card.total_bytes)
-        return min(card.total_bytes - card.context_bytes - gpu.nccl_bytes, limit)
+        context = simulation.context_on(card, gpu.device)
+        return min(card.total_bytes - context - gpu.nccl_bytes, limit)
 
     def fits(card: GpuProfile, gpu: _UsedGpu) -> bool:
         room = room_on(card, gpu)

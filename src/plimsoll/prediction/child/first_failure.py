@@ -6,6 +6,7 @@ those that wait for it may be gone before, with a closed connection for an error
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ from plimsoll.base.telemetry.job import launched_as
 from plimsoll.prediction.child.script_ending import reason_of
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from types import TracebackType
 
     from plimsoll.base.watchers import Watchers
@@ -27,12 +29,13 @@ _NOTES = "failed-"
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that ended the program of a rank.
+    """An error that ended the program of a rank, or the end of a rank without one.
 
     Attributes:
         seconds: When, on the clock of this machine that all processes share.
         rank: In the job.
-        reason: As `ScriptError` has it.
+        reason: As `ScriptError` has it; None if the rank ended without an error that Python showed,
+            for example by `sys.exit`.
     """
 
     seconds: float
@@ -41,7 +44,7 @@ class Failure:
 
 
 def note_failure(folder: str, watchers: Watchers) -> None:
-    """Have this process's rank note an error that ends it, before Python shows the error.
+    """Have this process's rank note an error that ends it, before Python shows it; else its end.
 
     Args:
         folder: The folder in which all ranks of the job note their failures.
@@ -51,13 +54,19 @@ def note_failure(folder: str, watchers: Watchers) -> None:
     if rank is None:
         return
 
-    def write(error: BaseException) -> None:
+    file = Path(folder) / f"{_NOTES}{process}"
+
+    def write(error: BaseException | None) -> None:
         failure = Failure(time.monotonic(), rank, reason_of(error))
         unfinished = Path(folder) / f".{process}"
         unfinished.write_text(json.dumps(asdict(failure)))
-        unfinished.rename(Path(folder) / f"{_NOTES}{process}")
+        unfinished.rename(file)
 
     note = watchers.guarded("the error that ends a rank", write)
+
+    def note_end() -> None:
+        if os.getpid() == process and not file.exists():
+            note(None)
 
     def noting(
         kind: type[BaseException], error: BaseException, trace: TracebackType | None
@@ -67,19 +76,21 @@ def note_failure(folder: str, watchers: Watchers) -> None:
         shows(kind, error, trace)
 
     sys.excepthook = noting
+    atexit.register(note_end)
 
 
-def first_failure(folder: str | Path, rank: int | None = None) -> Failure | None:
-    """The first error that was noted; None where there is none.
+def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failure | None:
+    """The first failure that was noted; None where there is none.
 
     Args:
         folder: The folder of the notes.
-        rank: Only of this rank, if it is one.
+        of: The ranks that may have failed, of which an end without an error counts too; None for
+            the errors of all ranks.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))
     failures = [Failure(**note) for note in notes]
     return min(
-        (each for each in failures if rank in (None, each.rank)),
+        (each for each in failures if (each.reason is not None if of is None else each.rank in of)),
         key=lambda failure: failure.seconds,
         default=None,
     )

@@ -63,7 +63,7 @@ class HighWaterMarks:
     def card_bytes(self, device: int) -> int:
         """Returns the bytes that nvidia-smi would show at the peak, CUDA's context included."""
         simulation = self._simulation
-        context = simulation.profiles[device].context_bytes if device in simulation.contexts else 0
+        context = simulation.context_bytes(device)
         return context + simulation.nccl_bytes(device) + self.of(device).dedicated_bytes
 
 

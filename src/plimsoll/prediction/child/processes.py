@@ -134,7 +134,7 @@ class StartedProcesses:
         assert own.report is not None
         report, started = own.report, self.told
         if report["error"] == "other":
-            first = first_failure(self.folder, failed_rank)
+            first = first_failure(self.folder, None if failed_rank is None else {failed_rank})
             report = {**report, **_failure(started, first, failed_rank)}
         told = [own, *started] if report["prediction"]["uses_cuda"] else started
         if not told:
@@ -228,7 +228,7 @@ def _failure(told: list[Told], first: Failure | None, rank: int | None) -> dict[
         if found["reason"] is not None and each.rank is not None:
             found["reason"] = f"rank {each.rank}: {found['reason']}"
         return found
-    if first is not None:
+    if first is not None and first.reason is not None:
         return {"reason": f"rank {first.rank}: {first.reason}"}
     return {} if rank is None else {"reason": f"rank {rank} failed"}
 

@@ -175,7 +175,8 @@ def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank
     """The rank whose error came first, which may be at work on its end while another has ended."""
     if request.report is None or -failed.process.returncode in _ENDED_FROM_OUTSIDE:
         return failed
-    noted = first_failure(Path(request.report).with_name("processes"))
+    may_have_failed = {each.rank for each in ranks if each.process.poll() != 0}
+    noted = first_failure(Path(request.report).with_name("processes"), may_have_failed)
     return next((each for each in ranks if noted and each.rank == noted.rank), failed)
 
 

@@ -252,6 +252,7 @@ class Library:
     def call_back(
         self,
         first_use: Callable[[int], None],
+        load: Callable[[int, int], None],
         out_of_memory: Callable[[int, int], None],
         is_in_open_loop: Callable[[], bool],
         is_tested: Callable[[], bool],
@@ -263,6 +264,7 @@ class Library:
 
         Args:
             first_use: Called with the device.
+            load: Called with the device and the place in CONTEXT_PARTS of what is loaded there.
             out_of_memory: Called with the device and the bytes asked for, which it has not.
             is_in_open_loop: Says whether the program is in a loop without an end of its own.
             is_tested: Says whether a condition of the program depends on the value that it reads.
@@ -271,7 +273,7 @@ class Library:
         """
         # Kept as long as the library calls them.
         self._callbacks = (
-            first_use, out_of_memory, is_in_open_loop, is_tested, waits_for_ever,
+            first_use, load, out_of_memory, is_in_open_loop, is_tested, waits_for_ever,
         )  # fmt: skip
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 

@@ -36,7 +36,7 @@ class SimulatedCounters:
                 is_simulated=True,
                 total_bytes=profile.total_bytes,
                 used_bytes=allocator.gpu.dedicated_used_bytes,
-                context_bytes=profile.context_bytes if index in simulation.contexts else 0,
+                context_bytes=simulation.context_bytes(index),
                 elastic=allocator.engine if allocator.name == "elastic" else None,
             )
             devices.append(device)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.base.errors import InputError, OutOfMemoryError
 from plimsoll.base.watchers import Watchers
+from plimsoll.engine.gpus.profiles import CONTEXT_PARTS
 from plimsoll.engine.gpus.recorded_card import card_entry
 from plimsoll.engine.simulator.allocator import Allocator
 from plimsoll.engine.simulator.machine import SimulatedMachine
@@ -58,6 +59,7 @@ class Simulation:
         pretended_world: How many processes the job has, where this one alone runs; else None.
         groups: The ranks of each process group that was made, also of those of others alone.
         groups_of_letters: Of those through which this rank sent letters to another.
+        loaded: What the process has loaded on each GPU, of CONTEXT_PARTS.
         communicators: NCCL's, and what they take.
         limits: The limits of each GPU that the program set, in order.
         card_files: The file of each GPU in which processes note what they have of its card.
@@ -79,6 +81,7 @@ class Simulation:
         self.size_read_at: str | None = None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
+        self.loaded: list[set[str]] = [set() for _ in profiles]
         self.keeps_history = False
         self.is_over = False
         self.is_initialized = False
@@ -92,7 +95,7 @@ class Simulation:
         self.groups: list[list[int]] = []
         self.groups_of_letters: list[list[int]] = []
         self._on_letter: Callable[[], None] | None = None
-        self.communicators = Communicators(profiles, self.machine.gpus)
+        self.communicators = Communicators(profiles, self.machine.gpus, self.loaded)
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
         self._takes_environment = not setup.conf
         self._history = 0
@@ -115,6 +118,7 @@ class Simulation:
         self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
         self.library.call_back(
             self._make_context,
+            self._load,
             self._tell_observers,
             lambda: is_in_open_loop(self.runners),
             lambda: is_tested(self.runners),
@@ -320,12 +324,31 @@ class Simulation:
                 self.machine.gpus[device].share(path)
                 self.card_files[device] = path
         try:
-            self.machine.gpus[device].take(self.profiles[device].context_bytes)
+            self.machine.gpus[device].take(self.profiles[device].context_with(()))
         except OutOfMemoryError as error:  # other processes have the card's memory
             self._begin_use()
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.contexts.add(device)
         self._begin_use()
+
+    def context_bytes(self, device: int) -> int:
+        """Return the memory that the process's context takes of a device, with what it loaded."""
+        return self.context_on(self.profiles[device], device)
+
+    def context_on(self, card: GpuProfile, device: int) -> int:
+        """Return the memory that the context of a device would take on another card."""
+        return card.context_with(self.loaded[device]) if device in self.contexts else 0
+
+    def _load(self, device: int, number: int) -> None:
+        """Take the memory of a part of the context, when the process loads it."""
+        part, sizes = CONTEXT_PARTS[number], self.profiles[device].context_parts
+        if part not in sizes or (part == "streams" and self.communicators.has_streams(device)):
+            return  # PyTorch took the streams for NCCL
+        try:
+            self.machine.gpus[device].take(sizes[part])
+        except OutOfMemoryError as error:
+            raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
+        self.loaded[device].add(part)
 
     def _begin_use(self) -> None:
         """Do once what is to be done when the program first uses a GPU."""

@@ -43,20 +43,43 @@ class _Package:
         version: The version whose source was read.
         words: Strings and attributes by which a program asks for it without importing it.
         needs: Packages that it imports itself.
+        variables: What to set so that its Python part is installed without kernels, where pip asks
+            for nvcc otherwise.
     """
 
     distribution: str
     version: str
     words: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    variables: str = ""
+
+    @property
+    def way_to_install(self) -> str:
+        """The command that installs its Python part."""
+        command = f"pip install --no-build-isolation {self.distribution}"
+        return f"{self.variables} {command}" if self.variables else command
 
 
 _PACKAGES = {
-    "flash_attn": _Package("flash-attn", "2.8.3", ("flash_attention_2",)),
+    "flash_attn": _Package(
+        "flash-attn",
+        "2.8.3",
+        ("flash_attention_2",),
+        variables="FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE FLASH_ATTENTION_FORCE_BUILD=TRUE",
+    ),
     "flash_attn_interface": _Package("flash-attn-3", "3.0.0", ("flash_attention_3",)),
     "xformers": _Package("xformers", "0.0.33", ("enable_xformers_memory_efficient_attention",)),
-    "causal_conv1d": _Package("causal-conv1d", "1.6.0"),
-    "mamba_ssm": _Package("mamba-ssm", "2.3.0", needs=("causal_conv1d",)),
+    "causal_conv1d": _Package(
+        "causal-conv1d",
+        "1.6.0",
+        variables="CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE",
+    ),
+    "mamba_ssm": _Package(
+        "mamba-ssm",
+        "2.3.0",
+        needs=("causal_conv1d",),
+        variables="MAMBA_SKIP_CUDA_BUILD=TRUE MAMBA_FORCE_BUILD=TRUE",
+    ),
 }
 _KERNELS = {
     "flash_attn_2_cuda": "flash_attn",
@@ -87,8 +110,8 @@ class _Parts(importlib.abc.MetaPathFinder):
             package = _PACKAGES[top]
             raise ModuleNotFoundError(
                 f"plimsoll's stand-in for {top} has no {name}: install {package.distribution} "
-                "itself, which needs no GPU (pip install --no-build-isolation), or let the program "
-                "catch the ImportError and go on without it",
+                f"itself, whose Python part needs no GPU ({package.way_to_install}), or put its "
+                "source on PYTHONPATH, or let the program catch the ImportError and go on without",
                 name=top,
             )
         return spec

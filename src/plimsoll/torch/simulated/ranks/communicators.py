@@ -22,10 +22,13 @@ class Communicators:
         is_extrapolated: Whether any is of a kind that was not measured.
     """
 
-    def __init__(self, cards: list[GpuProfile], gpus: list[SimulatedGpu]) -> None:
+    def __init__(
+        self, cards: list[GpuProfile], gpus: list[SimulatedGpu], loaded: list[set[str]]
+    ) -> None:
         self.most: dict[int, Bytes] = {}
         self.is_extrapolated = False
         self._gpus = gpus
+        self._loaded = loaded
         self._processes = [Process(card) for card in cards]
         self._cards = cards
         self._made: dict[tuple[int, int, str], Communicator] = {}
@@ -61,6 +64,9 @@ class Communicators:
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
             own, once = made.begin(), process.begin()
+            if once.high and "streams" in self._loaded[device]:  # NCCL's part has them too
+                streams = self._cards[device].context_parts["streams"]
+                once -= Bytes(streams, streams)
         own += _connect(made, pattern, places)
         once += process.launch(pattern if _is_kernel(made, pattern) else "")
         gpu = self._gpus[device]
@@ -79,6 +85,10 @@ class Communicators:
         self._now[device] = now
         self.most[device] = max(now, self.most.get(device, now), key=_middle)
         self.is_extrapolated = self.is_extrapolated or made.is_extrapolated
+
+    def has_streams(self, device: int) -> bool:
+        """Return whether NCCL's part has PyTorch's streams in it, which its process group takes."""
+        return device in self.most
 
     def middle_bytes(self, device: int) -> int:
         """What was taken of a device at most, in the middle of what is possible."""

@@ -79,7 +79,7 @@ class ProcessGroups:
         def new_process_group_helper(
             size: int, rank: int, members: list[int], *arguments: Any, **named: Any
         ) -> Any:
-            self._members = list(members)
+            self._members = [int(member) for member in members]  # NumPy's numbers too
             if members:
                 self._simulation.groups.append(self._members)
             made = make_group(size, rank, members, *arguments, **named)

@@ -60,6 +60,13 @@ void Runtime::use(c10::DeviceIndex index) {
   if (!on.is_used.exchange(true)) callbacks.first_use(static_cast<std::uint64_t>(index));
 }
 
+void Runtime::load(c10::DeviceIndex index, Library library) {
+  const std::uint32_t bit = 1U << static_cast<unsigned>(library);
+  std::atomic<std::uint32_t>& loaded = devices[static_cast<std::size_t>(index)].loaded;
+  if ((loaded & bit) != 0 || (loaded.fetch_or(bit) & bit) != 0) return;
+  callbacks.load(static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(library));
+}
+
 void Runtime::pass_host_time(c10::DeviceIndex index, double ns) {
   if (is_over) return;
   Device& on = devices[static_cast<std::size_t>(index)];
@@ -72,6 +79,7 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
   if (is_over) return;
   refuse_after_failure();
   Device& on = devices[static_cast<std::size_t>(index)];
+  if (work == Work::compute) load(index, Library::kernels);
   if (const std::uint64_t capture = on.capture; capture != 0) {
     const std::lock_guard lock(mutex_);
     CapturedWork& work = captured_work_[capture];
@@ -193,6 +201,7 @@ void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
 
 c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
   use(index);
+  load(index, Library::streams);
   // PyTorch hands its 32 streams of a priority out in turn; the priority stays readable in the id.
   const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;

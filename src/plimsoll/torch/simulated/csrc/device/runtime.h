@@ -51,6 +51,10 @@ struct StackTime {
   double ns = 0;
 };
 
+// What a process loads on a card when it first needs it; the driver takes memory for each, beside
+// PyTorch's. Python has the same order: engine/gpus/profiles.py, CONTEXT_PARTS.
+enum class Library : std::uint8_t { kernels, streams, blas, blas_lt, stacks, solver, fourier };
+
 struct Device {
   plimsoll_engine* engine = nullptr;
   plimsoll_device* gpu = nullptr;
@@ -58,6 +62,7 @@ struct Device {
   std::atomic<std::uint64_t> allocations = 0;
   std::atomic<std::uint64_t> live_bytes = 0;  // as asked for
   std::atomic<bool> is_used = false;          // it has a context
+  std::atomic<std::uint32_t> loaded = 0;      // a bit for each Library
   std::atomic<std::uint64_t> capture = 0;     // the graph's that is under way; 0 for none
   Clock clock;
   std::vector<StackTime> stack_times;  // by the stack's number
@@ -103,6 +108,7 @@ constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a
 // Functions of Python's that the library calls; all take the interpreter's lock.
 struct Callbacks {
   Callback first_use;      // of a device
+  Callback load;           // of a device, what is loaded there: a Library's number
   Callback out_of_memory;  // of a device, the bytes asked for
   // Whether the calling thread's program is in a loop without an end of its own.
   Callback is_in_open_loop;
@@ -151,6 +157,8 @@ class Runtime {
   void initialize();
   // Before a device is used, whose context is made when that happens first.
   void use(c10::DeviceIndex index);
+  // Loads a library on a device, if the process has not.
+  void load(c10::DeviceIndex index, Library library);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index);
   // The host works for a time.

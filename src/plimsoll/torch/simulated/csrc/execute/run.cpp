@@ -111,6 +111,7 @@ void launch(const Call& call) {
     state.assume(call.info().name, std::string(call.assumed_memory()) + kMayTakeMore,
                  tensor_bytes(call));
   }
+  for (const Library library : call.libraries()) state.load(call.device(), library);
   const KernelTime* const row = kernel_time(call);
   const double time = kernel_ns(call, row);
   state.pass_host_time(call.device(), host_ns(call, row));

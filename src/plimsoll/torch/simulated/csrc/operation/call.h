@@ -85,6 +85,9 @@ class Call {
   // A tensor that `run` returned.
   [[nodiscard]] at::Tensor outcome(std::size_t number) const { return kept_[number].tensors[0]; }
 
+  // Notes a library that the kernel is from, which is loaded when it is needed first.
+  void use(Library library) { libraries_.push_back(library); }
+  [[nodiscard]] const std::vector<Library>& libraries() const { return libraries_; }
   // Notes that the memory which the kernel takes inside may be as much as its tensors.
   void assume_memory(const char* what) { assumed_memory_ = what; }
   [[nodiscard]] const char* assumed_memory() const { return assumed_memory_; }
@@ -117,6 +120,7 @@ class Call {
   std::vector<Kept> kept_;
   std::vector<Multiplication> multiplications_;
   std::vector<Besides> besides_;
+  std::vector<Library> libraries_;
   const char* assumed_memory_ = nullptr;
 };
 

@@ -69,11 +69,12 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_engine_api* engine_api,
 }
 
 // Functions of Python's, which live on.
-PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* out_of_memory,
+PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* load, void* out_of_memory,
                                             void* is_in_open_loop, void* is_tested,
                                             void* waits_for_ever) {
   Callbacks& callbacks = runtime().callbacks;
   callbacks.first_use = Callback(first_use);
+  callbacks.load = Callback(load);
   callbacks.out_of_memory = Callback(out_of_memory);
   callbacks.is_in_open_loop = Callback(is_in_open_loop);
   callbacks.is_tested = Callback(is_tested);

@@ -68,6 +68,7 @@ void note_work(Call& call, AttentionKernel kernel, const Tensor& query, const Sh
   work.is_float = query.scalar_type() == at::kFloat;
   work.drops = drops_weights(call);
   work.is_backward = is_backward;
+  if (kernel != AttentionKernel::efficient) call.use(Library::stacks);
   call.note_multiplication(work);
 }
 

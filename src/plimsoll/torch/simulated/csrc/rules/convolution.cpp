@@ -262,6 +262,7 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
     pass = pass == Pass::forward ? Pass::input_gradient : Pass::forward;
   }
   work.pass = pass;
+  call.use(Library::stacks);
   call.note_multiplication(work);
 }
 

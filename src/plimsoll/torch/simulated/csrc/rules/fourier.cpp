@@ -90,10 +90,16 @@ void fft_of_complex(Call& call) {
   }
 }
 
+template <void (*rule)(Call&)>
+void by_cufft(Call& call) {
+  call.use(Library::fourier);
+  rule(call);
+}
+
 const RuleTable kFourierRules{
-    {"_fft_r2c", fft_of_real},
-    {"_fft_c2r", fft_to_real},
-    {"_fft_c2c", fft_of_complex},
+    {"_fft_r2c", by_cufft<fft_of_real>},
+    {"_fft_c2r", by_cufft<fft_to_real>},
+    {"_fft_c2c", by_cufft<fft_of_complex>},
 };
 
 }  // namespace

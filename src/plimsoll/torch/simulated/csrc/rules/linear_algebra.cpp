@@ -362,25 +362,31 @@ void singular_values(Call& call) {  // (A, full_matrices, compute_uv, driver) ->
   call.release(info);
 }
 
+template <void (*rule)(Call&)>
+void by_solver(Call& call) {
+  call.use(Library::solver);
+  rule(call);
+}
+
 const RuleTable kLinearAlgebraRules{
-    {"linalg_cholesky_ex", cholesky},
+    {"linalg_cholesky_ex", by_solver<cholesky>},
     {"cholesky_solve", nothing},
-    {"_cholesky_solve_helper", cholesky_solve},
-    {"cholesky_inverse", cholesky_inverse},
-    {"linalg_lu_factor_ex", lu_factor},
-    {"_linalg_solve_ex", solve},
-    {"linalg_inv_ex", inverse},
+    {"_cholesky_solve_helper", by_solver<cholesky_solve>},
+    {"cholesky_inverse", by_solver<cholesky_inverse>},
+    {"linalg_lu_factor_ex", by_solver<lu_factor>},
+    {"_linalg_solve_ex", by_solver<solve>},
+    {"linalg_inv_ex", by_solver<inverse>},
     {"linalg_lu_solve", lu_solve},
-    {"_linalg_det", determinant},
-    {"_linalg_slogdet", determinant},
+    {"_linalg_det", by_solver<determinant>},
+    {"_linalg_slogdet", by_solver<determinant>},
     {"linalg_solve_triangular", solve_triangular},
-    {"linalg_ldl_factor_ex", ldl_factor},
-    {"_linalg_eigh", eigenvalues},
-    {"linalg_qr", qr},
-    {"geqrf", reflectors},
-    {"aten::linalg_lstsq.out", least_squares},
-    {"linalg_householder_product", householder_product},
-    {"_linalg_svd", singular_values},
+    {"linalg_ldl_factor_ex", by_solver<ldl_factor>},
+    {"_linalg_eigh", by_solver<eigenvalues>},
+    {"linalg_qr", by_solver<qr>},
+    {"geqrf", by_solver<reflectors>},
+    {"aten::linalg_lstsq.out", by_solver<least_squares>},
+    {"linalg_householder_product", by_solver<householder_product>},
+    {"_linalg_svd", by_solver<singular_values>},
 };
 
 }  // namespace

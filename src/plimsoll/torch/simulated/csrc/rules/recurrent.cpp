@@ -80,6 +80,7 @@ void note_work(Call& call, const Network& net, bool is_backward) {
   work.type = net.type;
   work.allows_tf32 = at::globalContext().allowTF32CuDNN();
   work.is_backward = is_backward;
+  call.use(Library::stacks);
   call.note_multiplication(work);
 }
 

@@ -1,17 +1,21 @@
 #include "values/substitutes.h"
 
 #include <ATen/ops/convolution.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string_view>
 #include <tuple>
@@ -170,6 +174,58 @@ void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   stack.at(1) = steps.cumsum(0, offsets.scalar_type()).narrow(0, 0, count);
 }
 
+// --- numbers that a GPU computes with, and the host refuses
+// ----------------------------------------
+
+// All bits of the numbers that the GPU divided: of 32 where both are small enough, also for
+// integers of 64 (measured on an H100, PyTorch 2.11).
+Tensor all_bits(const Tensor& divided) {
+  if (divided.scalar_type() == at::kByte) return at::full_like(divided, 0xFF);
+  const Tensor ones = at::full_like(divided, -1);
+  if (divided.scalar_type() != at::kLong) return ones;
+  constexpr std::int64_t kLow = 0xFFFFFFFF;
+  return ones.masked_fill(divided.ge(0).logical_and(divided.le(kLow)), kLow);
+}
+
+// The host's processor traps where an integer is divided by zero.
+void divide(const Call& call, torch::jit::Stack& stack) {
+  const Named of(call, stack);
+  const Tensor divided = of.tensor("self").clone();  // the result may be written over it
+  const Tensor divisor = of.tensor("other");
+  const std::string_view name = call.info().plain_name;
+  const bool is_division = name.starts_with("div");
+  const bool rounds = !is_division || call.op().schema().overload_name().ends_with("_mode");
+  const auto is_integer = [](const Tensor& tensor) {
+    return tensor.defined() && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
+  };
+  const Tensor is_zero = is_integer(divisor) ? divisor.eq(0) : Tensor();
+  if (!rounds || !is_integer(divided) || !is_zero.defined() || !is_zero.any().item<bool>()) {
+    return call.op().callBoxed(&stack);
+  }
+  stack.at(1) = divisor.masked_fill(is_zero, 1);
+  call.op().callBoxed(&stack);
+  const Tensor result = stack.at(0).toTensor();
+  Tensor bits = all_bits(divided.to(result.scalar_type()));
+  const bool is_floor = name.starts_with("floor_divide") ||
+                        (is_division && of["rounding_mode"].toStringView() == "floor");
+  if (is_floor && divided.scalar_type() != at::kByte) bits = bits.sub(divided.lt(0).to(bits));
+  result.copy_(at::where(is_zero, bits, result));
+}
+
+// The host refuses a matrix with numbers that are not finite; cuSOLVER's singular values are NaN.
+void singular_values(const Call& call, torch::jit::Stack& stack) {
+  const Tensor matrices = stack.at(0).toTensor();
+  if (matrices.isfinite().all().item<bool>()) return call.op().callBoxed(&stack);
+  stack.clear();
+  std::vector<Tensor> results;
+  for (const c10::IValue& like : call.results()) {
+    const Tensor tensor = like.toTensor();
+    results.push_back(at::full(tensor.sizes(), std::numeric_limits<double>::quiet_NaN(),
+                               at::TensorOptions().dtype(tensor.scalar_type())));
+  }
+  leave(call, stack, results);
+}
+
 struct Row {
   const char* name;
   Substitute function;
@@ -195,6 +251,15 @@ constexpr Row kRows[] = {
     {"_thnn_fused_lstm_cell_backward_impl", run_lstm_cell_back},
     {"_thnn_fused_gru_cell", run_gru_cell},
     {"_thnn_fused_gru_cell_backward", run_gru_cell_back},
+    {"div", divide},
+    {"div_", divide},
+    {"floor_divide", divide},
+    {"floor_divide_", divide},
+    {"remainder", divide},
+    {"remainder_", divide},
+    {"fmod", divide},
+    {"fmod_", divide},
+    {"_linalg_svd", singular_values},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@ batch, rows, heads, width; those of several lengths as rows, heads, width.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,23 @@ import torch
 
 from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
 
+_OLDEST = (2, 7)
+"""Kernels before this version return padded copies too, and take other arguments."""
 _ROW_BLOCK = 128
 _SPLIT_ROW_BLOCK = 64
+
+
+def _refuse_old_kernels() -> None:
+    found = str(getattr(sys.modules.get("flash_attn"), "__version__", ""))
+    parts = found.split(".")[:2]
+    if all(part.isdigit() for part in parts) and tuple(map(int, parts)) < _OLDEST:
+        raise NotImplementedError(
+            f"plimsoll simulates the kernels of flash-attn 2.7 and later; flash-attn {found} is "
+            "installed, whose kernels take and return other tensors"
+        )
+
+
+_refuse_old_kernels()
 
 
 def _up(value: int, step: int) -> int:
