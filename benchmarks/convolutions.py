@@ -1,10 +1,15 @@
 """What cuDNN takes besides operands and results, for the convolutions of well-known networks.
 
     python benchmarks/convolutions.py measure --out FILE [--workers 12] [--seconds 240]
+    python benchmarks/convolutions.py search --out FILE [--workers 1] [--seconds 240]
     python benchmarks/convolutions.py merge FILE
+    python benchmarks/convolutions.py merge-searches FILE
 
-`measure` needs a GPU and torchvision. It writes rows of data/cudnn_workspaces.csv, those of common
-layers first, until its time is over. `merge` adds what the table does not have yet.
+`measure` and `search` need a GPU and torchvision. `measure` writes rows of
+data/cudnn_workspaces.csv, those of common layers first, until its time is over. `merge` adds what
+the table does not have yet. `search` does the same with torch.backends.cudnn.benchmark: a row has
+the largest workspace of a search for each pass, and then the fastest plan's, which one worker on an
+idle card finds best. `merge-searches` adds them to cudnn_largest.csv and cudnn_fastest.csv.
 """
 
 from __future__ import annotations
@@ -14,14 +19,18 @@ import itertools
 import multiprocessing
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-TABLE = Path(__file__).parents[1] / "src/plimsoll/torch/simulated/data" / "cudnn_workspaces.csv"
+DATA = Path(__file__).parents[1] / "src/plimsoll/torch/simulated/data"
+TABLE = DATA / "cudnn_workspaces.csv"
+SEARCHED = (DATA / "cudnn_largest.csv", DATA / "cudnn_fastest.csv")
+KEYS = 12
+"""Columns that say which convolution a row is of."""
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEW_BATCHES = (2, 8, 32)
@@ -166,12 +175,12 @@ def layers() -> Iterator[tuple[Layer, int]]:
     yield from itertools.product(rarer, FEW_BATCHES)
 
 
-def cases() -> list[tuple[int, int, int, Layer]]:
-    """Number of the type, whether channels lie last, batch and layer, of what the table lacks.
+def cases(table: Path) -> list[tuple[int, int, int, Layer]]:
+    """Number of the type, whether channels lie last, batch and layer, of what a table lacks.
 
     In an order of no meaning.
     """
-    known = {tuple(row.split(",")[:12]) for row in TABLE.read_text().splitlines()}
+    known = {tuple(row.split(",")[:KEYS]) for row in table.read_text().splitlines()}
     found = [
         (number, last, batch, layer)
         for (layer, batch), number, last in itertools.product(
@@ -184,8 +193,18 @@ def cases() -> list[tuple[int, int, int, Layer]]:
     return found
 
 
-def measure_one(number: int, last: int, batch: int, layer: Layer) -> str | None:
-    """The row of a case; None where it is too large, or takes none of cuDNN's kernels."""
+def measure_one(number: int, last: int, batch: int, layer: Layer, *, searches: bool) -> str | None:
+    """The row of a case; None where it is too large, or takes none of cuDNN's kernels.
+
+    Args:
+        number: The type's.
+        last: Whether channels lie last.
+        batch: Images.
+        layer: The convolution.
+        searches: Whether to measure the search of cudnn.benchmark, and then the plan that it chose.
+    """
+    torch.backends.cudnn.benchmark = searches
+    calls = 2 if searches else 1
     kind, channels, side, out, kernel, stride, padding, groups, dilation = layer
     dtype, lines = TYPES[number], kind == LINES
     dimensions = 1 if lines else 3 if kind in VOLUMES else 2
@@ -210,19 +229,14 @@ def measure_one(number: int, last: int, batch: int, layer: Layer) -> str | None:
     image, weight = make(batch, channels, *spread(side, 1)), make(*sizes, *spread(kernel, 1))
     more = spread(0, 0)
     how: Any = (*map(spread, (stride, padding, dilation), (1, 0, 1)), transposed, more, groups)
-    result, forward = _besides(lambda: torch.ops.aten.convolution(image, weight, None, *how))
-    gradient = make(*result.shape)
-    del result
-    found = [forward]
+    gradient = make(*_output_sizes(image, weight, how))
+    found = [_besides(lambda: torch.ops.aten.convolution(image, weight, None, *how), calls)]
     for mask in ([True, False, False], [False, True, False]):
-        _, besides = _besides(
-            lambda mask=mask: next(
-                each
-                for each in torch.ops.aten.convolution_backward(
-                    gradient, image, weight, None, *how, mask
-                )
-                if each is not None
-            )
+        besides = _besides(
+            lambda mask=mask: torch.ops.aten.convolution_backward(
+                gradient, image, weight, None, *how, mask
+            ),
+            calls,
         )
         found.append(besides)
     row = (
@@ -239,25 +253,35 @@ def measure_one(number: int, last: int, batch: int, layer: Layer) -> str | None:
         groups,
         dilation,
     )
-    return ",".join(map(str, (*row, *found)))
+    columns = itertools.chain(row, *zip(*found, strict=True))
+    return ",".join(map(str, columns))
 
 
-def _besides(call: Any) -> tuple[torch.Tensor, int]:
-    """What a call returns, and the bytes that it asks for besides."""
-    torch.cuda.reset_peak_memory_stats()
-    result = call()
-    stats = torch.cuda.memory_stats()
-    return result, stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"]
+def _output_sizes(image: torch.Tensor, weight: torch.Tensor, how: Any) -> torch.Size:
+    return torch.ops.aten.convolution(image.to("meta"), weight.to("meta"), None, *how).shape
 
 
-def _work(index: int, workers: int, seconds: float, out: Path) -> None:
+def _besides(call: Any, times: int) -> list[int]:
+    """The bytes that each of several calls asks for besides what it returns."""
+    found = []
+    for _ in range(times):
+        torch.cuda.reset_peak_memory_stats()
+        result = call()
+        stats = torch.cuda.memory_stats()
+        found.append(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
+        del result
+    return found
+
+
+def _work(index: int, workers: int, seconds: float, out: Path, searches: bool) -> None:
+    table = SEARCHED[0] if searches else TABLE
     end = time.monotonic() + seconds
     with (out.parent / f"{out.name}.{index}").open("w") as file:
-        for case in cases()[index::workers]:
+        for case in cases(table)[index::workers]:
             if time.monotonic() > end:
                 break
             try:
-                row = measure_one(*case)
+                row = measure_one(*case, searches=searches)
             except RuntimeError as error:
                 print(case, str(error).splitlines()[0], flush=True)
                 continue
@@ -266,11 +290,11 @@ def _work(index: int, workers: int, seconds: float, out: Path) -> None:
                 file.flush()
 
 
-def measure(out: Path, workers: int, seconds: float) -> None:
+def measure(out: Path, workers: int, seconds: float, *, searches: bool) -> None:
     """Measure in several processes, for choosing kernels keeps the host busy."""
     context = multiprocessing.get_context("spawn")
     started = [
-        context.Process(target=_work, args=(index, workers, seconds, out))
+        context.Process(target=_work, args=(index, workers, seconds, out, searches))
         for index in range(workers)
     ]
     for process in started:
@@ -280,33 +304,43 @@ def measure(out: Path, workers: int, seconds: float) -> None:
     parts = [out.parent / f"{out.name}.{index}" for index in range(workers)]
     rows = sorted(line for part in parts for line in part.read_text().splitlines())
     out.write_text("".join(f"{row}\n" for row in rows))
-    print(f"{len(rows)} rows of {len(cases())} cases")
+    print(f"{len(rows)} rows")
 
 
-def merge(new: Path) -> None:
-    """Add rows to the table, but for cases that it has."""
-    lines = TABLE.read_text().splitlines()
+def merge_searches(new: Path) -> None:
+    """Add rows of searches to both their tables."""
+    rows = [row.split(",") for row in new.read_text().splitlines()]
+    for table, begin in zip(SEARCHED, (KEYS, KEYS + 3), strict=True):
+        merge(table, [",".join((*row[:KEYS], *row[begin : begin + 3])) for row in rows])
+
+
+def merge(table: Path, new: Sequence[str]) -> None:
+    """Add rows to a table, but for cases that it has."""
+    lines = table.read_text().splitlines()
     head = [line for line in lines if line.startswith("#")]
     rows = [line for line in lines if not line.startswith("#")]
-    known = {tuple(row.split(",")[:12]) for row in rows}
-    added = [row for row in new.read_text().splitlines() if tuple(row.split(",")[:12]) not in known]
-    TABLE.write_text("".join(f"{line}\n" for line in (*head, *rows, *added)))
+    known = {tuple(row.split(",")[:KEYS]) for row in rows}
+    added = [row for row in new if tuple(row.split(",")[:KEYS]) not in known]
+    table.write_text("".join(f"{line}\n" for line in (*head, *rows, *added)))
     print(f"{len(added)} rows added to {len(rows)}")
 
 
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["measure", "merge"])
+    parser.add_argument("what", choices=["measure", "search", "merge", "merge-searches"])
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=240)
     chosen = parser.parse_args()
     if chosen.what == "merge":
-        merge(chosen.file)
+        merge(TABLE, chosen.file.read_text().splitlines())
+    elif chosen.what == "merge-searches":
+        merge_searches(chosen.file)
     else:
-        measure(chosen.out, chosen.workers, chosen.seconds)
+        searches = chosen.what == "search"
+        measure(chosen.out, chosen.workers, chosen.seconds, searches=searches)
 
 
 if __name__ == "__main__":

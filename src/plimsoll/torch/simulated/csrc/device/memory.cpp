@@ -188,4 +188,18 @@ void let_go(Allocation& allocation) {
 
 at::DataPtr take_memory(std::size_t size) { return device_allocator()->allocate(size); }
 
+void empty_cache(c10::DeviceIndex index) {
+  const Runtime& state = runtime();
+  state.engines->empty_cache(state.device(index).engine, {0, 0});
+}
+
+std::size_t largest_request(c10::DeviceIndex index) {
+  const Runtime& state = runtime();
+  plimsoll_engine* const engine = state.device(index).engine;
+  std::uint64_t free = 0;
+  std::uint64_t total = 0;
+  state.engines->memory_info(engine, &free, &total);
+  return std::max(free, state.engines->largest_free_block(engine));
+}
+
 }  // namespace plimsoll::simulated

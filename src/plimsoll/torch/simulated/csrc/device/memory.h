@@ -63,4 +63,9 @@ void let_go(Allocation& allocation);
 // Memory that is held until the object dies, such as a workspace.
 at::DataPtr take_memory(std::size_t size);
 
+// Gives cached memory back to the driver.
+void empty_cache(c10::DeviceIndex index);
+// The most that one request can have: free memory of the card, or a larger block that is cached.
+std::size_t largest_request(c10::DeviceIndex index);
+
 }  // namespace plimsoll::simulated

@@ -84,6 +84,7 @@ struct Do {
     take_workspace(call.device(), step.is_lt, step.is_kept, step.bytes);
   }
   void operator()(const Wait&) const { runtime().synchronize(call.device()); }
+  void operator()(const EmptyCache&) const { empty_cache(call.device()); }
   void operator()(const Assume& step) const { runtime().assume(call.info().name, step.what); }
   void operator()(const Then& step) const {
     step.decide(call);

@@ -69,6 +69,7 @@ class Call {
   void release(std::size_t number) { steps_.emplace_back(Release{number}); }
   void release_last() { release(kept_.size() - 1); }
   void take_workspace(const TakeWorkspace& workspace) { steps_.emplace_back(workspace); }
+  void empty_cache() { steps_.emplace_back(EmptyCache{}); }
   void synchronize() { steps_.emplace_back(Wait{}); }
   void assume(std::string_view what) { steps_.emplace_back(Assume{what}); }
   void then(std::function<void(Call&)> decide) { steps_.emplace_back(Then{std::move(decide)}); }

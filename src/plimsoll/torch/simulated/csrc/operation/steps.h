@@ -31,6 +31,8 @@ struct TakeWorkspace {
 };
 // Makes the host wait for the stream, as a copy to the host does.
 struct Wait {};
+// Gives cached memory back to the driver, as torch.cuda.empty_cache() does.
+struct EmptyCache {};
 // Notes what is assumed of the operation; the text lives on.
 struct Assume {
   std::string_view what;
@@ -40,6 +42,6 @@ struct Then {
   std::function<void(Call&)> decide;
 };
 
-using Step = std::variant<Allocate, Take, Release, TakeWorkspace, Wait, Assume, Then>;
+using Step = std::variant<Allocate, Take, Release, TakeWorkspace, Wait, EmptyCache, Assume, Then>;
 
 }  // namespace plimsoll::simulated

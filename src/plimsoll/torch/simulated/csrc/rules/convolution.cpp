@@ -1,8 +1,5 @@
-// Convolutions through cuDNN, whose workspaces follow no rule that it states.
-//
-// A table of 90,000 measured convolutions (cuDNN 9.19, compute capability 9.0) stands for one. The
-// nearest entry says which of the operands cuDNN copies into another layout, whatever their size,
-// and what it takes besides, which grows with the weight.
+// Convolutions through cuDNN: the plan that its heuristics choose first, or the fastest of all
+// where the program sets torch.backends.cudnn.benchmark (aten/src/ATen/native/cudnn/Conv_v8.cpp).
 #include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/empty.h>
@@ -10,185 +7,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
-#include <mutex>
-#include <tuple>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "device/memory.h"
+#include "rules/convolution_workspaces.h"
 #include "rules/reduction.h"
 #include "rules/rules.h"
-#include "values/description.h"
 
 namespace plimsoll::simulated {
 namespace {
 
 using at::Tensor;
-
-// Back: transposed.
-enum Kind : std::int32_t { kImages, kImagesBack, kLines, kVolumes, kVolumesBack };
-
-bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
-
-// A row of data/cudnn_workspaces.csv.
-struct Measured {
-  std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
-      padding, groups, dilation;
-  std::int64_t forward, input_gradient, weight_gradient;
-};
-
-constexpr Measured kMeasured[] = {
-#include "cudnn_workspaces.inc"
-};
-
-std::int64_t measured_bytes(const Measured& entry, Pass pass) {
-  return pass == Pass::forward          ? entry.forward
-         : pass == Pass::input_gradient ? entry.input_gradient
-                                        : entry.weight_gradient;
-}
-
-// Bytes of input, weight and output.
-using Operands = std::array<double, 3>;
-
-// cuDNN pads channels that do not fill its vectors.
-Operands padded(const Operands& bytes, double channels, double out_channels, double step) {
-  const double in = std::ceil(channels / step) * step / channels;
-  const double out = std::ceil(out_channels / step) * step / out_channels;
-  return {bytes[0] * in, bytes[1] * in * out, bytes[2] * out};
-}
-
-struct Convolution {
-  std::int32_t kind = 0, type = 0;
-  bool channels_last = false;
-  double batch = 1, channels = 1, side = 1, out_channels = 1;
-  std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
-  Operands bytes{};
-};
-
-Operands operands_of(const Measured& entry) {
-  const double element = entry.type == 0 ? 4 : 2;
-  const double side = entry.side;
-  const double reach = entry.dilation * (entry.kernel - 1) + 1;
-  const double out_side = is_transposed(entry.kind)
-                              ? (side - 1) * entry.stride - 2 * entry.padding + entry.kernel
-                              : std::floor((side + 2 * entry.padding - reach) / entry.stride) + 1;
-  const double dimensions = entry.kind == kLines ? 1 : entry.kind >= kVolumes ? 3 : 2;
-  return {element * entry.batch * entry.channels * std::pow(side, dimensions),
-          element * entry.channels * entry.out_channels / entry.groups *
-              std::pow(entry.kernel, dimensions),
-          element * entry.batch * entry.out_channels * std::pow(out_side, dimensions)};
-}
-
-double ratio(double first, double second) { return std::abs(std::log2(first / second)); }
-
-// Only convolutions that are alike in these are compared.
-bool are_of_one_sort(const Convolution& call, const Measured& entry) {
-  return call.kind == entry.kind && call.type == entry.type &&
-         call.channels_last == (entry.channels_last != 0);
-}
-
-double distance(const Convolution& call, const Measured& entry) {
-  const auto group_class = [](double groups, double channels) {
-    return groups == 1 ? 0 : groups == channels ? 1 : 2;
-  };
-  const double vector = call.type == 0 ? 4 : 8;  // 16 bytes
-  const auto is_aligned = [vector](double channels) { return std::fmod(channels, vector) == 0; };
-  double total = ratio(call.batch, entry.batch) + ratio(call.channels, entry.channels) +
-                 2 * ratio(call.side, entry.side) + ratio(call.out_channels, entry.out_channels);
-  if (call.kernel != entry.kernel) {
-    total += 2 + ratio(static_cast<double>(call.kernel), entry.kernel);
-    if (call.kernel == 1 || entry.kernel == 1) total += 20;
-  }
-  if (call.stride != entry.stride) total += 3;
-  if ((call.stride == call.kernel) != (entry.stride == entry.kernel)) total += 6;
-  if (call.dilation != entry.dilation) total += 1;
-  if (group_class(static_cast<double>(call.groups), call.channels) !=
-      group_class(entry.groups, entry.channels)) {
-    total += 40;
-  }
-  if (is_aligned(call.channels) != is_aligned(entry.channels)) total += 10;
-  if (is_aligned(call.out_channels) != is_aligned(entry.out_channels)) total += 10;
-  return total;
-}
-
-constexpr std::size_t kNeighbours = 8;
-
-struct Neighbours {
-  std::array<const Measured*, kNeighbours> entries{};  // the nearest first
-  bool is_measured = false;                            // the first is this very convolution
-};
-
-const Neighbours& neighbours_of(const Convolution& call) {
-  using Key = std::tuple<std::int32_t, std::int32_t, bool, double, double, double, double,
-                         std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
-  static std::mutex mutex;
-  static auto* const known = new std::map<Key, Neighbours>;
-  const Key key{call.kind,     call.type,   call.channels_last, call.batch,
-                call.channels, call.side,   call.out_channels,  call.kernel,
-                call.stride,   call.groups, call.dilation};
-  const std::lock_guard lock(mutex);
-  const auto [place, is_new] = known->try_emplace(key);
-  Neighbours& found = place->second;
-  if (is_new) {
-    std::array<std::pair<double, const Measured*>, kNeighbours> nearest;
-    nearest.fill({std::numeric_limits<double>::infinity(), kMeasured});
-    for (const Measured& entry : kMeasured) {
-      if (!are_of_one_sort(call, entry)) continue;
-      std::pair candidate{distance(call, entry), &entry};
-      for (auto& kept : nearest) {
-        if (candidate.first < kept.first) std::swap(candidate, kept);
-      }
-    }
-    // The nearest is repeated where there are fewer.
-    std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
-      return std::isinf(each.first) ? nearest[0].second : each.second;
-    });
-    found.is_measured = nearest[0].first == 0;
-  }
-  return found;
-}
-
-// The workspace if cuDNN takes the kernel that it took for the measured convolution.
-std::size_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
-  const auto bytes = static_cast<double>(measured_bytes(entry, pass));
-  constexpr double kSmall = 4096;
-  if (bytes < kSmall) return static_cast<std::size_t>(bytes);
-  // The largest set of operands, padded or not, that the entry's workspace has room for.
-  const Operands there = operands_of(entry);
-  double best_bytes = 0;
-  double here = 0;
-  for (const double step : {1.0, 4.0, 8.0}) {
-    const Operands old_bytes = padded(there, entry.channels, entry.out_channels, step);
-    const Operands new_bytes = padded(call.bytes, call.channels, call.out_channels, step);
-    for (int set = 1; set < 8; ++set) {
-      double old_sum = 0;
-      double new_sum = 0;
-      for (std::size_t i = 0; i < 3; ++i) {
-        if ((set >> i & 1) == 0) continue;
-        old_sum += old_bytes[i];
-        new_sum += new_bytes[i];
-      }
-      if (old_sum <= bytes * 1.0001 + 64 && old_sum > best_bytes) {
-        best_bytes = old_sum;
-        here = new_sum;
-      }
-    }
-  }
-  const double rest = std::max(0.0, bytes - best_bytes);
-  const double growth = rest < kSmall ? 1 : std::clamp(call.bytes[1] / there[1], 0.25, 4.0);
-  return static_cast<std::size_t>(here + rest * growth);
-}
-
-// The nearest entry decides; for the ends of a range, those around it.
-std::size_t workspace(const Convolution& call, Pass pass) {
-  const Neighbours& found = neighbours_of(call);
-  std::size_t bytes = workspace_like(*found.entries[0], call, pass);
-  if (found.is_measured || unknown() == Unknown::balanced) return bytes;
-  for (const Measured* const entry : found.entries) {
-    const std::size_t other = workspace_like(*entry, call, pass);
-    bytes = unknown() == Unknown::most ? std::max(bytes, other) : std::min(bytes, other);
-  }
-  return bytes;
-}
 
 double storage(const Tensor& tensor) {
   return static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize());
@@ -233,6 +65,45 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
 
 void take(Call& call, std::size_t bytes) {
   if (bytes != 0) call.release(call.temporary(bytes));
+}
+
+constexpr std::string_view kSearched =
+    "cudnn.benchmark: its workspaces are those of the nearest convolution measured on an H100";
+
+// The plan that the calling thread keeps for a convolution, whatever the program sets later.
+Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
+  using Key = std::vector<double>;
+  thread_local std::map<Key, Plan> kept;
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  Key key{
+      number(pass),         number(shape.kind),   number(shape.type),   number(shape.channels_last),
+      shape.batch,          shape.channels,       shape.side,           shape.out_channels,
+      number(shape.kernel), number(shape.stride), number(shape.groups), number(shape.dilation)};
+  const auto [place, is_first] = kept.try_emplace(std::move(key), Plan::first);
+  is_new = is_first;
+  return place->second;
+}
+
+// A search has one workspace for all plans, the largest that the card has room for then, and gives
+// cached memory back before the fastest plan runs.
+void search(Call& call, const Convolution& shape, Pass pass) {
+  call.assume(kSearched);
+  call.then([bytes = convolution_workspace(shape, pass, Plan::largest)](Call& then) {
+    constexpr std::size_t kPiece = std::size_t{2} << 20;  // the driver's
+    const std::size_t room = largest_request(then.device()) / kPiece * kPiece;
+    take(then, std::min(bytes, room));
+    then.empty_cache();
+  });
+}
+
+void take_workspace(Call& call, const Convolution& shape, Pass pass) {
+  bool is_new = false;
+  Plan& plan = kept_plan(shape, pass, is_new);
+  if (is_new && at::globalContext().benchmarkCuDNN()) {
+    plan = Plan::fastest;
+    search(call, shape, pass);
+  }
+  take(call, convolution_workspace(shape, pass, plan));
 }
 
 double positions(const Tensor& image) {
@@ -311,9 +182,10 @@ void convolution_forward(Call& call) {
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
   note_source(call);
-  take(call, workspace(describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
-                                call.argument(4).toIntVector(), call.argument(5).toInt(), false),
-                       Pass::forward));
+  take_workspace(call,
+                 describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
+                          call.argument(4).toIntVector(), call.argument(5).toInt(), false),
+                 Pass::forward);
   note_work(call, call.tensor(0), weight, output, call.argument(5).toInt(), false, Pass::forward);
 }
 
@@ -324,9 +196,10 @@ void transposed_forward(Call& call) {
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
   note_source(call);
-  take(call, workspace(describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
-                                call.argument(5).toIntVector(), call.argument(6).toInt(), true),
-                       Pass::forward));
+  take_workspace(call,
+                 describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
+                          call.argument(5).toIntVector(), call.argument(6).toInt(), true),
+                 Pass::forward);
   note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
@@ -398,11 +271,11 @@ void convolution_backward(Call& call) {
   }
   if (mask[0]) {
     call.allocate(0);
-    take(call, workspace(shape, Pass::input_gradient));
+    take_workspace(call, shape, Pass::input_gradient);
   }
   if (mask[1]) {
     call.allocate(1);
-    take(call, workspace(shape, Pass::weight_gradient));
+    take_workspace(call, shape, Pass::weight_gradient);
   }
   bias_gradient(call, gradient, mask[2]);
 }

@@ -1,0 +1,190 @@
+// Tables of measured convolutions (cuDNN 9.19, compute capability 9.0) stand for a rule. The
+// nearest entry says which of the operands cuDNN copies into another layout, whatever their size,
+// and what it takes besides, which grows with the weight.
+#include "rules/convolution_workspaces.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "values/description.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
+
+// A row of data/cudnn_workspaces.csv, and of the other two.
+struct Measured {
+  std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
+      padding, groups, dilation;
+  std::int64_t forward, input_gradient, weight_gradient;
+};
+
+constexpr Measured kFirst[] = {
+#include "cudnn_workspaces.inc"
+};
+constexpr Measured kLargest[] = {
+#include "cudnn_largest.inc"
+};
+constexpr Measured kFastest[] = {
+#include "cudnn_fastest.inc"
+};
+
+std::span<const Measured> table_of(Plan plan) {
+  switch (plan) {
+    case Plan::first: return kFirst;
+    case Plan::largest: return kLargest;
+    case Plan::fastest: return kFastest;
+  }
+  return kFirst;
+}
+
+std::int64_t measured_bytes(const Measured& entry, Pass pass) {
+  return pass == Pass::forward          ? entry.forward
+         : pass == Pass::input_gradient ? entry.input_gradient
+                                        : entry.weight_gradient;
+}
+
+// cuDNN pads channels that do not fill its vectors.
+Operands padded(const Operands& bytes, double channels, double out_channels, double step) {
+  const double in = std::ceil(channels / step) * step / channels;
+  const double out = std::ceil(out_channels / step) * step / out_channels;
+  return {bytes[0] * in, bytes[1] * in * out, bytes[2] * out};
+}
+
+Operands operands_of(const Measured& entry) {
+  const double element = entry.type == 0 ? 4 : 2;
+  const double side = entry.side;
+  const double reach = entry.dilation * (entry.kernel - 1) + 1;
+  const double out_side = is_transposed(entry.kind)
+                              ? (side - 1) * entry.stride - 2 * entry.padding + entry.kernel
+                              : std::floor((side + 2 * entry.padding - reach) / entry.stride) + 1;
+  const double dimensions = entry.kind == kLines ? 1 : entry.kind >= kVolumes ? 3 : 2;
+  return {element * entry.batch * entry.channels * std::pow(side, dimensions),
+          element * entry.channels * entry.out_channels / entry.groups *
+              std::pow(entry.kernel, dimensions),
+          element * entry.batch * entry.out_channels * std::pow(out_side, dimensions)};
+}
+
+double ratio(double first, double second) { return std::abs(std::log2(first / second)); }
+
+// Only convolutions that are alike in these are compared.
+bool are_of_one_sort(const Convolution& call, const Measured& entry) {
+  return call.kind == entry.kind && call.type == entry.type &&
+         call.channels_last == (entry.channels_last != 0);
+}
+
+double distance(const Convolution& call, const Measured& entry) {
+  const auto group_class = [](double groups, double channels) {
+    return groups == 1 ? 0 : groups == channels ? 1 : 2;
+  };
+  const double vector = call.type == 0 ? 4 : 8;  // 16 bytes
+  const auto is_aligned = [vector](double channels) { return std::fmod(channels, vector) == 0; };
+  double total = ratio(call.batch, entry.batch) + ratio(call.channels, entry.channels) +
+                 2 * ratio(call.side, entry.side) + ratio(call.out_channels, entry.out_channels);
+  if (call.kernel != entry.kernel) {
+    total += 2 + ratio(static_cast<double>(call.kernel), entry.kernel);
+    if (call.kernel == 1 || entry.kernel == 1) total += 20;
+  }
+  if (call.stride != entry.stride) total += 3;
+  if ((call.stride == call.kernel) != (entry.stride == entry.kernel)) total += 6;
+  if (call.dilation != entry.dilation) total += 1;
+  if (group_class(static_cast<double>(call.groups), call.channels) !=
+      group_class(entry.groups, entry.channels)) {
+    total += 40;
+  }
+  if (is_aligned(call.channels) != is_aligned(entry.channels)) total += 10;
+  if (is_aligned(call.out_channels) != is_aligned(entry.out_channels)) total += 10;
+  return total;
+}
+
+constexpr std::size_t kNeighbours = 8;
+
+struct Neighbours {
+  std::array<const Measured*, kNeighbours> entries{};  // the nearest first
+  bool is_measured = false;                            // the first is this very convolution
+};
+
+const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
+  using Key = std::tuple<Plan, std::int32_t, std::int32_t, bool, double, double, double, double,
+                         std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+  static std::mutex mutex;
+  static auto* const known = new std::map<Key, Neighbours>;
+  const Key key{plan,        call.kind,     call.type,   call.channels_last,
+                call.batch,  call.channels, call.side,   call.out_channels,
+                call.kernel, call.stride,   call.groups, call.dilation};
+  const std::lock_guard lock(mutex);
+  const auto [place, is_new] = known->try_emplace(key);
+  Neighbours& found = place->second;
+  if (is_new) {
+    std::array<std::pair<double, const Measured*>, kNeighbours> nearest;
+    const std::span<const Measured> table = table_of(plan);
+    nearest.fill({std::numeric_limits<double>::infinity(), table.data()});
+    for (const Measured& entry : table) {
+      if (!are_of_one_sort(call, entry)) continue;
+      std::pair candidate{distance(call, entry), &entry};
+      for (auto& kept : nearest) {
+        if (candidate.first < kept.first) std::swap(candidate, kept);
+      }
+    }
+    // The nearest is repeated where there are fewer.
+    std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
+      return std::isinf(each.first) ? nearest[0].second : each.second;
+    });
+    found.is_measured = nearest[0].first == 0;
+  }
+  return found;
+}
+
+// The workspace if cuDNN takes the kernel that it took for the measured convolution.
+std::size_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
+  const auto bytes = static_cast<double>(measured_bytes(entry, pass));
+  constexpr double kSmall = 4096;
+  if (bytes < kSmall) return static_cast<std::size_t>(bytes);
+  // The largest set of operands, padded or not, that the entry's workspace has room for.
+  const Operands there = operands_of(entry);
+  double best_bytes = 0;
+  double here = 0;
+  for (const double step : {1.0, 4.0, 8.0}) {
+    const Operands old_bytes = padded(there, entry.channels, entry.out_channels, step);
+    const Operands new_bytes = padded(call.bytes, call.channels, call.out_channels, step);
+    for (int set = 1; set < 8; ++set) {
+      double old_sum = 0;
+      double new_sum = 0;
+      for (std::size_t i = 0; i < 3; ++i) {
+        if ((set >> i & 1) == 0) continue;
+        old_sum += old_bytes[i];
+        new_sum += new_bytes[i];
+      }
+      if (old_sum <= bytes * 1.0001 + 64 && old_sum > best_bytes) {
+        best_bytes = old_sum;
+        here = new_sum;
+      }
+    }
+  }
+  const double rest = std::max(0.0, bytes - best_bytes);
+  const double growth = rest < kSmall ? 1 : std::clamp(call.bytes[1] / there[1], 0.25, 4.0);
+  return static_cast<std::size_t>(here + rest * growth);
+}
+
+}  // namespace
+
+// The nearest entry decides; for the ends of a range, those around it.
+std::size_t convolution_workspace(const Convolution& of, Pass pass, Plan plan) {
+  const Neighbours& found = neighbours_of(of, plan);
+  std::size_t bytes = workspace_like(*found.entries[0], of, pass);
+  if (found.is_measured || unknown() == Unknown::balanced) return bytes;
+  for (const Measured* const entry : found.entries) {
+    const std::size_t other = workspace_like(*entry, of, pass);
+    bytes = unknown() == Unknown::most ? std::max(bytes, other) : std::min(bytes, other);
+  }
+  return bytes;
+}
+
+}  // namespace plimsoll::simulated
