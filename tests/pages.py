@@ -16,6 +16,7 @@ differs, and gives the blocks to the page in Chinese.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shutil
@@ -138,11 +139,13 @@ def renewed(shown: str, printed: str) -> str:
     """The output as it is now, as far as what was shown of the old one said."""
     new = [line.rstrip() for line in printed.rstrip().splitlines()]
     old = shown.rstrip().splitlines()
-    cuts = [number for number, line in enumerate(old) if line.strip() == "…"]
-    if cuts:
-        after = [line for line in old[cuts[0] + 1 :] if any(agrees(line, one) for one in new)]
-        new = [*new[: cuts[0]], "…", *after]
-    return "".join(f"{line}\n" for line in new)
+    cut = next((number for number, line in enumerate(old) if line.strip() == "…"), len(old))
+    head = new if cut == len(old) else new[:cut]
+    lines = [next((line for line in old[:cut] if agrees(line, one)), one) for one in head]
+    for line in old[cut:]:
+        stays = line.strip() == "…" or any(agrees(line, one) for one in new)
+        lines += [line] if stays else difflib.get_close_matches(line, new, n=1)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _pattern(line: str) -> str:

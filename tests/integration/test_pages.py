@@ -128,3 +128,5 @@ def test_an_ellipsis_stands_for_what_is_left_out(shown: str, printed: str, is_sa
 def test_what_is_shown_anew_keeps_what_was_left_out() -> None:
     assert renewed("old\n…\nlast\n", "new\nmore\nlast\n") == "new\n…\nlast\n"
     assert agrees(renewed("old\n…\ngone\n", "new\nmore\n"), "new\nmore\n")
+    assert renewed("…\nin use 10 MiB\n", "more\nin use 12 MiB\n") == "…\nin use 12 MiB\n"
+    assert renewed("took … s\nold\n", "took 1 s\nnew\n") == "took … s\nnew\n"

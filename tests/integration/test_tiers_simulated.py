@@ -216,7 +216,7 @@ def test_pausing_checks_for_room_in_the_host_and_on_the_card() -> None:
     assert free() == before
     assert not plimsoll.is_paused("r")
     plimsoll.pause("r", backup="disk")
-    wall = empty(500)
+    wall = empty(660)
     with pytest.raises(plimsoll.OutOfMemoryError, match="no memory to resume the region 'r'"):
         plimsoll.resume("r")
     assert plimsoll.is_paused("r")

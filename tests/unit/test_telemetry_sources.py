@@ -62,8 +62,9 @@ def test_fragments_of_the_elastic_allocator_are_what_empty_cache_leaves() -> Non
     for block in blocks[1:-1]:
         allocator.free(block)
     simulation: Any = SimpleNamespace(
-        allocators=[allocator], profiles=[gpu_profile("T4")], machine=machine, contexts={0}
-    )
+        allocators=[allocator], profiles=[gpu_profile("T4")], machine=machine, contexts={0},
+        context_bytes=lambda _: 0,
+    )  # fmt: skip
     source = SimulatedCounters(simulation)
     (before,) = source.read().devices
     assert before.cached_bytes > 0
@@ -92,8 +93,9 @@ def test_explain_says_of_a_process_what_top_says(allocator: AllocatorName, conf:
         if number % 3 == 1 or 20 <= number < 24:
             made.free(block)
     simulation: Any = SimpleNamespace(
-        allocators=[made], profiles=[gpu_profile("T4")], machine=machine, contexts={0}
-    )
+        allocators=[made], profiles=[gpu_profile("T4")], machine=machine, contexts={0},
+        context_bytes=lambda _: 0,
+    )  # fmt: skip
     (now,) = SimulatedCounters(simulation).read().devices
     content = pickle.dumps(made.memory_snapshot())
     found = explain(read_snapshot(content, "process 1", needs_history=False))

@@ -79,7 +79,7 @@ class ScriptError(RuntimeError):
             end = f"{end}: {reason}"
         if unknown_read is not None and device_failure is None and not missed_network:
             end += f"; it had read values that nobody knows ({unknown_read}), which may be why"
-        if until_then is not None:
+        if until_then is not None and device_failure is None:
             end += f"; until then {until_then}"
         if refused is not None:
             end += (

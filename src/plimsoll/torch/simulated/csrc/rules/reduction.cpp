@@ -139,6 +139,16 @@ std::size_t accumulated(at::ScalarType type) {
   }
 }
 
+// The elements from the first to the last of the result.
+std::size_t output_span(const at::TensorIterator& iterator) {
+  std::int64_t bytes = iterator.element_size(0);
+  for (int i = 0; i < iterator.ndim(); ++i) {
+    const auto place = static_cast<std::size_t>(i);
+    bytes = std::max(bytes, iterator.shape()[place] * iterator.strides(0)[place]);
+  }
+  return static_cast<std::size_t>(bytes / iterator.element_size(0));
+}
+
 }  // namespace
 
 void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
@@ -175,9 +185,15 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     reduce_once(call, iterator, how, input.itemsize());
     return;
   }
+  // Several kernels add up between them; results of fewer bytes than a partial one cannot keep that
+  // (AccumulationBuffer of Reduce.cuh).
+  const bool keeps_apart = how.bytes > result.itemsize();
+  const std::size_t between =
+      keeps_apart ? call.temporary(output_span(iterator) * how.bytes) : std::size_t{0};
   for (const auto& part : iterator.with_32bit_indexing()) {
     reduce_once(call, part, how, input.itemsize());
   }
+  if (keeps_apart) call.release(between);
 }
 
 namespace {

@@ -1,0 +1,37 @@
+"""Operations on tensors whose bytes 32 bits do not count, as on an H100 with PyTorch 2.11."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any
+
+import pytest
+
+from tests.apart import ROOT
+from tests.simulated import on_simulated_gpus
+
+torch = pytest.importorskip("torch")
+MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
+"""The bytes that a call took on an H100 at its peak, its result among them."""
+
+
+def zeros(*sizes: int, dtype: Any = None) -> Any:
+    return torch.zeros(sizes, device="cuda", dtype=dtype)
+
+
+@on_simulated_gpus(gpu="H100")
+def test_what_a_call_takes_is_what_it_took_on_an_h100() -> None:
+    different = []
+    with MEASURED.open() as file:
+        for row in csv.DictReader(file):
+            torch.cuda.empty_cache()
+            names = {"torch": torch, "zeros": zeros}
+            operand = eval(row["operand"], names)
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            result = eval(row["call"], names, {"x": operand})
+            taken = torch.cuda.max_memory_allocated() - before
+            del result, operand
+            if taken != int(row["bytes"]):
+                different.append(f"{row['name']}: {taken}, measured {row['bytes']}")
+    assert not different
