@@ -69,3 +69,18 @@ def test_a_later_run_sweeps_what_a_dead_owner_left(tmp_path: Path) -> None:
     assert daemon.wait(10) == -signal.SIGKILL
     assert sorted(place.name for place in tmp_path.iterdir()) == [alive.name, other.name]
     os.close(lock)
+
+
+@pytest.mark.parametrize("first_to_end", [0, 1])
+def test_a_folder_stays_until_the_last_of_its_owners_ends(
+    tmp_path: Path, first_to_end: int
+) -> None:
+    folder = tmp_path / "plimsoll-owned000"
+    folder.mkdir()
+    locks = [own(folder), own(folder)]
+    os.close(locks.pop(first_to_end))
+    sweep(tmp_path)
+    assert folder.exists()
+    os.close(locks.pop())
+    sweep(tmp_path)
+    assert not folder.exists()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PREFIX = "plimsoll-"
 _NAME = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 _OWNER = "owner"
-"""A file in the folder; who makes it keeps it locked for as long as the folder is needed."""
+"""A file in the folder, which each process that needs the folder keeps locked."""
 
 
 @contextmanager
@@ -48,9 +48,12 @@ def own(folder: Path) -> int:
     """
     import fcntl  # which Windows has not
 
-    lock = os.open(folder / f"{_OWNER}.{os.getpid()}", os.O_CREAT | os.O_RDWR, 0o600)
+    owner, unfinished = folder / _OWNER, folder / f"{_OWNER}.{os.getpid()}"
+    is_first = not owner.exists()  # several own a folder by the same file
+    lock = os.open(unfinished if is_first else owner, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
-    (folder / f"{_OWNER}.{os.getpid()}").rename(folder / _OWNER)
+    if is_first:
+        unfinished.rename(owner)  # a sweep never sees it without a lock
     return lock
 
 
