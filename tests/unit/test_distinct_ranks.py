@@ -54,6 +54,7 @@ def test_an_expected_letter_is_one_that_goes_as_far() -> None:
 
 def test_a_job_may_be_given_by_the_number_of_its_ranks() -> None:
     assert JobShape.parse(None, 1, 512, "distinct") == JobShape(8, 64, DISTINCT)
+    assert JobShape.parse(None, 1, 512, "all") == JobShape(8, 64, None)
     assert JobShape.parse(4, 1, 8, None) == JobShape(4, 2, None)
     assert JobShape.parse(4, 2, None, "7, 0") == JobShape(4, 2, [0, 7])
     assert JobShape.parse(None, 1, None, None) == JobShape()
@@ -70,6 +71,7 @@ def test_a_job_may_be_given_by_the_number_of_its_ranks() -> None:
         ((8, 1, None, "0,8"), "ranks are numbers below 8"),
         ((8, 1, None, "some"), "not 'some'"),
         ((0, 1, None, None), "at least 1 node"),
+        ((None, 1, 512, None), "512 ranks would be 512 processes here; --ranks distinct"),
         ((8, 200, None, None), "at most 1024 processes run here, not 1600"),
     ],
 )

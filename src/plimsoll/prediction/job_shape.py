@@ -9,6 +9,8 @@ from plimsoll.base.errors import InputError
 
 DISTINCT: Literal["distinct"] = "distinct"
 _MOST_RUNNING = 1024
+_MOST_UNASKED = 64
+"""Processes that are started where the ranks that run were not chosen; each takes a GiB or so."""
 _MOST_RANKS = 1 << 20
 _ON_A_NODE = 8
 """Processes on a machine, where only their number in all is given."""
@@ -67,6 +69,11 @@ class JobShape:
             raise InputError(
                 f"at most {_MOST_RUNNING} processes run here, not {running}; "
                 "--ranks distinct runs one of each role"
+            )
+        if ranks is None and count > _MOST_UNASKED:
+            raise InputError(
+                f"{count} ranks would be {count} processes here; --ranks distinct runs one of each "
+                "role, --ranks all runs all"
             )
         return cls(nproc_per_node, nnodes, chosen)
 
