@@ -2,9 +2,9 @@
 
     python benchmarks/contexts.py [--gpu 0] [--out FILE]
 
-On a GPU that nobody else uses. Each run is a process of its own: it uses one library after the
-other, and asks the driver after each how much of the card is taken beside what PyTorch reserved.
-The results are in benchmarks/results/contexts.json; engine/gpus/profiles.toml has what follows.
+No other process may use the GPU. Each run is a new process, which uses one library after the other.
+After each it asks the driver how much of the card is taken beside PyTorch's reserved memory. The
+results are in benchmarks/results/contexts.json; engine/gpus/profiles.toml has what follows.
 """
 
 from __future__ import annotations

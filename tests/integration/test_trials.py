@@ -260,3 +260,24 @@ def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.long
+def test_a_fit_says_what_its_trials_were_refused(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if Kind.WALL not in offered():
+        pytest.skip("this machine offers no wall")
+    monkeypatch.setenv("PLIMSOLL_TRIAL", Kind.WALL)
+    script = project / "writes.py"
+    script.write_text(
+        "import os, sys, torch\n"
+        "os.environ.pop('LD_PRELOAD', None)\n"
+        "os.system('echo hi > refused.txt')\n"
+        "torch.zeros(int(sys.argv[2]) << 20, device='cuda')\n"
+    )
+    found = fit(script, "--batch-size", ["--batch-size", "8"], gpu="T4:2GiB", at_most=16)
+    assert found.kept_apart is not None
+    assert [Path(one.path).name for one in found.kept_apart.refused] == ["refused.txt"]
+    assert "Refused, for it cannot be kept apart" in str(found)
+    assert not (project / "refused.txt").exists()

@@ -53,8 +53,8 @@ class GpuProfile:
         kind: Where it is built in.
         nvlinks: Links of NVLink to the others of its machine, as such machines are mostly built; 0
             for cards on PCIe alone.
-        context_parts: What a context takes when it is made, under "made", and in addition for each
-            of CONTEXT_PARTS once a process has loaded it; empty where that was not measured.
+        context_parts: Bytes that a context takes when it is made ("made"), and that each of
+            CONTEXT_PARTS adds once a process has loaded it. Empty where that was not measured.
         sources: Where each number comes from, by the name of its field.
     """
 

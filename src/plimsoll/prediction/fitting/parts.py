@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
 
 INTERRUPTED = "interrupted"
@@ -60,6 +61,8 @@ class FitParts:
         seconds: The time of the predictions.
         written: The files that the script wrote in any trial, as in a `Prediction`. If several
             trials wrote a path, the largest file.
+        kept_apart: The means that kept the trials from real files, with what the trial that was
+            refused the most was refused; None where the script's writes were kept.
     """
 
     gpu: str
@@ -74,6 +77,7 @@ class FitParts:
     curve: list[Trial]
     seconds: float
     written: list[Written]
+    kept_apart: KeptApart | None = None
 
     @property
     def fastest(self) -> tuple[int, float] | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plimsoll.page.page_file import ViewResult
     from plimsoll.prediction.timeline import Timeline
+    from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.recordings.analysis.lines import LineShare
 
 
@@ -106,6 +107,8 @@ class PlanParts:
         seconds: The time that they took.
         interrupted: Whether the user ended the search early.
         page: The page that was written; None for none.
+        kept_apart: The means that kept the attempts from real files, with what the attempt that was
+            refused the most was refused; None where the script's writes were kept.
     """
 
     script: str
@@ -140,6 +143,7 @@ class PlanParts:
     seconds: float = field(compare=False)
     interrupted: bool = False
     page: ViewResult | None = None
+    kept_apart: KeptApart | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""

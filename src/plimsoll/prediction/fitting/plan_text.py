@@ -11,7 +11,7 @@ from plimsoll.base.units import format_count, format_seconds, format_size, size_
 from plimsoll.prediction.fitting.front_picture import front_keys, front_picture
 from plimsoll.prediction.fitting.headroom import thin_line
 from plimsoll.prediction.plot import Picture, plot
-from plimsoll.prediction.text import host_row
+from plimsoll.prediction.text import host_row, kept_apart_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ def plan_text(plan: PlanParts, width: int | None = None) -> Text:
         [
             Text(paragraphs([_answer(plan), _patch(plan), _front(plan)], width)),
             *pictures,
-            Text(paragraphs([_alone(plan), _failed(plan), _floor(plan), _effort(plan)], width)),
+            Text(paragraphs([_alone(plan), _failed(plan), _floor(plan), *_ends(plan)], width)),
         ]
     )
 
@@ -193,6 +193,10 @@ def _floor(plan: PlanParts) -> Iterator[str]:
         yield "Lines that hold the most then:"
         for line in plan.floor_lines[:_MOST_LINES]:
             yield f"  {size_row(line.bytes, line.line)}"
+
+
+def _ends(plan: PlanParts) -> list[Iterator[str]]:
+    return [kept_apart_lines(plan.kept_apart), _effort(plan)]
 
 
 def _effort(plan: PlanParts) -> Iterator[str]:

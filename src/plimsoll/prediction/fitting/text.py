@@ -8,7 +8,7 @@ from plimsoll.base.layout import paragraphs
 from plimsoll.base.units import format_seconds, format_size
 from plimsoll.prediction.fitting.headroom import thin_line
 from plimsoll.prediction.fitting.parts import INTERRUPTED
-from plimsoll.prediction.text import written_lines
+from plimsoll.prediction.text import kept_apart_lines, written_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,8 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
     if fit.fastest is not None:
         value, rate = fit.fastest
         rows.append(f"The most samples a second, about {rate:,.0f}: {fit.vary} {value}")
-    return paragraphs([rows, written_lines(fit.written)], width)
+    rest = [written_lines(fit.written), kept_apart_lines(fit.kept_apart)]
+    return paragraphs([rows, *rest], width)
 
 
 def trial_text(trial: Trial, total_bytes: int) -> str:

@@ -16,6 +16,7 @@ from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
 from plimsoll.prediction.options import Options
+from plimsoll.prediction.trials.kept_apart import most_refused
 from plimsoll.prediction.trials.temporary_folder import temporary_folder
 from plimsoll.prediction.used_memory import used_memory
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
+    from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
 
     Progress = Callable[[int | None, Trial | None], None]
@@ -125,6 +127,7 @@ class _Search:
         self._slots = slots(request, most=2)  # of eight runs, most follow from others
         self._trials: dict[int, Trial] = {}
         self._written: list[Written] = []
+        self._kept_apart: KeptApart | None = None
         self._seconds = 0.0
         self.last: Prediction | None = None
         self.stopped: str | None = None
@@ -165,6 +168,7 @@ class _Search:
             curve=[self._trials[value] for value in sorted(self._trials)],
             seconds=self._seconds,
             written=_largest(self._written),
+            kept_apart=self._kept_apart,
         )
 
     def _why(self) -> str | None:
@@ -235,6 +239,7 @@ class _Search:
         self._bracket.points.append(point)
         self.last = found
         self._written += found.written
+        self._kept_apart = most_refused(self._kept_apart, found.kept_apart)
         self._seconds += found.seconds
         before = self._trials.get(each.value)
         fits = None if found.fits is None else point.fits

@@ -24,6 +24,7 @@ from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.fitting.tried_sets import tried_sets
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predicted_page import check_page
+from plimsoll.prediction.trials.kept_apart import most_refused
 from plimsoll.prediction.used_memory import used_memory
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.changes.change import Change
     from plimsoll.prediction.fitting.plan_search import Watcher
     from plimsoll.prediction.request import Request
+    from plimsoll.prediction.trials.kept_apart import KeptApart
 
 _PLACEHOLDER = "CHANGED.py"
 """The name of the changed script in a command, if the script is not written."""
@@ -237,7 +239,12 @@ class _Found:
             after=run.timeline,
             simulations=self._attempts.count,
             seconds=0.0,
+            kept_apart=self._kept_apart(),
         )
+
+    def _kept_apart(self) -> KeptApart | None:
+        predictions = (attempt.prediction for attempt in self._search.known)
+        return most_refused(*(each.kept_apart for each in predictions if each is not None))
 
     def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
         unchanged = _PLACEHOLDER if patch else self._request.script

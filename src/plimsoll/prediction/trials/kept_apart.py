@@ -32,3 +32,9 @@ class KeptApart:
         """The inverse of `to_dict`, also by way of JSON."""
         refused = [Refused(**one) for one in values["refused"]]
         return cls(Kind(values["kind"]), refused, values["why_not"])
+
+
+def most_refused(*trials: KeptApart | None) -> KeptApart | None:
+    """Returns the one that was refused the most; None if there is none."""
+    known = [trial for trial in trials if trial is not None]
+    return max(known, key=lambda trial: len(trial.refused), default=None)

@@ -43,8 +43,8 @@ class _Package:
         version: The version whose source was read.
         words: Strings and attributes by which a program asks for it without importing it.
         needs: Packages that it imports itself.
-        variables: What to set so that its Python part is installed without kernels, where pip asks
-            for nvcc otherwise.
+        variables: Variables of the environment with which pip installs its Python part alone,
+            without nvcc.
     """
 
     distribution: str
