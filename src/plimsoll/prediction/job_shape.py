@@ -70,7 +70,7 @@ class JobShape:
                 f"at most {_MOST_RUNNING} processes run here, not {running}; "
                 "--ranks distinct runs one of each role"
             )
-        if ranks is None and count > _MOST_UNASKED:
+        if ranks is None and nnodes > 1 and count > _MOST_UNASKED:
             raise InputError(
                 f"{count} ranks would be {count} processes here; --ranks distinct runs one of each "
                 "role, --ranks all runs all"

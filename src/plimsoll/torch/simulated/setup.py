@@ -71,6 +71,8 @@ class Setup:
     def _profile(self, name: str) -> GpuProfile:
         profile = gpu_profile(name)
         total = profile.total_bytes - self.used_bytes
-        if self.dedicated_bytes is not None:
-            total = min(total, self.dedicated_bytes + profile.context_bytes)
-        return replace(profile, total_bytes=total)
+        if self.dedicated_bytes is None:
+            return replace(profile, total_bytes=total)
+        # What the program has beside its context does not depend on what the context holds.
+        total = min(total, self.dedicated_bytes + profile.context_bytes)
+        return replace(profile, total_bytes=total, context_parts={})
