@@ -2,8 +2,8 @@
 
 Rank N holds N + 1 MiB on the GPU of its local rank. Kinds: "fails" and "ends" are of rank 1, which
 raises or exits; "fills": it wants more than there is; "waits", for long; "talks":
-NCCL has 64 MiB; "numbers": the ranks of one more group are NumPy's numbers; "crowds": the first
-GPU is used by all; "nowhere": none is.
+NCCL has 64 MiB; "crowds": the first GPU is used by all; "nowhere": none is. With "numbers" there is
+one more group, whose ranks are NumPy's numbers.
 """
 
 import os

@@ -73,6 +73,6 @@ class Setup:
         total = profile.total_bytes - self.used_bytes
         if self.dedicated_bytes is None:
             return replace(profile, total_bytes=total)
-        # What the program has beside its context does not depend on what the context holds.
+        # The program gets dedicated_bytes whatever it loads, so the context has one size.
         total = min(total, self.dedicated_bytes + profile.context_bytes)
         return replace(profile, total_bytes=total, context_parts={})

@@ -59,7 +59,7 @@ class Simulation:
         pretended_world: How many processes the job has, where this one alone runs; else None.
         groups: The ranks of each process group that was made, also of those of others alone.
         groups_of_letters: Of those through which this rank sent letters to another.
-        loaded: Those of CONTEXT_PARTS that the process has loaded on each GPU.
+        loaded: The names from CONTEXT_PARTS that the process has loaded, a set for each GPU.
         communicators: NCCL's, and what they take.
         limits: The limits of each GPU that the program set, in order.
         card_files: The file of each GPU in which processes note what they have of its card.

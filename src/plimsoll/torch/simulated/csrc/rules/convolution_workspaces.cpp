@@ -1,4 +1,4 @@
-// Tables of measured convolutions (cuDNN 9.19, compute capability 9.0) stand for a rule. The
+// Tables of convolutions that were measured (cuDNN 9.19, compute capability 9.0). The
 // nearest entry says which of the operands cuDNN copies into another layout, whatever their size,
 // and what it takes besides, which grows with the weight.
 #include "rules/convolution_workspaces.h"
