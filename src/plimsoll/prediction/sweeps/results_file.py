@@ -133,7 +133,9 @@ def _flat(row: Row) -> dict[str, Any]:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        table = pq.read_table(path, memory_map=False)
+        # Opened once: by its path, read_table opens it twice, and a new one can come between.
+        with path.open("rb") as file:
+            table = pq.read_table(file)
         if _MARK not in (table.schema.metadata or {}) or table.schema.names != _SCHEMA.names:
             raise InputError(f"{path}: is no table of a sweep, and is not overwritten")
         rows: list[dict[str, Any]] = table.cast(_SCHEMA).to_pylist()
