@@ -273,7 +273,7 @@ def test_a_large_table_is_not_written_for_each_row(
     path = tmp_path / "t.parquet"
 
     def rows() -> int:
-        return pq.read_table(io.BytesIO(path.read_bytes())).num_rows
+        return int(pq.read_table(io.BytesIO(path.read_bytes())).num_rows)
 
     with ResultsFile(path) as kept:
         for number in range(1000):

@@ -109,9 +109,19 @@ def _rows(ranks: list[RankUse], *, some: bool) -> Iterator[tuple[str, ...]]:
 
 
 def _figures(use: RankUse) -> tuple[str, ...]:
-    sizes = (use.peak_allocated_bytes, use.peak_reserved_bytes, use.nccl_bytes)
-    cells = (*sizes, use.device_used_bytes)
-    return (*("-" if size is None else format_size(size) for size in cells), _VERDICTS[use.fits])
+    cells = (
+        (use.peak_allocated_bytes, use.peak_allocated_range_bytes),
+        (use.peak_reserved_bytes, use.peak_reserved_range_bytes),
+        (use.nccl_bytes, use.nccl_range_bytes),
+        (use.device_used_bytes, use.device_used_range_bytes),
+    )
+    return (*(_cell(size, bounds) for size, bounds in cells), _VERDICTS[use.fits])
+
+
+def _cell(size: int | None, bounds: tuple[int, int] | None) -> str:
+    """A figure, or its range where the ends read differently."""
+    ends = dict.fromkeys(map(format_size, bounds or ([] if size is None else [size])))
+    return " to ".join(ends) or "-"
 
 
 def _hosts(ranks: list[RankUse]) -> int:

@@ -16,12 +16,26 @@ from plimsoll.recordings.analysis.lines import LineShare
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
 """The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""
+PACE = "the host's pace"
 SIZES_BY_DATA = (
     "its size depends on values that nobody knows",
     "its size depends on random numbers, of another generator",
-    LETS_GO_LATER,
 )
-"""The assumptions that make a peak a range: kSizeOf… in the simulated GPU's runtime.h."""
+"""The assumptions about sizes by data: kSizeOf… in the simulated GPU's runtime.h."""
+WORKSPACES = (
+    "its workspaces are those of convolutions like it: it was not measured on an H100 itself",
+    "its workspaces are those of an H100: cuDNN's choice was measured on no card like this one",
+    "cudnn.benchmark keeps the plan that was fastest, which differs from run to run",
+)
+"""The assumptions about cuDNN's workspaces, of the simulated GPU's rules/convolution.cpp."""
+DECIDES = {
+    **dict.fromkeys(SIZES_BY_DATA, "what the data is like"),
+    **dict.fromkeys(WORKSPACES, "cuDNN's workspaces"),
+    LETS_GO_LATER: PACE,
+}
+"""The assumptions that make a peak a range, each with what decides where in it the peak lies."""
+NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
+"""Those of which only other trials tell the range."""
 EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
 ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
@@ -212,6 +226,8 @@ class PredictionParts:
         shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
         shared_lines: The source lines that had the most there then, most first.
         fits: Whether the script gets all the memory it asks for; None where that is not known.
+        may_fail_with_bytes: What is allocated, within the peak's range, where the card is too small
+            for the run; None where it is large enough for all of the range.
         why_unknown: The reason why `fits` is not known; None where it is.
         headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory
             that requests may spill into, or of the program's own limit if that is less. Negative if
@@ -316,6 +332,7 @@ class PredictionParts:
     host_peak_bytes: int | None = None
     host_peak_range_bytes: tuple[int, int] | None = None
     why_unknown: str | None = None
+    may_fail_with_bytes: int | None = None
     limit_bytes: int | None = None
     no_other_cards: str | None = None
     kept_apart: KeptApart | None = None
@@ -326,9 +343,23 @@ class PredictionParts:
         return self.total_bytes - self.context_bytes - self.nccl_bytes
 
     @property
-    def depends_on_data(self) -> bool:
-        """Whether a size depends on values that were not computed."""
-        return any(assumed.what in SIZES_BY_DATA for assumed in self.assumptions)
+    def device_used_range_bytes(self) -> tuple[int, int] | None:
+        """The least and the most of `device_used_bytes`; None where it has no range.
+
+        It has those of the reserved memory and of NCCL's, unless several processes share the card.
+        """
+        reserved, nccl = self.peak_reserved_range_bytes, self.nccl_range_bytes
+        if not (reserved or nccl) or self.shared_cards:
+            return None
+        low, high = reserved or (self.peak_reserved_bytes,) * 2
+        least, most = nccl or (self.nccl_bytes,) * 2
+        besides = self.device_used_bytes - self.peak_reserved_bytes - self.nccl_bytes
+        return besides + low + least, besides + high + most
+
+    @property
+    def needs_trials(self) -> bool:
+        """Whether only other trials tell the ends of a range: the program itself may change."""
+        return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
 
     @property
     def requested_bytes(self) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import ScriptError
 from plimsoll.prediction.child_process import run, started
-from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA
+from plimsoll.prediction.parts import LETS_GO_LATER, NEEDS_TRIALS
 from plimsoll.prediction.rank_use import alike, with_ranges
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def with_range(request: Request, found: Prediction) -> Prediction:
         request: The request.
         found: Its prediction.
     """
-    if request.setup.unknown != "balanced" or not found.depends_on_data:
+    if request.setup.unknown != "balanced" or not found.needs_trials:
         return found
     began = time.perf_counter()
     trials = [found, *(_of_alike(request, found) or _in_full(request))]
@@ -42,14 +42,19 @@ def with_range(request: Request, found: Prediction) -> Prediction:
             peak_reserved_range_bytes=worst.peak_reserved_range_bytes,
             seconds=seconds,
         )
-    requested = [trial.requested_bytes for trial in trials]
-    allocated = [trial.peak_allocated_bytes for trial in trials]
-    reserved = [trial.peak_reserved_bytes for trial in trials]
+    allocated = [
+        trial.peak_allocated_range_bytes or (trial.requested_bytes, trial.peak_allocated_bytes)
+        for trial in trials
+    ]
+    reserved = [
+        trial.peak_reserved_range_bytes or (trial.peak_reserved_bytes, trial.peak_reserved_bytes)
+        for trial in trials
+    ]
     return replace(
         found,
         ranks=ranks,
-        peak_allocated_range_bytes=(min(requested), max(allocated)),
-        peak_reserved_range_bytes=(min(reserved), max(reserved)),
+        peak_allocated_range_bytes=(min(allocated)[0], max(most for _, most in allocated)),
+        peak_reserved_range_bytes=(min(reserved)[0], max(most for _, most in reserved)),
         seconds=seconds,
     )
 
@@ -74,7 +79,7 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
     the same in all trials. None where that is not so, where one trial would read what the other
     writes, or where a rank does not go on without those that are left out.
     """
-    depends = {assumed.what for assumed in found.assumptions} & set(SIZES_BY_DATA)
+    depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)
     is_job = request.nproc_per_node is not None  # else a launcher starts all of them
     is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes

@@ -11,9 +11,9 @@ from plimsoll.base.units import format_count, format_seconds, format_size, size_
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
 from plimsoll.prediction.parts import (
+    DECIDES,
     ENDED_BY_SIGNAL,
-    LETS_GO_LATER,
-    SIZES_BY_DATA,
+    PACE,
     STARTED_PROGRAM,
     WATCHER_FAILED,
 )
@@ -177,11 +177,12 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     if p.fits is False and p.headroom_bytes >= 0:
         yield "  (the card would hold the peak, but not in the pieces that are free)"
     allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
-    by = f", by {_what_decides(p)}"
-    yield f"  peak allocated   {format_size(p.peak_allocated_bytes):>12}{_range(allocated, by)}"
-    yield f"  peak reserved    {format_size(p.peak_reserved_bytes):>12}{_range(reserved, by)}"
+    decides = _what_decides(p)
+    yield f"  peak allocated   {_figure(p.peak_allocated_bytes, allocated, decides)}"
+    yield f"  peak reserved    {_figure(p.peak_reserved_bytes, reserved, decides)}"
     card = "would need" if p.fits is False else "nvidia-smi shows"
-    yield (f"  {card:16} {format_size(p.device_used_bytes):>12} of {memory_text(p)}")
+    used = _figure(p.device_used_bytes, p.device_used_range_bytes)
+    yield f"  {card:16} {used} of {memory_text(p)}"
     if p.limit_bytes is not None:
         yield f"  the script's own {format_size(p.limit_bytes):>12} limit of what PyTorch reserves"
     growth = growth_bytes(p.step_peaks_bytes)
@@ -222,12 +223,24 @@ def _range(bounds: tuple[int, int] | None, by: str = "") -> str:
     return "" if least == most else f"  ({least} to {most}{by})"
 
 
+def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
+    """A figure and its range.
+
+    The range alone where the host's pace decides: the figure is then an end of it.
+    """
+    by = f", by {decides}" if decides else ""
+    if bounds is not None and decides == PACE:
+        least, most = map(format_size, bounds)
+        if least != most:
+            return f"{least:>12} to {most}{by}"
+    return f"{format_size(size):>12}{_range(bounds, by)}"
+
+
 def _what_decides(p: PredictionParts) -> str:
     what = {assumed.what for assumed in p.assumptions}
     if ENDED_BY_SIGNAL in what and not p.top_lines:
         return "what the process had that a signal ended"
-    decides = what & set(SIZES_BY_DATA)
-    return "the host's pace" if decides == {LETS_GO_LATER} else "what the data is like"
+    return " and ".join(dict.fromkeys(by for each, by in DECIDES.items() if each in what))
 
 
 def _categories(p: PredictionParts) -> Iterator[str]:

@@ -14,6 +14,7 @@ from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
+from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
     SIZES_BY_DATA,
@@ -98,6 +99,10 @@ def _prediction(
     step = labels.step_clock.step(device, line_of_stack) if fits else None
     no_others = _why_no_other_cards(simulation) if fits else None
     says_others = fits and not request.finds_least and no_others is None
+    room = fullest.headroom_bytes + fullest.peak.reserved_bytes
+    uncertain = UncertainPeaks()
+    if fits:
+        uncertain = uncertain_peaks(simulation, device, fullest.peak, room)
     stopped = None
     if stop is not None and not ending.has_ended:
         stopped = Stopped(stop.why, stop.line, peak.event, len(run.action))
@@ -123,8 +128,9 @@ def _prediction(
         shared_lines=peak.shared_lines,
         fits=fits,
         headroom_bytes=fullest.headroom_bytes,
-        peak_allocated_range_bytes=None,
-        peak_reserved_range_bytes=None,
+        peak_allocated_range_bytes=uncertain.allocated,
+        peak_reserved_range_bytes=uncertain.reserved,
+        may_fail_with_bytes=uncertain.fails_with,
         out_of_memory=ending.out_of_memory,
         stopped=stopped,
         num_ooms=sum(each.memory_stats()["num_ooms"] for each in simulation.allocators),

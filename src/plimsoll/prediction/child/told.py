@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.prediction.parts import SIZES_BY_DATA, GpuUse
+from plimsoll.prediction.parts import NEEDS_TRIALS, GpuUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
     is_shared = card is not None and len(card.takes) > 1
     is_sure = card is None or not is_shared or card.at_most_bytes <= found["total_bytes"]
     allocated, reserved = found["peak_allocated_bytes"], found["peak_reserved_bytes"]
-    depends = any(assumed["what"] in SIZES_BY_DATA for assumed in found["assumptions"])
+    depends = any(assumed["what"] in NEEDS_TRIALS for assumed in found["assumptions"])
     requested = allocated - found["by_category"]["rounding"]
     return RankUse(
         rank=told.rank,
@@ -93,20 +93,31 @@ def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
         nccl_bytes=found["nccl_bytes"],
         nccl_range_bytes=found["nccl_range_bytes"],
         fits=found["fits"] and (True if is_sure else None),
-        peak_allocated_range_bytes=(requested, allocated) if depends else None,
-        peak_reserved_range_bytes=(reserved, reserved) if depends else None,
-        device_used_range_bytes=_on_card(found) if depends or found["nccl_range_bytes"] else None,
+        peak_allocated_range_bytes=_bounds(found, "allocated")
+        or ((requested, allocated) if depends else None),
+        peak_reserved_range_bytes=_bounds(found, "reserved")
+        or ((reserved, reserved) if depends else None),
+        device_used_range_bytes=_on_card(found, depends=depends),
         card_used_bytes=card.together_bytes
         if card is not None and is_shared
         else found["device_used_bytes"],
     )
 
 
-def _on_card(found: dict[str, Any]) -> tuple[int, int]:
-    nccl = found["nccl_bytes"]
-    least, most = found["nccl_range_bytes"] or (nccl, nccl)
-    besides = found["device_used_bytes"] - nccl
-    return besides + least, besides + most
+def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
+    bounds = found[f"peak_{peak}_range_bytes"]
+    return bounds and (bounds[0], bounds[1])
+
+
+def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
+    """The range of what the card shows, by those of NCCL's memory and of the reserved."""
+    nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
+    if not (depends or nccl or reserved):
+        return None
+    least, most = nccl or (found["nccl_bytes"],) * 2
+    low, high = reserved or (found["peak_reserved_bytes"],) * 2
+    besides = found["device_used_bytes"] - found["nccl_bytes"] - found["peak_reserved_bytes"]
+    return besides + least + low, besides + most + high
 
 
 def card_of(told: Told, cards: dict[str, Card]) -> Card | None:

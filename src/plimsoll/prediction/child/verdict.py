@@ -110,6 +110,8 @@ def _why_unknown(
 ) -> str | None:
     """Why nothing says whether all processes fit; None where that is known."""
     for each in told:
+        if each.prediction and (size := each.prediction["may_fail_with_bytes"]):
+            return f"cuDNN's workspaces may be so large that {format_size(size)} is allocated"
         if each.report is None and not any(each.process in card.takes for card in cards.values()):
             return (
                 f"process {each.process} used a GPU, and was ended by a signal before it told how "

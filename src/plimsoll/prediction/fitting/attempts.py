@@ -170,7 +170,7 @@ class Attempts:
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
         """Adds to a prediction of `verify` its range over unknown data."""
-        if not found.depends_on_data:
+        if not found.needs_trials:
             return found
         self.count += 2
         return with_range(self.request(changes, use), found)

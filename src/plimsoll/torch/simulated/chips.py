@@ -30,4 +30,4 @@ def chip_of(capability: tuple[int, int]) -> Chip:
     rows = read_numbers(_TABLE)
     known = [(row["major"], row["minor"]) for row in rows]
     row = rows[max(bisect(known, capability) - 1, 0)]
-    return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured_times"]))
+    return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured"]))

@@ -1,4 +1,4 @@
-"""Settings of a CUDA build: each is remembered, and those of cuBLAS's workspaces take effect."""
+"""Settings of a CUDA build: remembered, and those of workspaces take effect."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def setting_functions(simulation: Simulation) -> dict[str, Any]:
     }
     for (read, make), first in (_PAIRS | tuning).items():
         functions[read], functions[make] = _remembered(first)
+    functions |= _search(simulation, functions)
     functions["_cuda_tunableop_set_numerical_check_tolerances"] = lambda *_: None
     functions["_cuda_tunableop_get_results"] = lambda: ()
     functions["_cuda_tunableop_get_validators"] = lambda: ()
@@ -57,6 +58,23 @@ def _remembered(first: Any) -> tuple[Callable[[], Any], Callable[..., None]]:
         value = to
 
     return lambda: value, make
+
+
+def _search(simulation: Simulation, settings: dict[str, Any]) -> dict[str, Any]:
+    """The functions of torch.backends.cudnn's search, which tell the library, too."""
+
+    def telling(make: Callable[..., None]) -> Callable[..., None]:
+        def make_and_tell(to: Any, *_: Any) -> None:
+            make(to)
+            simulation.library.lib.plimsoll_set_search(
+                int(settings["_cuda_get_cudnn_benchmark_limit"]()),
+                bool(settings["_cuda_get_conv_benchmark_empty_cache"]()),
+            )
+
+        return make_and_tell
+
+    names = ("_cuda_set_cudnn_benchmark_limit", "_cudnn_set_conv_benchmark_empty_cache")
+    return {name: telling(settings[name]) for name in names}
 
 
 def _blas_workspaces(simulation: Simulation) -> dict[str, Any]:

@@ -114,6 +114,21 @@ class Assumption(ctypes.Structure):
     ]
 
 
+class UncertainMemory(ctypes.Structure):
+    """Memory of which only a range is known; UncertainMemory of csrc/device/runtime.h."""
+
+    _fields_ = [
+        ("allocations", ctypes.c_uint64),
+        ("stream", ctypes.c_uint64),
+        ("kind", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("least", ctypes.c_uint64),
+        ("most", ctypes.c_uint64),
+        ("device", ctypes.c_int32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
 class Counter(ctypes.Structure):
     """A counter as PyTorch has them; Counter of csrc/device/pinned.h."""
 
@@ -147,6 +162,7 @@ STRUCTURES: tuple[type[ctypes.Structure], ...] = (
     StackTime,
     Site,
     Assumption,
+    UncertainMemory,
     Counter,
     PinnedStatistics,
     HostAccount,
@@ -329,6 +345,10 @@ class Library:
     def assumptions(self) -> list[Assumption]:
         """All assumptions so far."""
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
+
+    def uncertain_memory(self) -> list[UncertainMemory]:
+        """What kernels took so far of which only a range is known."""
+        return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def pinned_statistics(self) -> PinnedStatistics:
         """What is pinned, and was."""

@@ -10,7 +10,7 @@ namespace plimsoll::simulated {
 // The columns of data/chips.csv, which says what they are.
 struct Chip {
   std::int64_t major, minor, lanes, tensor_cores, double_rate, link_bytes_per_ns, warp_groups,
-      measured_times, has_bfloat16, flash, wide_flash_gradients, aligned_halves, aligned_floats,
+      measured, has_bfloat16, flash, wide_flash_gradients, aligned_halves, aligned_floats,
       cudnn_width, cudnn_wide_keys, cudnn_first_since, large_workspace_since, grouped_products;
 };
 

@@ -232,6 +232,11 @@ std::size_t Runtime::copy_sites(Site* to, std::size_t most) {
   return copy_rows(sites_, to, most);
 }
 
+std::size_t Runtime::copy_uncertain_memory(UncertainMemory* to, std::size_t most) {
+  const std::lock_guard lock(mutex_);
+  return copy_rows(uncertain_memory_, to, most);
+}
+
 std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
   const std::lock_guard lock(mutex_);
   return copy_rows(assumptions_, to, most);
@@ -273,6 +278,16 @@ std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
       site_numbers_.try_emplace(key, static_cast<std::uint32_t>(sites_.size()));
   if (is_new) sites_.push_back({number, operation, role, phase, grad, false});
   return place->second;
+}
+
+void Runtime::note_uncertain(c10::DeviceIndex index, UncertainMemory memory) {
+  plimsoll_statistics statistics{};
+  engines->statistics(device(index).engine, &statistics);
+  memory.allocations = static_cast<std::uint64_t>(statistics.allocation.all.allocated);
+  memory.stream = static_cast<std::uint64_t>(current_stream(index));
+  memory.device = index;
+  const std::lock_guard lock(mutex_);
+  uncertain_memory_.push_back(memory);
 }
 
 void Runtime::assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes) {

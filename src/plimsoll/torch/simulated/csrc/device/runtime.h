@@ -92,6 +92,18 @@ struct Assumption {
   std::uint64_t bytes = 0;  // of memory that is not known: of the largest call's tensors
 };
 
+// Memory that a kernel takes and gives back at once, whose size is not certain. Shared with Python.
+struct UncertainMemory {
+  std::uint64_t allocations = 0;  // of the device until then
+  std::uint64_t stream = 0;
+  std::uint64_t kind = 0;   // of one kind all have the same size
+  std::uint64_t bytes = 0;  // what was taken, which may be nothing; the ends of its range
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+  std::int32_t device = 0;
+  std::uint32_t reserved = 0;
+};
+
 // Assumptions that the report lists.
 constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
 constexpr std::string_view kReadsRandom = "the host read random numbers, of another generator";
@@ -201,6 +213,7 @@ class Runtime {
   [[nodiscard]] const std::string& name_at(std::uint32_t number);
   // Copies what there is, at most `most` rows, and says how much there is.
   std::size_t copy_sites(Site* to, std::size_t most);
+  std::size_t copy_uncertain_memory(UncertainMemory* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
   // By the stack's number.
   std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
@@ -210,6 +223,9 @@ class Runtime {
   std::uint32_t stack(bool notes = true);
   std::uint32_t site(std::uint32_t operation, Role role);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
+
+  // Notes what the calling thread's stream takes next.
+  void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
   // The number of the device's next allocation.
   std::uint64_t next_serial(c10::DeviceIndex device) {
@@ -229,6 +245,7 @@ class Runtime {
   std::mutex mutex_;  // of all that follows
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
+  std::vector<UncertainMemory> uncertain_memory_;
   std::deque<std::string> names_{""};  // their places stay
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;

@@ -68,6 +68,13 @@ struct Do {
   void operator()(const Allocate& step) const {
     call.set_result(step.result, make_result(call, step.result));
   }
+  void operator()(const TakeUncertain& step) const {
+    runtime().note_uncertain(call.device(), step.memory);
+    if (step.memory.bytes == 0) return;
+    const OperationScope scope(call.info().name, Role::temporary);
+    const DeviceScope device(call.device());
+    take_memory(step.memory.bytes);
+  }
   void operator()(const Take& step) const {
     const OperationScope scope(call.info().name, Role::temporary);
     const DeviceScope device(call.device());

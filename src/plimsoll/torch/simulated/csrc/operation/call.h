@@ -66,6 +66,7 @@ class Call {
   void allocate_all();
   // Memory of the kernel's own, until `release` or the call's end.
   std::size_t temporary(std::size_t bytes);
+  void take_uncertain(const UncertainMemory& memory) { steps_.emplace_back(TakeUncertain{memory}); }
   void release(std::size_t number) { steps_.emplace_back(Release{number}); }
   void release_last() { release(kept_.size() - 1); }
   void take_workspace(const TakeWorkspace& workspace) { steps_.emplace_back(workspace); }

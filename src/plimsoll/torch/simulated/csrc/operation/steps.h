@@ -6,6 +6,8 @@
 #include <string_view>
 #include <variant>
 
+#include "device/runtime.h"
+
 namespace plimsoll::simulated {
 
 class Call;
@@ -13,6 +15,10 @@ class Call;
 // Takes the memory of a result.
 struct Allocate {
   std::size_t result;
+};
+// Takes memory of the kernel's own, and gives it back; the size is one of a range.
+struct TakeUncertain {
+  UncertainMemory memory;
 };
 // Takes memory of the kernel's own, and keeps it under a number.
 struct Take {
@@ -42,6 +48,7 @@ struct Then {
   std::function<void(Call&)> decide;
 };
 
-using Step = std::variant<Allocate, Take, Release, TakeWorkspace, Wait, EmptyCache, Assume, Then>;
+using Step = std::variant<Allocate, TakeUncertain, Take, Release, TakeWorkspace, Wait, EmptyCache,
+                          Assume, Then>;
 
 }  // namespace plimsoll::simulated

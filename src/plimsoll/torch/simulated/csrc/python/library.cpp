@@ -21,6 +21,7 @@
 #include "execute/registration.h"
 #include "python/export.h"
 #include "rules/blas.h"
+#include "rules/convolution_workspaces.h"
 #include "values/budget.h"
 #include "values/captured_writes.h"
 #include "values/description.h"
@@ -179,6 +180,9 @@ PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
   runtime().set_stream(static_cast<c10::DeviceIndex>(index), stream);
 }
 PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_default(on != 0); }
+PLIMSOLL_EXPORT void plimsoll_set_search(int most_plans, int empties_cache) {
+  search_settings() = {most_plans, empties_cache != 0};
+}
 PLIMSOLL_EXPORT void plimsoll_set_blas_workspace_bytes(int lt, int64_t bytes) {
   set_blas_workspace_bytes(lt != 0, bytes);
 }
@@ -207,6 +211,9 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_sites(Site* to, size_t most) {
 }
 PLIMSOLL_EXPORT size_t plimsoll_copy_assumptions(Assumption* to, size_t most) {
   return runtime().copy_assumptions(to, most);
+}
+PLIMSOLL_EXPORT size_t plimsoll_copy_uncertain_memory(UncertainMemory* to, size_t most) {
+  return runtime().copy_uncertain_memory(to, most);
 }
 PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size_t most) {
   return runtime().copy_stack_times(static_cast<c10::DeviceIndex>(device), to, most);

@@ -59,6 +59,11 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(Site, phase), FIELD(Site, grad_enabled), FIELD(Site, reserved)) +
       STRUCTURE(Assumption, FIELD(Assumption, stack), FIELD(Assumption, operation),
                 FIELD(Assumption, what), FIELD(Assumption, count), FIELD(Assumption, bytes)) +
+      STRUCTURE(UncertainMemory, FIELD(UncertainMemory, allocations),
+                FIELD(UncertainMemory, stream), FIELD(UncertainMemory, kind),
+                FIELD(UncertainMemory, bytes), FIELD(UncertainMemory, least),
+                FIELD(UncertainMemory, most), FIELD(UncertainMemory, device),
+                FIELD(UncertainMemory, reserved)) +
       STRUCTURE(Counter, FIELD(Counter, current), FIELD(Counter, peak), FIELD(Counter, allocated),
                 FIELD(Counter, freed)) +
       STRUCTURE(PinnedStatistics, FIELD(PinnedStatistics, allocations),

@@ -63,12 +63,21 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   return call;
 }
 
-void take(Call& call, std::size_t bytes) {
-  if (bytes != 0) call.release(call.temporary(bytes));
-}
-
+// Why a workspace is a range; shared with Python.
+constexpr std::string_view kNotMeasured =
+    "its workspaces are those of convolutions like it: it was not measured on an H100 itself";
+constexpr std::string_view kOtherChip =
+    "its workspaces are those of an H100: cuDNN's choice was measured on no card like this one";
 constexpr std::string_view kSearched =
-    "cudnn.benchmark: its workspaces are those of the nearest convolution measured on an H100";
+    "cudnn.benchmark keeps the plan that was fastest, which differs from run to run";
+
+// Whether cuDNN chooses as it did when the tables were measured.
+bool has_usual_settings(const Tensor& input, Plan plan) {
+  const auto& context = at::globalContext();
+  return !context.deterministicCuDNN() && !context.deterministicAlgorithms() &&
+         (context.allowTF32CuDNN() || input.scalar_type() != at::kFloat) &&
+         (plan != Plan::largest || search_settings().most_plans == SearchSettings{}.most_plans);
+}
 
 // The plan that the calling thread keeps for a convolution, whatever the program sets later.
 Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
@@ -84,15 +93,33 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   return place->second;
 }
 
+UncertainMemory workspace_of(const Call& call, Convolution shape, Pass pass, Plan plan) {
+  shape.has_usual_settings = has_usual_settings(call.tensor(0), plan);
+  return convolution_workspace(shape, pass, plan, chip_of(call.properties()));
+}
+
+void take(Call& call, const UncertainMemory& workspace, Plan plan) {
+  if (workspace.least == workspace.most) {
+    if (workspace.bytes != 0) call.release(call.temporary(workspace.bytes));
+    return;
+  }
+  call.assume(chip_of(call.properties()).measured == 0 ? kOtherChip
+              : plan == Plan::fastest                  ? kSearched
+                                                       : kNotMeasured);
+  call.take_uncertain(workspace);
+}
+
 // A search has one workspace for all plans, the largest that the card has room for then, and gives
 // cached memory back before the fastest plan runs.
 void search(Call& call, const Convolution& shape, Pass pass) {
-  call.assume(kSearched);
-  call.then([bytes = convolution_workspace(shape, pass, Plan::largest)](Call& then) {
-    constexpr std::size_t kPiece = std::size_t{2} << 20;  // the driver's
-    const std::size_t room = largest_request(then.device()) / kPiece * kPiece;
-    take(then, std::min(bytes, room));
-    then.empty_cache();
+  call.then([workspace = workspace_of(call, shape, pass, Plan::largest)](Call& then) mutable {
+    constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's
+    const std::uint64_t room = largest_request(then.device()) / kPiece * kPiece;
+    for (std::uint64_t* const each : {&workspace.bytes, &workspace.least, &workspace.most}) {
+      *each = std::min(*each, room);
+    }
+    take(then, workspace, Plan::largest);
+    if (search_settings().empties_cache) then.empty_cache();
   });
 }
 
@@ -103,7 +130,7 @@ void take_workspace(Call& call, const Convolution& shape, Pass pass) {
     plan = Plan::fastest;
     search(call, shape, pass);
   }
-  take(call, convolution_workspace(shape, pass, plan));
+  take(call, workspace_of(call, shape, pass, plan), plan);
 }
 
 double positions(const Tensor& image) {
@@ -135,10 +162,6 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   work.pass = pass;
   call.use(Library::stacks);
   call.note_multiplication(work);
-}
-
-void note_source(Call& call) {
-  call.assume("its workspaces are those of the nearest convolution measured on an H200");
 }
 
 // The places of an operation's numbers among its arguments.
@@ -181,7 +204,6 @@ void convolution_forward(Call& call) {
   set_output_shape(call, kForward);
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
-  note_source(call);
   take_workspace(call,
                  describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
                           call.argument(4).toIntVector(), call.argument(5).toInt(), false),
@@ -195,7 +217,6 @@ void transposed_forward(Call& call) {
   set_output_shape(call, kTransposed);
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
-  note_source(call);
   take_workspace(call,
                  describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
                           call.argument(5).toIntVector(), call.argument(6).toInt(), true),
@@ -257,7 +278,6 @@ void convolution_backward(Call& call) {
     bias_gradient(call, gradient, mask[2]);
     return;
   }
-  note_source(call);
   copy_unless_laid_out(call, gradient, shape.channels_last);
   copy_unless_laid_out(call, input, shape.channels_last);
   copy_unless_laid_out(call, weight, shape.channels_last);

@@ -12,8 +12,6 @@
 #include <tuple>
 #include <utility>
 
-#include "values/description.h"
-
 namespace plimsoll::simulated {
 namespace {
 
@@ -109,6 +107,7 @@ constexpr std::size_t kNeighbours = 8;
 struct Neighbours {
   std::array<const Measured*, kNeighbours> entries{};  // the nearest first
   bool is_measured = false;                            // the first is this very convolution
+  std::uint64_t number = 0;
 };
 
 const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
@@ -137,16 +136,18 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    found.is_measured = nearest[0].first == 0;
+    // The operands' bytes tell sides, kernels and padding that differ by dimension.
+    found.number = known->size();
+    found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
   }
   return found;
 }
 
 // The workspace if cuDNN takes the kernel that it took for the measured convolution.
-std::size_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
+std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
-  if (bytes < kSmall) return static_cast<std::size_t>(bytes);
+  if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
   // The largest set of operands, padded or not, that the entry's workspace has room for.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
@@ -170,21 +171,56 @@ std::size_t workspace_like(const Measured& entry, const Convolution& call, Pass 
   }
   const double rest = std::max(0.0, bytes - best_bytes);
   const double growth = rest < kSmall ? 1 : std::clamp(call.bytes[1] / there[1], 0.25, 4.0);
-  return static_cast<std::size_t>(here + rest * growth);
+  return static_cast<std::uint64_t>(here + rest * growth);
+}
+
+// Whether a measured convolution tells which kernels cuDNN chooses for this one.
+bool is_like(const Convolution& call, const Measured& entry) {
+  const double weights = operands_of(entry)[1] / (1.0 * entry.channels * entry.out_channels);
+  const double per_pair = call.bytes[1] / (call.channels * call.out_channels);
+  return are_of_one_sort(call, entry) && call.stride == entry.stride &&
+         call.kernel == entry.kernel &&
+         per_pair * static_cast<double>(call.groups) == weights * entry.groups;
+}
+
+// A copy of each operand in another layout, and what kernels keep besides: of the workspaces
+// measured, two in a hundred are larger.
+std::uint64_t copies_of_all(const Convolution& call) {
+  constexpr double kMiB = 1 << 20;
+  const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);
+  const double copies = bytes[0] + bytes[1] + bytes[2];
+  return static_cast<std::uint64_t>(copies + std::min(32 * kMiB, copies / 2 + kMiB));
 }
 
 }  // namespace
 
-// The nearest entry decides; for the ends of a range, those around it.
-std::size_t convolution_workspace(const Convolution& of, Pass pass, Plan plan) {
+SearchSettings& search_settings() {
+  static SearchSettings settings;
+  return settings;
+}
+
+UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
+                                      const Chip& chip) {
   const Neighbours& found = neighbours_of(of, plan);
-  std::size_t bytes = workspace_like(*found.entries[0], of, pass);
-  if (found.is_measured || unknown() == Unknown::balanced) return bytes;
-  for (const Measured* const entry : found.entries) {
-    const std::size_t other = workspace_like(*entry, of, pass);
-    bytes = unknown() == Unknown::most ? std::max(bytes, other) : std::min(bytes, other);
+  UncertainMemory memory;
+  memory.kind = found.number * 3 + static_cast<unsigned>(pass);
+  memory.bytes = memory.least = memory.most = workspace_like(*found.entries[0], of, pass);
+  const bool is_as_measured = chip.measured != 0 && of.has_usual_settings;
+  if (found.is_measured && is_as_measured && plan != Plan::fastest) return memory;
+  const auto include = [&](const Neighbours& others) {
+    for (const Measured* const entry : others.entries) {
+      const std::uint64_t other = workspace_like(*entry, of, pass);
+      memory.least = std::min(memory.least, other);
+      memory.most = std::max(memory.most, other);
+    }
+  };
+  include(found);
+  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));  // often the same plan
+  if (!is_as_measured || !is_like(of, *found.entries[0])) {
+    memory.least = 0;
+    memory.most = std::max(memory.most, copies_of_all(of));
   }
-  return bytes;
+  return memory;
 }
 
 }  // namespace plimsoll::simulated

@@ -1,0 +1,91 @@
+"""Workspaces of convolutions that were not measured make the peaks a range, and only these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import plimsoll
+from plimsoll.prediction.parts import WORKSPACES
+from tests.simulated import on_simulated_gpus
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plimsoll.prediction.results import Prediction
+
+torch = pytest.importorskip("torch")
+
+NETWORK = """
+import torch
+torch.backends.cudnn.SETTING
+net = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 64, 7, 2, 3), torch.nn.MaxPool2d(3, 2, 1), torch.nn.Conv2d(64, 64, 3, 1, 1)
+).cuda()
+for _ in range(2):
+    net(torch.randn(SHAPE, device="cuda")).sum().backward()
+"""
+MEASURED = (32, 3, 224, 224)  # a batch of ResNet's, as the table has it
+OTHER = (27, 3, 331, 331)
+
+
+def found(folder: Path, shape: tuple[int, ...], gpu: str, setting: str = "enabled") -> Prediction:
+    script = folder / "script.py"
+    script.write_text(NETWORK.replace("SHAPE", str(shape)).replace("SETTING", setting))
+    return plimsoll.predict(script, gpu=gpu)
+
+
+def reasons(prediction: Prediction) -> set[str]:
+    return {assumed.what for assumed in prediction.assumptions} & set(WORKSPACES)
+
+
+def test_measured_convolutions_have_one_figure(tmp_path: Path) -> None:
+    prediction = found(tmp_path, MEASURED, "H100")
+    assert prediction.peak_allocated_range_bytes is None
+    assert prediction.peak_reserved_range_bytes is None
+    assert not reasons(prediction)
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpu", "setting", "place"),
+    [
+        (OTHER, "H100", "enabled", 0),
+        (MEASURED, "H100", "deterministic = True", 0),
+        (MEASURED, "H100", "allow_tf32 = False", 0),
+        (MEASURED, "A100-40GB", "enabled", 1),
+        (MEASURED, "H100", "benchmark = True", 2),
+    ],
+)
+def test_others_have_a_range_and_its_reason(
+    tmp_path: Path, shape: tuple[int, ...], gpu: str, setting: str, place: int
+) -> None:
+    prediction = found(tmp_path, shape, gpu, setting)
+    assert WORKSPACES[place] in reasons(prediction)
+    for peak, bounds in [
+        (prediction.peak_allocated_bytes, prediction.peak_allocated_range_bytes),
+        (prediction.peak_reserved_bytes, prediction.peak_reserved_range_bytes),
+    ]:
+        assert bounds is not None
+        assert bounds[0] <= peak <= bounds[1]
+    assert prediction.peak_reserved_range_bytes is not None
+    least, most = prediction.peak_reserved_range_bytes
+    assert least < most
+    assert ", by cuDNN's workspaces)" in str(prediction)
+
+
+def test_a_range_is_the_same_each_time(tmp_path: Path) -> None:
+    first, second = (found(tmp_path, OTHER, "L4") for _ in range(2))
+    assert first.peak_reserved_range_bytes == second.peak_reserved_range_bytes
+    assert first.peak_allocated_range_bytes == second.peak_allocated_range_bytes
+
+
+@on_simulated_gpus(gpu="A100-40GB")
+def test_a_search_of_few_plans_that_keeps_the_cache() -> None:
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = 3
+    torch._C._cudnn_set_conv_benchmark_empty_cache(False)
+    torch.ones(64 << 20, dtype=torch.uint8, device="cuda")
+    torch.nn.Conv2d(3, 8, 3).cuda()(torch.randn(1, 3, 32, 32, device="cuda"))
+    assert torch.cuda.memory_reserved() >= 64 << 20
+    assert torch.backends.cudnn.benchmark_limit == 3
