@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
+_NO_SIZE = "Tried to allocate more than 1EB memory"
+"""PyTorch's words where a size is wrong, which no card would have."""
 _NO_ROOM_FOR_CONTEXT = "CUDA out of memory: the card has no room for the process's context"
 
 
@@ -106,7 +108,8 @@ def _out_of_memory(error: BaseException | None) -> str | None:
     if torch is None:
         return None
     failures = (each for each in _behind(error) if isinstance(each, torch.OutOfMemoryError))
-    return next((str(each) or _NO_ROOM_FOR_CONTEXT for each in failures), None)
+    texts = (str(each) for each in failures)
+    return next((text or _NO_ROOM_FOR_CONTEXT for text in texts if _NO_SIZE not in text), None)
 
 
 def _missed_network(error: BaseException | None) -> bool:

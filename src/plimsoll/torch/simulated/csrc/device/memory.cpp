@@ -61,6 +61,8 @@ void release(void* context) {
   delete allocation;
 }
 
+constexpr std::size_t kExbibyte = std::size_t{1} << 60;
+
 class DeviceAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -68,6 +70,8 @@ class DeviceAllocator final : public c10::Allocator {
     const c10::DeviceIndex index = state.current_device();
     const c10::Device device(c10::DeviceType::CUDA, index);
     if (size == 0) return {nullptr, nullptr, &release, device};
+    TORCH_CHECK_WITH(OutOfMemoryError, size < kExbibyte,
+                     "CUDA out of memory. Tried to allocate more than 1EB memory.");
     state.use(index);
     if (state.keeps_history) state.pass_host_time(index, kHistoryHostNs);
     const CurrentOperation& operation = current_operation();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <vector>
 
 #include "rules/rules.h"
@@ -242,7 +243,12 @@ void reflect(Call& call, const Matrices& of) {
     return;
   }
   const std::size_t info = call.temporary(kInfo);
-  take_each(call, of.count, reflectors_workspace(of.columns, of.item));
+  // cuSOLVER counts in 32 bits, and what it then says of its workspace is no size (H100, PyTorch
+  // 2.11: 58,720,256 rows and 37 columns).
+  constexpr std::size_t kMostNumbers = std::numeric_limits<std::int32_t>::max();
+  constexpr std::size_t kNoSize = std::size_t{1} << 60;
+  const bool is_countable = of.rows * of.columns <= kMostNumbers;
+  take_each(call, of.count, is_countable ? reflectors_workspace(of.columns, of.item) : kNoSize);
   call.release(info);
 }
 
