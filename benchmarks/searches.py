@@ -5,8 +5,8 @@
 
 `measure` trains a network for four steps on whatever GPU there is, a simulated one too, and prints
 a line of JSON: the bytes of each step's peak, allocated and reserved. `compare` predicts what the
-lines of a file were measured from, and holds the first and the last step against them. Both need
-torchvision.
+lines of a file were measured from, holds the first and the last step against them, and says whether
+the peaks of the whole run lie in the prediction's ranges. Both need torchvision.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 STEPS = 4
+MIB = 1 << 20
 
 
 class _Twice(nn.Module):  # type: ignore[misc]
@@ -172,23 +173,30 @@ def compare(file: Path) -> None:
             *(["--benchmark"] if truth["benchmark"] else []),
             *(["--bfloat16"] if truth["amp"] else []),
         ]
-        command = ["-m", "plimsoll", "run", "--simulate", "H100", __file__, "measure"]
+        command = ["-m", "plimsoll", "predict", "--gpu", "H100", "--json", "--", __file__]
         done = subprocess.run(
-            [sys.executable, *command, truth["model"], *options],
+            [sys.executable, *command, "measure", truth["model"], *options],
             capture_output=True,
             text=True,
             check=True,
         )
-        found = json.loads(next(row for row in done.stdout.splitlines() if row[:1] == "{"))
-        print(_row(truth, found), flush=True)
+        printed = next(row for row in done.stderr.splitlines() if row[:1] == "{")
+        print(_row(truth, json.loads(printed), json.loads(done.stdout)), flush=True)
 
 
-def _row(truth: dict[str, Any], found: dict[str, Any]) -> str:
+def _row(truth: dict[str, Any], found: dict[str, Any], prediction: dict[str, Any]) -> str:
     name = truth["model"] + (", bfloat16" if truth["amp"] else "")
     cells = [f"{name:26} {'on' if truth['benchmark'] else 'off':4}"]
     for step in (0, STEPS - 1):
         for real, predicted in zip(truth["steps"][step], found["steps"][step], strict=True):
-            cells.append(f"{real / (1 << 20):8.0f} {predicted / real - 1:+7.2%}")
+            cells.append(f"{real / MIB:8.0f} {predicted / real - 1:+7.2%}")
+    for place, peak in enumerate(("allocated", "reserved")):
+        real = max(step[place] for step in truth["steps"])
+        bounds = prediction[f"peak_{peak}_range_bytes"] or [prediction[f"peak_{peak}_bytes"]] * 2
+        least, most = bounds
+        held = "in" if least <= real <= most else "not in"
+        width = (most - least) / real
+        cells.append(f"{held:>6} {least / MIB:.0f} to {most / MIB:.0f} ({width:.1%})")
     return "  ".join(cells)
 
 
