@@ -206,6 +206,13 @@ int change_times(int folder, const char* path, const timeval* times, int flags) 
   return change_times(folder, path, exact, flags);
 }
 
+template <typename... Rest>
+int change_attributes(long call, const char* path, bool follows, Rest... rest) {
+  return modify(AT_FDCWD, path, follows, false, [=](auto make, int, const char* at) {
+    return static_cast<int>(make(call, at, rest...));
+  });
+}
+
 }  // namespace
 }  // namespace plimsoll::scratch
 
@@ -329,15 +336,11 @@ ALSO_STANDS_FOR(int, truncate64, truncate, const char*, off_t);
 
 STANDS_FOR(int, setxattr, const char* path, const char* name, const void* value, std::size_t size,
            int flags) {
-  return modify(AT_FDCWD, path, true, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_setxattr, at, name, value, size, flags));
-  });
+  return change_attributes(SYS_setxattr, path, true, name, value, size, flags);
 }
 STANDS_FOR(int, lsetxattr, const char* path, const char* name, const void* value, std::size_t size,
            int flags) {
-  return modify(AT_FDCWD, path, false, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_lsetxattr, at, name, value, size, flags));
-  });
+  return change_attributes(SYS_lsetxattr, path, false, name, value, size, flags);
 }
 STANDS_FOR(int, fsetxattr, int file, const char* name, const void* value, std::size_t size,
            int flags) {
@@ -346,14 +349,10 @@ STANDS_FOR(int, fsetxattr, int file, const char* name, const void* value, std::s
   return static_cast<int>(syscall(SYS_fsetxattr, file, name, value, size, flags));
 }
 STANDS_FOR(int, removexattr, const char* path, const char* name) {
-  return modify(AT_FDCWD, path, true, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_removexattr, at, name));
-  });
+  return change_attributes(SYS_removexattr, path, true, name);
 }
 STANDS_FOR(int, lremovexattr, const char* path, const char* name) {
-  return modify(AT_FDCWD, path, false, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_lremovexattr, at, name));
-  });
+  return change_attributes(SYS_lremovexattr, path, false, name);
 }
 STANDS_FOR(int, fremovexattr, int file, const char* name) {
   Path path;

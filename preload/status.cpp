@@ -3,8 +3,6 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
-#include <cstdlib>
-
 #include "calls.h"
 
 namespace plimsoll::scratch {
@@ -54,6 +52,15 @@ int file_system(const char* name, const char* path, Status* status) {
   Place place;
   int folder = AT_FDCWD;
   return read_path(folder, path, true, place) ? libc(path, status) : -1;
+}
+
+// Makes a call that reads extended attributes, by the path where the file lies.
+template <typename... Rest>
+ssize_t read_attributes(long call, const char* path, bool follows, Rest... rest) {
+  Place place;
+  int folder = AT_FDCWD;
+  if (!read_path(folder, path, follows, place)) return -1;
+  return syscall(call, path, rest...);
 }
 
 }  // namespace
@@ -143,28 +150,16 @@ STANDS_FOR(int, statfs, const char* path, struct statfs* status) {
 ALSO_STANDS_FOR(int, statfs64, statfs, const char*, struct statfs*);
 
 STANDS_FOR(ssize_t, getxattr, const char* path, const char* name, void* value, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, true, place)) return -1;
-  return syscall(SYS_getxattr, path, name, value, size);
+  return read_attributes(SYS_getxattr, path, true, name, value, size);
 }
 STANDS_FOR(ssize_t, lgetxattr, const char* path, const char* name, void* value, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, false, place)) return -1;
-  return syscall(SYS_lgetxattr, path, name, value, size);
+  return read_attributes(SYS_lgetxattr, path, false, name, value, size);
 }
 STANDS_FOR(ssize_t, listxattr, const char* path, char* names, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, true, place)) return -1;
-  return syscall(SYS_listxattr, path, names, size);
+  return read_attributes(SYS_listxattr, path, true, names, size);
 }
 STANDS_FOR(ssize_t, llistxattr, const char* path, char* names, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, false, place)) return -1;
-  return syscall(SYS_llistxattr, path, names, size);
+  return read_attributes(SYS_llistxattr, path, false, names, size);
 }
 
 }  // extern "C"
