@@ -27,10 +27,7 @@ from report import heading, save
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from plimsoll.explanation.ranks.explain_ranks import explain_ranks, summaries_of  # noqa: E402
-from plimsoll.explanation.ranks.outliers import find_outliers  # noqa: E402
-from plimsoll.explanation.ranks.rank_files import recordings_in  # noqa: E402
-from plimsoll.explanation.ranks.rank_groups import group_ranks  # noqa: E402
+from plimsoll.explanation.ranks.explain_ranks import explain_ranks, read_job  # noqa: E402
 from tests.made_ranks import FAULTS, Fault, History, Rank, history_of, program_of, write_rank  # noqa: E402
 
 PARTS = ("large", "faults", "clean")
@@ -127,13 +124,9 @@ def job(
 
 def look(folder: Path, processes: int | None = 2) -> set[tuple[int, str]]:
     """Rank and kind of all outliers of a folder."""
-    summaries, problems = summaries_of(
-        recordings_in(str(folder)), None, memory=None, processes=processes, address=None,
-        progress=None,
-    )  # fmt: skip
-    assert not problems, problems
-    found = find_outliers(summaries, group_ranks(summaries))
-    return {(one.rank, one.kind) for one in found}
+    read = read_job(folder, processes=processes)
+    assert not read.not_read, read.not_read
+    return {(one.rank, one.kind) for one in read.outliers}
 
 
 def clean(out: list[str], events: int, jobs: int) -> None:

@@ -23,6 +23,13 @@ int status_of(Status status) {
   }
 }
 
+// A function of the driver, as C calls it.
+template <auto function, typename... Arguments>
+int called(plimsoll_device* handle, Arguments... arguments) {
+  const auto exclusive = exclude_simulated_gpus();
+  return status_of((gpu_of(handle).*function)(arguments...));
+}
+
 void launch(plimsoll_device* handle, std::uint64_t stream, double duration_ns) {
   const auto exclusive = exclude_simulated_gpus();
   gpu_of(handle).launch(stream, duration_ns);
@@ -46,29 +53,9 @@ int record_event(plimsoll_device* handle, std::uint64_t stream, std::uint64_t* e
   return status_of(status);
 }
 
-int query_event(plimsoll_device* handle, std::uint64_t event) {
-  const auto exclusive = exclude_simulated_gpus();
-  return status_of(gpu_of(handle).query(event));
-}
-
 int synchronize_event(plimsoll_device* handle, std::uint64_t event) {
   const auto exclusive = exclude_simulated_gpus();
   return status_of(gpu_of(handle).synchronize(event));
-}
-
-int destroy_event(plimsoll_device* handle, std::uint64_t event) {
-  const auto exclusive = exclude_simulated_gpus();
-  return status_of(gpu_of(handle).destroy(event));
-}
-
-int wait_event(plimsoll_device* handle, std::uint64_t stream, std::uint64_t event) {
-  const auto exclusive = exclude_simulated_gpus();
-  return status_of(gpu_of(handle).wait(stream, event));
-}
-
-int synchronize_stream(plimsoll_device* handle, std::uint64_t stream) {
-  const auto exclusive = exclude_simulated_gpus();
-  return status_of(gpu_of(handle).synchronize_stream(stream));
 }
 
 void synchronize_device(plimsoll_device* handle) {
@@ -79,11 +66,6 @@ void synchronize_device(plimsoll_device* handle) {
 int allocate_host(plimsoll_device* handle, std::uint64_t size, std::uint64_t* address) {
   const auto exclusive = exclude_simulated_gpus();
   return status_of(gpu_of(handle).allocate_host(size, *address));
-}
-
-int deallocate_host(plimsoll_device* handle, std::uint64_t address) {
-  const auto exclusive = exclude_simulated_gpus();
-  return status_of(gpu_of(handle).deallocate_host(address));
 }
 
 std::uint64_t shared_bytes(plimsoll_device* handle, std::uint64_t address, std::uint64_t size) {
@@ -98,14 +80,14 @@ constexpr plimsoll_device_api kDeviceApi{
     advance,
     done_at,
     record_event,
-    query_event,
+    called<&SimulatedDriver::query>,
     synchronize_event,
-    destroy_event,
-    wait_event,
-    synchronize_stream,
+    called<&SimulatedDriver::destroy>,
+    called<&SimulatedDriver::wait>,
+    called<&SimulatedDriver::synchronize_stream>,
     synchronize_device,
     allocate_host,
-    deallocate_host,
+    called<&SimulatedDriver::deallocate_host>,
     shared_bytes,
 };
 

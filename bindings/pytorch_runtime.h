@@ -5,7 +5,6 @@
 // GCC's library lays them out; that has been the same since its version 3.4.
 #pragma once
 
-#include <cstdint>
 #include <utility>
 
 namespace plimsoll::python {

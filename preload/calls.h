@@ -9,8 +9,15 @@
 #include "kernel.h"
 #include "layer.h"
 
-// A function of another name in C++, so that libc's own declaration does not matter.
-#define STANDS_FOR(name) __asm__(name) __attribute__((visibility("default")))
+// Begins the function that programs call as `name`. It has another name in C++, so that libc's own
+// declaration does not matter.
+#define STANDS_FOR(Result, name, ...)                 \
+  Result call_##name(__VA_ARGS__) EXPORTED_AS(#name); \
+  Result call_##name(__VA_ARGS__)
+// Gives the function that stands for `other` a second name.
+#define ALSO_STANDS_FOR(Result, name, other, ...) \
+  Result call_##name(__VA_ARGS__) EXPORTED_AS(#name) __attribute__((alias(#other)))
+#define EXPORTED_AS(name) __asm__(name) __attribute__((visibility("default")))
 
 namespace plimsoll::scratch {
 

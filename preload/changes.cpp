@@ -206,6 +206,13 @@ int change_times(int folder, const char* path, const timeval* times, int flags) 
   return change_times(folder, path, exact, flags);
 }
 
+template <typename... Rest>
+int change_attributes(long call, const char* path, bool follows, Rest... rest) {
+  return modify(AT_FDCWD, path, follows, false, [=](auto make, int, const char* at) {
+    return static_cast<int>(make(call, at, rest...));
+  });
+}
+
 }  // namespace
 }  // namespace plimsoll::scratch
 
@@ -213,16 +220,12 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-int call_unlink(const char* path) STANDS_FOR("unlink");
-int call_unlink(const char* path) { return remove_at(AT_FDCWD, path, 0); }
-int call_unlinkat(int folder, const char* path, int flags) STANDS_FOR("unlinkat");
-int call_unlinkat(int folder, const char* path, int flags) {
+STANDS_FOR(int, unlink, const char* path) { return remove_at(AT_FDCWD, path, 0); }
+STANDS_FOR(int, unlinkat, int folder, const char* path, int flags) {
   return remove_at(folder, path, flags);
 }
-int call_rmdir(const char* path) STANDS_FOR("rmdir");
-int call_rmdir(const char* path) { return remove_at(AT_FDCWD, path, AT_REMOVEDIR); }
-int call_remove(const char* path) STANDS_FOR("remove");
-int call_remove(const char* path) {
+STANDS_FOR(int, rmdir, const char* path) { return remove_at(AT_FDCWD, path, AT_REMOVEDIR); }
+STANDS_FOR(int, remove, const char* path) {
   const int error = errno;
   if (remove_at(AT_FDCWD, path, 0) == 0) return 0;
   if (errno != EISDIR) return -1;
@@ -230,43 +233,34 @@ int call_remove(const char* path) {
   return remove_at(AT_FDCWD, path, AT_REMOVEDIR);
 }
 
-int call_rename(const char* from, const char* to) STANDS_FOR("rename");
-int call_rename(const char* from, const char* to) {
+STANDS_FOR(int, rename, const char* from, const char* to) {
   return rename_at(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
-int call_renameat(int from_folder, const char* from, int to_folder, const char* to)
-    STANDS_FOR("renameat");
-int call_renameat(int from_folder, const char* from, int to_folder, const char* to) {
+STANDS_FOR(int, renameat, int from_folder, const char* from, int to_folder, const char* to) {
   return rename_at(from_folder, from, to_folder, to, 0);
 }
-int call_renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags)
-    STANDS_FOR("renameat2");
-int call_renameat2(int from_folder, const char* from, int to_folder, const char* to,
-                   unsigned flags) {
+STANDS_FOR(int, renameat2, int from_folder, const char* from, int to_folder, const char* to,
+           unsigned flags) {
   return rename_at(from_folder, from, to_folder, to, flags);
 }
 
-int call_link(const char* from, const char* to) STANDS_FOR("link");
-int call_link(const char* from, const char* to) { return link_at(AT_FDCWD, from, AT_FDCWD, to, 0); }
-int call_linkat(int from_folder, const char* from, int to_folder, const char* to, int flags)
-    STANDS_FOR("linkat");
-int call_linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) {
+STANDS_FOR(int, link, const char* from, const char* to) {
+  return link_at(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+STANDS_FOR(int, linkat, int from_folder, const char* from, int to_folder, const char* to,
+           int flags) {
   return link_at(from_folder, from, to_folder, to, flags);
 }
-int call_symlinkat(const char* target, int folder, const char* path) STANDS_FOR("symlinkat");
-int call_symlinkat(const char* target, int folder, const char* path) {
+STANDS_FOR(int, symlinkat, const char* target, int folder, const char* path) {
   return make_new(folder, path,
                   [target](int in, const char* at) { return kernel::symlinkat(target, in, at); });
 }
-int call_symlink(const char* target, const char* path) STANDS_FOR("symlink");
-int call_symlink(const char* target, const char* path) {
+STANDS_FOR(int, symlink, const char* target, const char* path) {
   return call_symlinkat(target, AT_FDCWD, path);
 }
 
-int call_chmod(const char* path, mode_t mode) STANDS_FOR("chmod");
-int call_chmod(const char* path, mode_t mode) { return change_mode(AT_FDCWD, path, mode); }
-int call_fchmodat(int folder, const char* path, mode_t mode, int flags) STANDS_FOR("fchmodat");
-int call_fchmodat(int folder, const char* path, mode_t mode, int flags) {
+STANDS_FOR(int, chmod, const char* path, mode_t mode) { return change_mode(AT_FDCWD, path, mode); }
+STANDS_FOR(int, fchmodat, int folder, const char* path, mode_t mode, int flags) {
   if ((flags & AT_SYMLINK_NOFOLLOW) != 0) {
     Place place;
     int in = folder;
@@ -278,73 +272,58 @@ int call_fchmodat(int folder, const char* path, mode_t mode, int flags) {
   }
   return change_mode(folder, path, mode);
 }
-int call_fchmod(int file, mode_t mode) STANDS_FOR("fchmod");
-int call_fchmod(int file, mode_t mode) {
+STANDS_FOR(int, fchmod, int file, mode_t mode) {
   Path path;
   if (is_read_only(file, path)) return change_mode(AT_FDCWD, path.c_str(), mode);
   return static_cast<int>(syscall(SYS_fchmod, file, mode));
 }
 
-int call_chown(const char* path, uid_t user, gid_t group) STANDS_FOR("chown");
-int call_chown(const char* path, uid_t user, gid_t group) {
+STANDS_FOR(int, chown, const char* path, uid_t user, gid_t group) {
   return change_owner(AT_FDCWD, path, user, group, 0);
 }
-int call_lchown(const char* path, uid_t user, gid_t group) STANDS_FOR("lchown");
-int call_lchown(const char* path, uid_t user, gid_t group) {
+STANDS_FOR(int, lchown, const char* path, uid_t user, gid_t group) {
   return change_owner(AT_FDCWD, path, user, group, AT_SYMLINK_NOFOLLOW);
 }
-int call_fchownat(int folder, const char* path, uid_t user, gid_t group, int flags)
-    STANDS_FOR("fchownat");
-int call_fchownat(int folder, const char* path, uid_t user, gid_t group, int flags) {
+STANDS_FOR(int, fchownat, int folder, const char* path, uid_t user, gid_t group, int flags) {
   return change_owner(folder, path, user, group, flags);
 }
-int call_fchown(int file, uid_t user, gid_t group) STANDS_FOR("fchown");
-int call_fchown(int file, uid_t user, gid_t group) {
+STANDS_FOR(int, fchown, int file, uid_t user, gid_t group) {
   Path path;
   if (is_read_only(file, path)) return change_owner(AT_FDCWD, path.c_str(), user, group, 0);
   return static_cast<int>(syscall(SYS_fchown, file, user, group));
 }
 
-int call_futimens(int file, const timespec* times) STANDS_FOR("futimens");
-int call_futimens(int file, const timespec* times) {
+STANDS_FOR(int, futimens, int file, const timespec* times) {
   Path path;
   if (is_read_only(file, path)) return change_times(AT_FDCWD, path.c_str(), times, 0);
   return static_cast<int>(syscall(SYS_utimensat, file, nullptr, times, 0));
 }
-int call_utimensat(int folder, const char* path, const timespec* times, int flags)
-    STANDS_FOR("utimensat");
-int call_utimensat(int folder, const char* path, const timespec* times, int flags) {
+STANDS_FOR(int, utimensat, int folder, const char* path, const timespec* times, int flags) {
   if (path == nullptr) return call_futimens(folder, times);
   return change_times(folder, path, times, flags);
 }
-int call_utimes(const char* path, const timeval* times) STANDS_FOR("utimes");
-int call_utimes(const char* path, const timeval* times) {
+STANDS_FOR(int, utimes, const char* path, const timeval* times) {
   return change_times(AT_FDCWD, path, times, 0);
 }
-int call_lutimes(const char* path, const timeval* times) STANDS_FOR("lutimes");
-int call_lutimes(const char* path, const timeval* times) {
+STANDS_FOR(int, lutimes, const char* path, const timeval* times) {
   return change_times(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
 }
-int call_futimesat(int folder, const char* path, const timeval* times) STANDS_FOR("futimesat");
-int call_futimesat(int folder, const char* path, const timeval* times) {
+STANDS_FOR(int, futimesat, int folder, const char* path, const timeval* times) {
   return change_times(folder, path, times, 0);
 }
-int call_futimes(int file, const timeval* times) STANDS_FOR("futimes");
-int call_futimes(int file, const timeval* times) {
+STANDS_FOR(int, futimes, int file, const timeval* times) {
   if (times == nullptr) return call_futimens(file, nullptr);
   const timespec exact[] = {{times[0].tv_sec, times[0].tv_usec * 1000},
                             {times[1].tv_sec, times[1].tv_usec * 1000}};
   return call_futimens(file, exact);
 }
-int call_utime(const char* path, const utimbuf* times) STANDS_FOR("utime");
-int call_utime(const char* path, const utimbuf* times) {
+STANDS_FOR(int, utime, const char* path, const utimbuf* times) {
   if (times == nullptr) return call_utimes(path, nullptr);
   const timeval exact[] = {{times->actime, 0}, {times->modtime, 0}};
   return call_utimes(path, exact);
 }
 
-int call_truncate(const char* path, off_t size) STANDS_FOR("truncate");
-int call_truncate(const char* path, off_t size) {
+STANDS_FOR(int, truncate, const char* path, off_t size) {
   Place place;
   if (path != nullptr && path[0] != '\0' && is_active(false)) {
     const int flags = O_WRONLY | (size == 0 ? O_TRUNC : 0);
@@ -353,45 +332,29 @@ int call_truncate(const char* path, off_t size) {
   }
   return static_cast<int>(kernel::pass(SYS_truncate, path, size));
 }
-int call_truncate64(const char*, off_t) STANDS_FOR("truncate64") __attribute__((alias("truncate")));
+ALSO_STANDS_FOR(int, truncate64, truncate, const char*, off_t);
 
-int call_setxattr(const char* path, const char* name, const void* value, std::size_t size,
-                  int flags) STANDS_FOR("setxattr");
-int call_setxattr(const char* path, const char* name, const void* value, std::size_t size,
-                  int flags) {
-  return modify(AT_FDCWD, path, true, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_setxattr, at, name, value, size, flags));
-  });
+STANDS_FOR(int, setxattr, const char* path, const char* name, const void* value, std::size_t size,
+           int flags) {
+  return change_attributes(SYS_setxattr, path, true, name, value, size, flags);
 }
-int call_lsetxattr(const char* path, const char* name, const void* value, std::size_t size,
-                   int flags) STANDS_FOR("lsetxattr");
-int call_lsetxattr(const char* path, const char* name, const void* value, std::size_t size,
-                   int flags) {
-  return modify(AT_FDCWD, path, false, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_lsetxattr, at, name, value, size, flags));
-  });
+STANDS_FOR(int, lsetxattr, const char* path, const char* name, const void* value, std::size_t size,
+           int flags) {
+  return change_attributes(SYS_lsetxattr, path, false, name, value, size, flags);
 }
-int call_fsetxattr(int file, const char* name, const void* value, std::size_t size, int flags)
-    STANDS_FOR("fsetxattr");
-int call_fsetxattr(int file, const char* name, const void* value, std::size_t size, int flags) {
+STANDS_FOR(int, fsetxattr, int file, const char* name, const void* value, std::size_t size,
+           int flags) {
   Path path;
   if (is_read_only(file, path)) return call_setxattr(path.c_str(), name, value, size, flags);
   return static_cast<int>(syscall(SYS_fsetxattr, file, name, value, size, flags));
 }
-int call_removexattr(const char* path, const char* name) STANDS_FOR("removexattr");
-int call_removexattr(const char* path, const char* name) {
-  return modify(AT_FDCWD, path, true, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_removexattr, at, name));
-  });
+STANDS_FOR(int, removexattr, const char* path, const char* name) {
+  return change_attributes(SYS_removexattr, path, true, name);
 }
-int call_lremovexattr(const char* path, const char* name) STANDS_FOR("lremovexattr");
-int call_lremovexattr(const char* path, const char* name) {
-  return modify(AT_FDCWD, path, false, false, [=](auto make, int, const char* at) {
-    return static_cast<int>(make(SYS_lremovexattr, at, name));
-  });
+STANDS_FOR(int, lremovexattr, const char* path, const char* name) {
+  return change_attributes(SYS_lremovexattr, path, false, name);
 }
-int call_fremovexattr(int file, const char* name) STANDS_FOR("fremovexattr");
-int call_fremovexattr(int file, const char* name) {
+STANDS_FOR(int, fremovexattr, int file, const char* name) {
   Path path;
   if (is_read_only(file, path)) return call_removexattr(path.c_str(), name);
   return static_cast<int>(syscall(SYS_fremovexattr, file, name));

@@ -146,44 +146,36 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-int call_open(const char* path, int flags, ...) STANDS_FOR("open");
-int call_open(const char* path, int flags, ...) {
+STANDS_FOR(int, open, const char* path, int flags, ...) {
   va_list more;
   va_start(more, flags);
   const mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;
   va_end(more);
   return open_at(AT_FDCWD, path, flags, mode);
 }
-int call_openat(int folder, const char* path, int flags, ...) STANDS_FOR("openat");
-int call_openat(int folder, const char* path, int flags, ...) {
+STANDS_FOR(int, openat, int folder, const char* path, int flags, ...) {
   va_list more;
   va_start(more, flags);
   const mode_t mode = takes_mode(flags) ? va_arg(more, mode_t) : 0;
   va_end(more);
   return open_at(folder, path, flags, mode);
 }
-int call_open64(const char*, int, ...) STANDS_FOR("open64") __attribute__((alias("open")));
-int call_openat64(int, const char*, int, ...) STANDS_FOR("openat64")
-    __attribute__((alias("openat")));
+ALSO_STANDS_FOR(int, open64, open, const char*, int, ...);
+ALSO_STANDS_FOR(int, openat64, openat, int, const char*, int, ...);
 
-int call_open_2(const char* path, int flags) STANDS_FOR("__open_2");
-int call_open_2(const char* path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
-int call_open64_2(const char*, int) STANDS_FOR("__open64_2") __attribute__((alias("__open_2")));
-int call_openat_2(int folder, const char* path, int flags) STANDS_FOR("__openat_2");
-int call_openat_2(int folder, const char* path, int flags) {
+STANDS_FOR(int, __open_2, const char* path, int flags) { return open_at(AT_FDCWD, path, flags, 0); }
+ALSO_STANDS_FOR(int, __open64_2, __open_2, const char*, int);
+STANDS_FOR(int, __openat_2, int folder, const char* path, int flags) {
   return open_at(folder, path, flags, 0);
 }
-int call_openat64_2(int, const char*, int) STANDS_FOR("__openat64_2")
-    __attribute__((alias("__openat_2")));
+ALSO_STANDS_FOR(int, __openat64_2, __openat_2, int, const char*, int);
 
-int call_creat(const char* path, mode_t mode) STANDS_FOR("creat");
-int call_creat(const char* path, mode_t mode) {
+STANDS_FOR(int, creat, const char* path, mode_t mode) {
   return open_at(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
 }
-int call_creat64(const char*, mode_t) STANDS_FOR("creat64") __attribute__((alias("creat")));
+ALSO_STANDS_FOR(int, creat64, creat, const char*, mode_t);
 
-FILE* call_fopen(const char* path, const char* mode) STANDS_FOR("fopen");
-FILE* call_fopen(const char* path, const char* mode) {
+STANDS_FOR(FILE*, fopen, const char* path, const char* mode) {
   static constinit Next<FILE*(const char*, const char*)> libc("fopen");
   if (is_active(false) && is_plain_writer(mode)) {
     return stream_of(open_at(AT_FDCWD, path, flags_of(mode), 0666), mode);
@@ -191,38 +183,30 @@ FILE* call_fopen(const char* path, const char* mode) {
   Place place;
   return stream_path(path, mode, place) ? libc(path, mode) : nullptr;
 }
-FILE* call_fopen64(const char*, const char*) STANDS_FOR("fopen64") __attribute__((alias("fopen")));
+ALSO_STANDS_FOR(FILE*, fopen64, fopen, const char*, const char*);
 
-FILE* call_freopen(const char* path, const char* mode, FILE* stream) STANDS_FOR("freopen");
-FILE* call_freopen(const char* path, const char* mode, FILE* stream) {
+STANDS_FOR(FILE*, freopen, const char* path, const char* mode, FILE* stream) {
   static constinit Next<FILE*(const char*, const char*, FILE*)> libc("freopen");
   Place place;
   return stream_path(path, mode, place) ? libc(path, mode, stream) : nullptr;
 }
-FILE* call_freopen64(const char*, const char*, FILE*) STANDS_FOR("freopen64")
-    __attribute__((alias("freopen")));
+ALSO_STANDS_FOR(FILE*, freopen64, freopen, const char*, const char*, FILE*);
 
-int call_mkstemp(char* pattern) STANDS_FOR("mkstemp");
-int call_mkstemp(char* pattern) { return make_temporary(pattern, 0, 0); }
-int call_mkstemp64(char*) STANDS_FOR("mkstemp64") __attribute__((alias("mkstemp")));
-int call_mkostemp(char* pattern, int flags) STANDS_FOR("mkostemp");
-int call_mkostemp(char* pattern, int flags) { return make_temporary(pattern, 0, flags); }
-int call_mkostemp64(char*, int) STANDS_FOR("mkostemp64") __attribute__((alias("mkostemp")));
-int call_mkstemps(char* pattern, int suffix) STANDS_FOR("mkstemps");
-int call_mkstemps(char* pattern, int suffix) { return make_temporary(pattern, suffix, 0); }
-int call_mkstemps64(char*, int) STANDS_FOR("mkstemps64") __attribute__((alias("mkstemps")));
-int call_mkostemps(char* pattern, int suffix, int flags) STANDS_FOR("mkostemps");
-int call_mkostemps(char* pattern, int suffix, int flags) {
+STANDS_FOR(int, mkstemp, char* pattern) { return make_temporary(pattern, 0, 0); }
+ALSO_STANDS_FOR(int, mkstemp64, mkstemp, char*);
+STANDS_FOR(int, mkostemp, char* pattern, int flags) { return make_temporary(pattern, 0, flags); }
+ALSO_STANDS_FOR(int, mkostemp64, mkostemp, char*, int);
+STANDS_FOR(int, mkstemps, char* pattern, int suffix) { return make_temporary(pattern, suffix, 0); }
+ALSO_STANDS_FOR(int, mkstemps64, mkstemps, char*, int);
+STANDS_FOR(int, mkostemps, char* pattern, int suffix, int flags) {
   return make_temporary(pattern, suffix, flags);
 }
-int call_mkostemps64(char*, int, int) STANDS_FOR("mkostemps64") __attribute__((alias("mkostemps")));
+ALSO_STANDS_FOR(int, mkostemps64, mkostemps, char*, int, int);
 
-FILE* call_tmpfile() STANDS_FOR("tmpfile");
-FILE* call_tmpfile() { return make_unnamed("tmpfile"); }
-FILE* call_tmpfile64() STANDS_FOR("tmpfile64") __attribute__((alias("tmpfile")));
+STANDS_FOR(FILE*, tmpfile) { return make_unnamed("tmpfile"); }
+ALSO_STANDS_FOR(FILE*, tmpfile64, tmpfile);
 
-int call_shm_open(const char* name, int flags, mode_t mode) STANDS_FOR("shm_open");
-int call_shm_open(const char* name, int flags, mode_t mode) {
+STANDS_FOR(int, shm_open, const char* name, int flags, mode_t mode) {
   Path path;
   if (!shared_path(name, path)) return fails(EINVAL);
   const bool is_new = (flags & O_CREAT) != 0 && kernel::access(path.c_str(), F_OK) != 0;
@@ -231,33 +215,27 @@ int call_shm_open(const char* name, int flags, mode_t mode) {
   return file;
 }
 
-char* call_mkdtemp(char* pattern) STANDS_FOR("mkdtemp");
-char* call_mkdtemp(char* pattern) {
+STANDS_FOR(char*, mkdtemp, char* pattern) {
   const int made =
       make_named(pattern, 0, [](const char* path) { return make_folder_at(AT_FDCWD, path, 0700); });
   return made == 0 ? pattern : nullptr;
 }
 
-int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) STANDS_FOR("mknodat");
-int call_mknodat(int folder, const char* path, mode_t mode, dev_t device) {
+STANDS_FOR(int, mknodat, int folder, const char* path, mode_t mode, dev_t device) {
   return make_new(folder, path, [mode, device](int in, const char* at) {
     return static_cast<int>(kernel::pass(SYS_mknodat, in, at, mode, device));
   });
 }
-int call_mknod(const char* path, mode_t mode, dev_t device) STANDS_FOR("mknod");
-int call_mknod(const char* path, mode_t mode, dev_t device) {
+STANDS_FOR(int, mknod, const char* path, mode_t mode, dev_t device) {
   return call_mknodat(AT_FDCWD, path, mode, device);
 }
-int call_xmknod(int, const char* path, mode_t mode, dev_t* device) STANDS_FOR("__xmknod");
-int call_xmknod(int, const char* path, mode_t mode, dev_t* device) {
+STANDS_FOR(int, __xmknod, int, const char* path, mode_t mode, dev_t* device) {
   return call_mknodat(AT_FDCWD, path, mode, *device);
 }
-int call_mkfifo(const char* path, mode_t mode) STANDS_FOR("mkfifo");
-int call_mkfifo(const char* path, mode_t mode) {
+STANDS_FOR(int, mkfifo, const char* path, mode_t mode) {
   return call_mknodat(AT_FDCWD, path, mode | S_IFIFO, 0);
 }
-int call_mkfifoat(int folder, const char* path, mode_t mode) STANDS_FOR("mkfifoat");
-int call_mkfifoat(int folder, const char* path, mode_t mode) {
+STANDS_FOR(int, mkfifoat, int folder, const char* path, mode_t mode) {
   return call_mknodat(folder, path, mode | S_IFIFO, 0);
 }
 

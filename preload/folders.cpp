@@ -79,15 +79,14 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-int call_mkdir(const char* path, mode_t mode) STANDS_FOR("mkdir");
-int call_mkdir(const char* path, mode_t mode) { return make_folder_at(AT_FDCWD, path, mode); }
-int call_mkdirat(int folder, const char* path, mode_t mode) STANDS_FOR("mkdirat");
-int call_mkdirat(int folder, const char* path, mode_t mode) {
+STANDS_FOR(int, mkdir, const char* path, mode_t mode) {
+  return make_folder_at(AT_FDCWD, path, mode);
+}
+STANDS_FOR(int, mkdirat, int folder, const char* path, mode_t mode) {
   return make_folder_at(folder, path, mode);
 }
 
-DIR* call_opendir(const char* path) STANDS_FOR("opendir");
-DIR* call_opendir(const char* path) {
+STANDS_FOR(DIR*, opendir, const char* path) {
   const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK;
   const int folder = open_at(AT_FDCWD, path, flags, 0);
   if (folder < 0) return nullptr;
@@ -95,42 +94,34 @@ DIR* call_opendir(const char* path) {
   if (stream == nullptr) kernel::close(folder);
   return stream;
 }
-DIR* call_fdopendir(int folder) STANDS_FOR("fdopendir");
-DIR* call_fdopendir(int folder) {
+STANDS_FOR(DIR*, fdopendir, int folder) {
   refresh(folder);
   return open_stream(folder);
 }
-dirent* call_readdir(DIR* stream) STANDS_FOR("readdir");
-dirent* call_readdir(DIR* stream) {
+STANDS_FOR(dirent*, readdir, DIR* stream) {
   static constinit Next<dirent*(DIR*)> libc("readdir");
   return without_link(libc(stream));
 }
-dirent* call_readdir64(DIR*) STANDS_FOR("readdir64") __attribute__((alias("readdir")));
-int call_readdir_r(DIR* stream, dirent* entry, dirent** result) STANDS_FOR("readdir_r");
-int call_readdir_r(DIR* stream, dirent* entry, dirent** result) {
+ALSO_STANDS_FOR(dirent*, readdir64, readdir, DIR*);
+STANDS_FOR(int, readdir_r, DIR* stream, dirent* entry, dirent** result) {
   static constinit Next<int(DIR*, dirent*, dirent**)> libc("readdir_r");
   const int error = libc(stream, entry, result);
   if (error == 0) without_link(*result);
   return error;
 }
-int call_readdir64_r(DIR*, dirent*, dirent**) STANDS_FOR("readdir64_r")
-    __attribute__((alias("readdir_r")));
+ALSO_STANDS_FOR(int, readdir64_r, readdir_r, DIR*, dirent*, dirent**);
 
-int call_chdir(const char* path) STANDS_FOR("chdir");
-int call_chdir(const char* path) {
+STANDS_FOR(int, chdir, const char* path) {
   Place place;
   int folder = AT_FDCWD;
   if (!read_path(folder, path, true, place)) return -1;
   return static_cast<int>(syscall(SYS_chdir, path));
 }
 
-char* call_getcwd(char* buffer, std::size_t size) STANDS_FOR("getcwd");
-char* call_getcwd(char* buffer, std::size_t size) { return current_folder(buffer, size); }
-char* call_getcwd_chk(char* buffer, std::size_t size, std::size_t) STANDS_FOR("__getcwd_chk");
-char* call_getcwd_chk(char* buffer, std::size_t size, std::size_t) {
+STANDS_FOR(char*, getcwd, char* buffer, std::size_t size) { return current_folder(buffer, size); }
+STANDS_FOR(char*, __getcwd_chk, char* buffer, std::size_t size, std::size_t) {
   return current_folder(buffer, size);
 }
-char* call_get_current_dir_name() STANDS_FOR("get_current_dir_name");
-char* call_get_current_dir_name() { return current_folder(nullptr, 0); }
+STANDS_FOR(char*, get_current_dir_name) { return current_folder(nullptr, 0); }
 
 }  // extern "C"

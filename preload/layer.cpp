@@ -9,10 +9,8 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 
 #include "kernel.h"
 

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
@@ -159,39 +158,30 @@ using namespace plimsoll::scratch;
 extern "C" {
 
 // By it a process knows that the layer is there.
-int call_is_loaded() STANDS_FOR("plimsoll_scratch_is_active");
-int call_is_loaded() { return is_active(false) ? 1 : 0; }
+STANDS_FOR(int, plimsoll_scratch_is_active) { return is_active(false) ? 1 : 0; }
 
-int call_execve(const char* path, char* const* arguments, char* const* environment)
-    STANDS_FOR("execve");
-int call_execve(const char* path, char* const* arguments, char* const* environment) {
+STANDS_FOR(int, execve, const char* path, char* const* arguments, char* const* environment) {
   return run(path, arguments, environment);
 }
-int call_execv(const char* path, char* const* arguments) STANDS_FOR("execv");
-int call_execv(const char* path, char* const* arguments) { return run(path, arguments, environ); }
-int call_execvpe(const char* name, char* const* arguments, char* const* environment)
-    STANDS_FOR("execvpe");
-int call_execvpe(const char* name, char* const* arguments, char* const* environment) {
+STANDS_FOR(int, execv, const char* path, char* const* arguments) {
+  return run(path, arguments, environ);
+}
+STANDS_FOR(int, execvpe, const char* name, char* const* arguments, char* const* environment) {
   return run_named(name, arguments, environment);
 }
-int call_execvp(const char* name, char* const* arguments) STANDS_FOR("execvp");
-int call_execvp(const char* name, char* const* arguments) {
+STANDS_FOR(int, execvp, const char* name, char* const* arguments) {
   return run_named(name, arguments, environ);
 }
-int call_fexecve(int file, char* const* arguments, char* const* environment) STANDS_FOR("fexecve");
-int call_fexecve(int file, char* const* arguments, char* const* environment) {
+STANDS_FOR(int, fexecve, int file, char* const* arguments, char* const* environment) {
   static constinit Next<int(int, char* const*, char* const*)> libc("fexecve");
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
 using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
                   char* const*, char* const*);
-int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
-                     const posix_spawnattr_t* attributes, char* const* arguments,
-                     char* const* environment) STANDS_FOR("posix_spawn");
-int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_actions_t* actions,
-                     const posix_spawnattr_t* attributes, char* const* arguments,
-                     char* const* environment) {
+STANDS_FOR(int, posix_spawn, pid_t* process, const char* path,
+           const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+           char* const* arguments, char* const* environment) {
   static constinit Next<Spawn> libc("posix_spawn");
   Place place;
   int folder = AT_FDCWD;
@@ -200,12 +190,9 @@ int call_posix_spawn(pid_t* process, const char* path, const posix_spawn_file_ac
     return libc(process, path, actions, attributes, arguments, given);
   });
 }
-int call_posix_spawnp(pid_t* process, const char* name, const posix_spawn_file_actions_t* actions,
-                      const posix_spawnattr_t* attributes, char* const* arguments,
-                      char* const* environment) STANDS_FOR("posix_spawnp");
-int call_posix_spawnp(pid_t* process, const char* name, const posix_spawn_file_actions_t* actions,
-                      const posix_spawnattr_t* attributes, char* const* arguments,
-                      char* const* environment) {
+STANDS_FOR(int, posix_spawnp, pid_t* process, const char* name,
+           const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+           char* const* arguments, char* const* environment) {
   static constinit Next<Spawn> libc("posix_spawnp");
   Place place;
   const char* file = file_of(name, place);
@@ -214,10 +201,8 @@ int call_posix_spawnp(pid_t* process, const char* name, const posix_spawn_file_a
     return libc(process, file, actions, attributes, arguments, given);
   });
 }
-int call_spawn_open(posix_spawn_file_actions_t* actions, int file, const char* path, int flags,
-                    mode_t mode) STANDS_FOR("posix_spawn_file_actions_addopen");
-int call_spawn_open(posix_spawn_file_actions_t* actions, int file, const char* path, int flags,
-                    mode_t mode) {
+STANDS_FOR(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* actions, int file,
+           const char* path, int flags, mode_t mode) {
   static constinit Next<int(posix_spawn_file_actions_t*, int, const char*, int, mode_t)> libc(
       "posix_spawn_file_actions_addopen");
   Place place;
@@ -230,15 +215,13 @@ int call_spawn_open(posix_spawn_file_actions_t* actions, int file, const char* p
 
 // The loader looks for a name where its caller's own library says, so it must see that caller: with
 // nothing left to do here, the compiler makes the call a jump.
-void* call_dlopen(const char* path, int flags) STANDS_FOR("dlopen");
-void* call_dlopen(const char* path, int flags) {
+STANDS_FOR(void*, dlopen, const char* path, int flags) {
   static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);
   return libc(path, flags);
 }
 
-int call_bind(int file, const sockaddr* address, socklen_t size) STANDS_FOR("bind");
-int call_bind(int file, const sockaddr* address, socklen_t size) {
+STANDS_FOR(int, bind, int file, const sockaddr* address, socklen_t size) {
   char path[sizeof(sockaddr_un) + 1];
   if (!socket_path(address, size, path) || !is_active(false)) {
     return static_cast<int>(syscall(SYS_bind, file, address, size));
@@ -251,8 +234,7 @@ int call_bind(int file, const sockaddr* address, socklen_t size) {
   if (result != 0 && errno == EEXIST) errno = EADDRINUSE;
   return result;
 }
-int call_connect(int file, const sockaddr* address, socklen_t size) STANDS_FOR("connect");
-int call_connect(int file, const sockaddr* address, socklen_t size) {
+STANDS_FOR(int, connect, int file, const sockaddr* address, socklen_t size) {
   static constinit Next<int(int, const sockaddr*, socklen_t)> libc("connect");
   char path[sizeof(sockaddr_un) + 1];
   Place place;

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -237,10 +236,8 @@ using namespace plimsoll::scratch;
 extern "C" {
 
 using Routine = void*(void*);
-int call_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, Routine* routine,
-                        void* argument) STANDS_FOR("pthread_create");
-int call_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, Routine* routine,
-                        void* argument) {
+STANDS_FOR(int, pthread_create, pthread_t* thread, const pthread_attr_t* attributes,
+           Routine* routine, void* argument) {
   static constinit Next<int(pthread_t*, const pthread_attr_t*, Routine*, void*)> next(
       "pthread_create");
   auto* work = is_watching ? static_cast<Work*>(std::malloc(sizeof(Work))) : nullptr;
@@ -251,15 +248,12 @@ int call_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, Rou
   return error;
 }
 
-int call_pthread_sigmask(int how, const sigset_t* set, sigset_t* before)
-    STANDS_FOR("pthread_sigmask");
-int call_pthread_sigmask(int how, const sigset_t* set, sigset_t* before) {
+STANDS_FOR(int, pthread_sigmask, int how, const sigset_t* set, sigset_t* before) {
   static constinit Next<int(int, const sigset_t*, sigset_t*)> next("pthread_sigmask");
   sigset_t copy;
   return next(how, without_handed(how, set, copy), before);
 }
-int call_sigprocmask(int how, const sigset_t* set, sigset_t* before) STANDS_FOR("sigprocmask");
-int call_sigprocmask(int how, const sigset_t* set, sigset_t* before) {
+STANDS_FOR(int, sigprocmask, int how, const sigset_t* set, sigset_t* before) {
   static constinit Next<int(int, const sigset_t*, sigset_t*)> next("sigprocmask");
   sigset_t copy;
   return next(how, without_handed(how, set, copy), before);
@@ -267,17 +261,14 @@ int call_sigprocmask(int how, const sigset_t* set, sigset_t* before) {
 
 // Calls are handed over by SIGSYS, so nobody else may handle that signal, as LLVM would, which
 // takes it for a crash: to a program the signal stays as it was.
-int call_sigaction(int signal, const struct sigaction* action, struct sigaction* before)
-    STANDS_FOR("sigaction");
-int call_sigaction(int signal, const struct sigaction* action, struct sigaction* before) {
+STANDS_FOR(int, sigaction, int signal, const struct sigaction* action, struct sigaction* before) {
   static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
   if (!is_watching || signal != SIGSYS) return next(signal, action, before);
   if (before != nullptr) *before = {};
   return 0;
 }
 using Handler = void(int);
-Handler* call_signal(int signal, Handler* handler) STANDS_FOR("signal");
-Handler* call_signal(int signal, Handler* handler) {
+STANDS_FOR(Handler*, signal, int signal, Handler* handler) {
   static constinit Next<Handler*(int, Handler*)> next("signal");
   return is_watching && signal == SIGSYS ? SIG_DFL : next(signal, handler);
 }

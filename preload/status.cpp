@@ -3,8 +3,6 @@
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
 
-#include <cstdlib>
-
 #include "calls.h"
 
 namespace plimsoll::scratch {
@@ -56,6 +54,15 @@ int file_system(const char* name, const char* path, Status* status) {
   return read_path(folder, path, true, place) ? libc(path, status) : -1;
 }
 
+// Makes a call that reads extended attributes, by the path where the file lies.
+template <typename... Rest>
+ssize_t read_attributes(long call, const char* path, bool follows, Rest... rest) {
+  Place place;
+  int folder = AT_FDCWD;
+  if (!read_path(folder, path, follows, place)) return -1;
+  return syscall(call, path, rest...);
+}
+
 }  // namespace
 }  // namespace plimsoll::scratch
 
@@ -63,145 +70,96 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-int call_stat(const char* path, struct stat* status) STANDS_FOR("stat");
-int call_stat(const char* path, struct stat* status) {
+STANDS_FOR(int, stat, const char* path, struct stat* status) {
   return status_at(AT_FDCWD, path, status, 0);
 }
-int call_stat64(const char*, struct stat*) STANDS_FOR("stat64") __attribute__((alias("stat")));
-int call_lstat(const char* path, struct stat* status) STANDS_FOR("lstat");
-int call_lstat(const char* path, struct stat* status) {
+ALSO_STANDS_FOR(int, stat64, stat, const char*, struct stat*);
+STANDS_FOR(int, lstat, const char* path, struct stat* status) {
   return status_at(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
-int call_lstat64(const char*, struct stat*) STANDS_FOR("lstat64") __attribute__((alias("lstat")));
-int call_fstatat(int folder, const char* path, struct stat* status, int flags)
-    STANDS_FOR("fstatat");
-int call_fstatat(int folder, const char* path, struct stat* status, int flags) {
+ALSO_STANDS_FOR(int, lstat64, lstat, const char*, struct stat*);
+STANDS_FOR(int, fstatat, int folder, const char* path, struct stat* status, int flags) {
   return status_at(folder, path, status, flags);
 }
-int call_fstatat64(int, const char*, struct stat*, int) STANDS_FOR("fstatat64")
-    __attribute__((alias("fstatat")));
+ALSO_STANDS_FOR(int, fstatat64, fstatat, int, const char*, struct stat*, int);
 
 // The names that programs have which were linked before glibc 2.33; the first argument says in
 // which form the answer is wanted, and 64-bit Linux has one form.
-int call_xstat(int, const char* path, struct stat* status) STANDS_FOR("__xstat");
-int call_xstat(int, const char* path, struct stat* status) {
+STANDS_FOR(int, __xstat, int, const char* path, struct stat* status) {
   return status_at(AT_FDCWD, path, status, 0);
 }
-int call_xstat64(int, const char*, struct stat*) STANDS_FOR("__xstat64")
-    __attribute__((alias("__xstat")));
-int call_lxstat(int, const char* path, struct stat* status) STANDS_FOR("__lxstat");
-int call_lxstat(int, const char* path, struct stat* status) {
+ALSO_STANDS_FOR(int, __xstat64, __xstat, int, const char*, struct stat*);
+STANDS_FOR(int, __lxstat, int, const char* path, struct stat* status) {
   return status_at(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
-int call_lxstat64(int, const char*, struct stat*) STANDS_FOR("__lxstat64")
-    __attribute__((alias("__lxstat")));
-int call_fxstatat(int, int folder, const char* path, struct stat* status, int flags)
-    STANDS_FOR("__fxstatat");
-int call_fxstatat(int, int folder, const char* path, struct stat* status, int flags) {
+ALSO_STANDS_FOR(int, __lxstat64, __lxstat, int, const char*, struct stat*);
+STANDS_FOR(int, __fxstatat, int, int folder, const char* path, struct stat* status, int flags) {
   return status_at(folder, path, status, flags);
 }
-int call_fxstatat64(int, int, const char*, struct stat*, int) STANDS_FOR("__fxstatat64")
-    __attribute__((alias("__fxstatat")));
+ALSO_STANDS_FOR(int, __fxstatat64, __fxstatat, int, int, const char*, struct stat*, int);
 
-int call_statx(int folder, const char* path, int flags, unsigned mask, void* status)
-    STANDS_FOR("statx");
-int call_statx(int folder, const char* path, int flags, unsigned mask, void* status) {
+STANDS_FOR(int, statx, int folder, const char* path, int flags, unsigned mask, void* status) {
   Place place;
   if (!read_path(folder, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, place)) return -1;
   return static_cast<int>(syscall(SYS_statx, folder, path, flags, mask, status));
 }
 
-int call_access(const char* path, int mode) STANDS_FOR("access");
-int call_access(const char* path, int mode) {
+STANDS_FOR(int, access, const char* path, int mode) {
   Place place;
   int folder = AT_FDCWD;
   return read_path(folder, path, true, place) ? kernel::access(path, mode) : -1;
 }
-int call_faccessat(int folder, const char* path, int mode, int flags) STANDS_FOR("faccessat");
-int call_faccessat(int folder, const char* path, int mode, int flags) {
+STANDS_FOR(int, faccessat, int folder, const char* path, int mode, int flags) {
   static constinit Next<int(int, const char*, int, int)> libc("faccessat");
   Place place;
   if (!read_path(folder, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, place)) return -1;
   return libc(folder, path, mode, flags);
 }
-int call_euidaccess(const char* path, int mode) STANDS_FOR("euidaccess");
-int call_euidaccess(const char* path, int mode) {
+STANDS_FOR(int, euidaccess, const char* path, int mode) {
   return call_faccessat(AT_FDCWD, path, mode, AT_EACCESS);
 }
-int call_eaccess(const char*, int) STANDS_FOR("eaccess") __attribute__((alias("euidaccess")));
+ALSO_STANDS_FOR(int, eaccess, euidaccess, const char*, int);
 
-ssize_t call_readlink(const char* path, char* text, std::size_t size) STANDS_FOR("readlink");
-ssize_t call_readlink(const char* path, char* text, std::size_t size) {
+STANDS_FOR(ssize_t, readlink, const char* path, char* text, std::size_t size) {
   return read_link_at(AT_FDCWD, path, text, size);
 }
-ssize_t call_readlinkat(int folder, const char* path, char* text, std::size_t size)
-    STANDS_FOR("readlinkat");
-ssize_t call_readlinkat(int folder, const char* path, char* text, std::size_t size) {
+STANDS_FOR(ssize_t, readlinkat, int folder, const char* path, char* text, std::size_t size) {
   return read_link_at(folder, path, text, size);
 }
-ssize_t call_readlink_chk(const char* path, char* text, std::size_t size, std::size_t)
-    STANDS_FOR("__readlink_chk");
-ssize_t call_readlink_chk(const char* path, char* text, std::size_t size, std::size_t) {
+STANDS_FOR(ssize_t, __readlink_chk, const char* path, char* text, std::size_t size, std::size_t) {
   return read_link_at(AT_FDCWD, path, text, size);
 }
-ssize_t call_readlinkat_chk(int folder, const char* path, char* text, std::size_t size, std::size_t)
-    STANDS_FOR("__readlinkat_chk");
-ssize_t call_readlinkat_chk(int folder, const char* path, char* text, std::size_t size,
-                            std::size_t) {
+STANDS_FOR(ssize_t, __readlinkat_chk, int folder, const char* path, char* text, std::size_t size,
+           std::size_t) {
   return read_link_at(folder, path, text, size);
 }
 
-char* call_realpath(const char* path, char* resolved) STANDS_FOR("realpath");
-char* call_realpath(const char* path, char* resolved) { return real_path(path, resolved); }
-char* call_realpath_chk(const char* path, char* resolved, std::size_t) STANDS_FOR("__realpath_chk");
-char* call_realpath_chk(const char* path, char* resolved, std::size_t) {
+STANDS_FOR(char*, realpath, const char* path, char* resolved) { return real_path(path, resolved); }
+STANDS_FOR(char*, __realpath_chk, const char* path, char* resolved, std::size_t) {
   return real_path(path, resolved);
 }
-char* call_canonicalize(const char* path) STANDS_FOR("canonicalize_file_name");
-char* call_canonicalize(const char* path) { return real_path(path, nullptr); }
+STANDS_FOR(char*, canonicalize_file_name, const char* path) { return real_path(path, nullptr); }
 
-int call_statvfs(const char* path, struct statvfs* status) STANDS_FOR("statvfs");
-int call_statvfs(const char* path, struct statvfs* status) {
+STANDS_FOR(int, statvfs, const char* path, struct statvfs* status) {
   return file_system("statvfs", path, status);
 }
-int call_statvfs64(const char*, struct statvfs*) STANDS_FOR("statvfs64")
-    __attribute__((alias("statvfs")));
-int call_statfs(const char* path, struct statfs* status) STANDS_FOR("statfs");
-int call_statfs(const char* path, struct statfs* status) {
+ALSO_STANDS_FOR(int, statvfs64, statvfs, const char*, struct statvfs*);
+STANDS_FOR(int, statfs, const char* path, struct statfs* status) {
   return file_system("statfs", path, status);
 }
-int call_statfs64(const char*, struct statfs*) STANDS_FOR("statfs64")
-    __attribute__((alias("statfs")));
+ALSO_STANDS_FOR(int, statfs64, statfs, const char*, struct statfs*);
 
-ssize_t call_getxattr(const char* path, const char* name, void* value, std::size_t size)
-    STANDS_FOR("getxattr");
-ssize_t call_getxattr(const char* path, const char* name, void* value, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, true, place)) return -1;
-  return syscall(SYS_getxattr, path, name, value, size);
+STANDS_FOR(ssize_t, getxattr, const char* path, const char* name, void* value, std::size_t size) {
+  return read_attributes(SYS_getxattr, path, true, name, value, size);
 }
-ssize_t call_lgetxattr(const char* path, const char* name, void* value, std::size_t size)
-    STANDS_FOR("lgetxattr");
-ssize_t call_lgetxattr(const char* path, const char* name, void* value, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, false, place)) return -1;
-  return syscall(SYS_lgetxattr, path, name, value, size);
+STANDS_FOR(ssize_t, lgetxattr, const char* path, const char* name, void* value, std::size_t size) {
+  return read_attributes(SYS_lgetxattr, path, false, name, value, size);
 }
-ssize_t call_listxattr(const char* path, char* names, std::size_t size) STANDS_FOR("listxattr");
-ssize_t call_listxattr(const char* path, char* names, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, true, place)) return -1;
-  return syscall(SYS_listxattr, path, names, size);
+STANDS_FOR(ssize_t, listxattr, const char* path, char* names, std::size_t size) {
+  return read_attributes(SYS_listxattr, path, true, names, size);
 }
-ssize_t call_llistxattr(const char* path, char* names, std::size_t size) STANDS_FOR("llistxattr");
-ssize_t call_llistxattr(const char* path, char* names, std::size_t size) {
-  Place place;
-  int folder = AT_FDCWD;
-  if (!read_path(folder, path, false, place)) return -1;
-  return syscall(SYS_llistxattr, path, names, size);
+STANDS_FOR(ssize_t, llistxattr, const char* path, char* names, std::size_t size) {
+  return read_attributes(SYS_llistxattr, path, false, names, size);
 }
 
 }  // extern "C"

@@ -189,8 +189,9 @@ class TestTables:
         assert SIMULATED_GPU.tables is not None
         made = {path.name: as_include(path) for path in SIMULATED_GPU.tables.iterdir()}
         assert set(made) == {
-            "chips.csv", "cuda_kernels.txt", "cudnn_fastest.csv", "cudnn_largest.csv",
-            "cudnn_workspaces.csv", "kernel_times.csv", "no_temporaries.txt",
+            "chips.csv", "composed_layouts.txt", "compressed_kernels.txt", "coordinate_kernels.txt",
+            "cuda_kernels.txt", "cudnn_fastest.csv", "cudnn_largest.csv", "cudnn_workspaces.csv",
+            "kernel_times.csv", "nested_kernels.txt", "no_temporaries.txt",
         }  # fmt: skip
         assert made["no_temporaries.txt"].count("\n") > 50
         assert made["cudnn_workspaces.csv"].count("\n") > 10_000

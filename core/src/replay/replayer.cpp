@@ -1,6 +1,5 @@
 #include "plimsoll/replay/replayer.h"
 
-#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>

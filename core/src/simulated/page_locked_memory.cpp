@@ -1,7 +1,5 @@
 #include "plimsoll/simulated/page_locked_memory.h"
 
-#include <iterator>
-
 #include "plimsoll/simulated/ranges.h"
 
 namespace plimsoll {

@@ -13,22 +13,8 @@ import typer
 from plimsoll.base.errors import InputError
 from plimsoll.base.json_text import json_line
 from plimsoll.base.units import format_size
+from plimsoll.cli import options
 from plimsoll.cli.fit_within import run_within
-from plimsoll.cli.options import (
-    DEFAULT_GPU,
-    SIMULATION,
-    Arguments,
-    BatchSize,
-    Gpu,
-    Model,
-    Module,
-    NoScript,
-    RecipeName,
-    SaveRecipe,
-    SeqLen,
-    Simulation,
-    takes_simulation,
-)
 from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
@@ -42,16 +28,16 @@ if TYPE_CHECKING:
     Shown = Callable[[int | None, Trial | None], None]
 
 
-@takes_simulation(*(name for name in SIMULATION if name not in ("world", "ranks")))
+@options.takes_simulation(*(name for name in options.SIMULATION if name not in ("world", "ranks")))
 def fit(
-    script: NoScript = None,
-    arguments: Arguments = None,
-    module: Module = False,
-    model: Model = None,
-    recipe: RecipeName = None,
-    batch_size: BatchSize = None,
-    seq_len: SeqLen = None,
-    save_recipe: SaveRecipe = None,
+    script: options.NoScript = None,
+    arguments: options.Arguments = None,
+    module: options.Module = False,
+    model: options.Model = None,
+    recipe: options.RecipeName = None,
+    batch_size: options.BatchSize = None,
+    seq_len: options.SeqLen = None,
+    save_recipe: options.SaveRecipe = None,
     vary: Annotated[
         str | None, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
     ] = None,
@@ -97,9 +83,9 @@ def fit(
     headroom: Annotated[
         str | None, typer.Option(help="What is to stay free, such as 2GiB or 5%.", metavar="SIZE")
     ] = None,
-    gpu: Gpu = None,
+    gpu: options.Gpu = None,
     *,
-    simulation: Simulation,
+    simulation: options.Simulation,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Find what to change so that a script fits a card, or the largest value of an argument.
@@ -119,7 +105,7 @@ def fit(
     from plimsoll.prediction.fitting.values import fit as run
     from plimsoll.prediction.options import Options
 
-    cards = [Options(gpu=name, **simulation) for name in gpu or [DEFAULT_GPU]]
+    cards = [Options(gpu=name, **simulation) for name in gpu or [options.DEFAULT_GPU]]
     program = chosen_program(
         script, arguments, module=module, model=model, recipe=recipe, batch_size=batch_size,
         seq_len=seq_len, save_recipe=save_recipe, force=force,

@@ -16,21 +16,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.json_text import json_line
 from plimsoll.base.layout import paragraphs, table
 from plimsoll.base.units import format_size
-from plimsoll.cli.options import (
-    DEFAULT_GPU,
-    SIMULATION,
-    Arguments,
-    BatchSize,
-    Gpu,
-    Model,
-    Module,
-    NoScript,
-    RecipeName,
-    SaveRecipe,
-    SeqLen,
-    Simulation,
-    takes_simulation,
-)
+from plimsoll.cli import options
 from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, Verdict, console, hint, show
@@ -44,19 +30,19 @@ if TYPE_CHECKING:
 _BATCH = re.compile(r"--[a-z_-]*batch[a-z_-]*")
 
 
-@takes_simulation(*SIMULATION)
+@options.takes_simulation(*options.SIMULATION)
 def predict(
-    script: NoScript = None,
-    arguments: Arguments = None,
-    module: Module = False,
-    model: Model = None,
-    recipe: RecipeName = None,
-    batch_size: BatchSize = None,
-    seq_len: SeqLen = None,
-    save_recipe: SaveRecipe = None,
-    gpu: Gpu = None,
+    script: options.NoScript = None,
+    arguments: options.Arguments = None,
+    module: options.Module = False,
+    model: options.Model = None,
+    recipe: options.RecipeName = None,
+    batch_size: options.BatchSize = None,
+    seq_len: options.SeqLen = None,
+    save_recipe: options.SaveRecipe = None,
+    gpu: options.Gpu = None,
     *,
-    simulation: Simulation,
+    simulation: options.Simulation,
     check: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
@@ -101,7 +87,7 @@ def predict(
     )  # fmt: skip
     requests = [
         Options(gpu=name, **simulation).request(program.script, program.arguments, is_module=module)
-        for name in gpu or [DEFAULT_GPU]
+        for name in gpu or [options.DEFAULT_GPU]
     ]  # bad options end the command before the first run
     if view is not None:
         check_page(requests, view, force=force)

@@ -10,8 +10,6 @@ from plimsoll.base.long_work import say_now_and_then
 from plimsoll.base.printable import printable
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.progress import Progress as Bar
 
 _SOON_SECONDS = 0.5
@@ -40,12 +38,7 @@ class Progress:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
         if self._bar is not None:

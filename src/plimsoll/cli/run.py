@@ -16,28 +16,19 @@ from plimsoll.base.endings import check_new_recording
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_can_be_made, check_is_new
 from plimsoll.base.script_file import script_file
-from plimsoll.cli.options import (
-    SIMULATION,
-    Conf,
-    Dedicated,
-    Module,
-    Policy,
-    Script,
-    Simulation,
-    takes_simulation,
-)
+from plimsoll.cli import options
 from plimsoll.engine.real_gpus import count_gpus
 
 _SIMULATED = ("gpus", "driver", "host_memory", "values", "unknown")
 
 
-@takes_simulation(*_SIMULATED)
+@options.takes_simulation(*_SIMULATED)
 def run(
-    script: Script,
+    script: options.Script,
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGS]", help="The script's arguments.")
     ] = None,
-    module: Module = False,
+    module: options.Module = False,
     allocator: Annotated[
         str | None,
         typer.Option(
@@ -45,7 +36,7 @@ def run(
             show_default="elastic; simulated: native",
         ),
     ] = None,
-    conf: Conf = "",
+    conf: options.Conf = "",
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Append the account to a file, one JSON object a line."),
@@ -54,8 +45,8 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Record what happens to GPU memory, as .plim."),
     ] = None,
-    policy: Policy = None,
-    dedicated: Dedicated = None,
+    policy: options.Policy = None,
+    dedicated: options.Dedicated = None,
     shared: Annotated[
         str | None, typer.Option(help="The most of the host's memory for each GPU.")
     ] = None,
@@ -68,7 +59,7 @@ def run(
         str | None, typer.Option(metavar="GPU", help="Simulate a card, such as H100.")
     ] = None,
     *,
-    simulation: Simulation,
+    simulation: options.Simulation,
 ) -> None:
     """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
 
@@ -91,7 +82,7 @@ def run(
     libraries = {"CUPY": cupy, "NUMBA": numba, "RMM": rmm}
     if simulate is None:
         for name, value in simulation.items():
-            if value != SIMULATION[name][1]:
+            if value != options.SIMULATION[name][1]:
                 raise InputError(f"--{name.replace('_', '-')} goes with --simulate")
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
@@ -103,11 +94,11 @@ def run(
     from plimsoll.prediction.child_process import become
     from plimsoll.prediction.options import Options
 
-    options = Options(
+    chosen = Options(
         gpu=simulate, conf=conf, allocator=allocator or "native", policy=policy,
         dedicated=dedicated, shared=shared, **simulation,
     )  # fmt: skip
-    request = options.request(script, own, is_module=module)
+    request = chosen.request(script, own, is_module=module)
     become(replace(request, account=_account(json)))
 
 

@@ -85,11 +85,7 @@ class KeptAdvice:
                 cost="nothing",
                 saves_bytes=0,
                 peak_reserved_bytes=self.base.peak_reserved_bytes,
-                peak_reserved_range_bytes=None,
-                peak_dedicated_bytes=None,
-                serves_failed_requests=None,
                 num_alloc_retries=self.base.num_alloc_retries,
-                driver_seconds=0.0,
                 note="what that saves was not tried",
             )
         )

@@ -24,8 +24,6 @@ from plimsoll.recordings.reading import read_recording
 from plimsoll.torch.session.record import events_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.explanation.parts import Leak
 
@@ -148,12 +146,7 @@ class LeakWatch:
             recorder.flush()
             self._look(recorder.path)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:

@@ -100,12 +100,7 @@ class OomHook:
     def __enter__(self) -> OomHook:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
             self.explain(error)
         self.remove()

@@ -261,11 +261,11 @@ class Advice:
     cost: AdviceCost
     saves_bytes: int
     peak_reserved_bytes: int
-    peak_reserved_range_bytes: tuple[int, int] | None
-    peak_dedicated_bytes: int | None
-    serves_failed_requests: bool | None
-    num_alloc_retries: int
-    driver_seconds: float
+    peak_reserved_range_bytes: tuple[int, int] | None = None
+    peak_dedicated_bytes: int | None = None
+    serves_failed_requests: bool | None = None
+    num_alloc_retries: int = 0
+    driver_seconds: float = 0.0
     note: str = ""
 
 

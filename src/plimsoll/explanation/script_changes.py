@@ -163,11 +163,8 @@ def _advice(change: Change, attempt: Attempt, base: Attempt, script: ScriptText)
             cost=_cost(change, attempt, base),
             saves_bytes=0 if helps else saves,
             peak_reserved_bytes=attempt.prediction.peak_reserved_bytes,
-            peak_reserved_range_bytes=None,
             peak_dedicated_bytes=reserved if _spills(attempt) else None,
             serves_failed_requests=True if helps else None,
-            num_alloc_retries=0,
-            driver_seconds=0.0,
             note="; ".join(_notes(change, attempt, base)),
         )
     ]

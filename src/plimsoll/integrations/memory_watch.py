@@ -18,7 +18,6 @@ from plimsoll.torch.session.record import own_path, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from plimsoll.explanation.parts import Leak
     from plimsoll.integrations.memory_figures import GpuMemory
@@ -125,12 +124,7 @@ class MemoryWatch:
         except InputError as error:  # such as a recording that is on: the run goes on without
             warnings.warn(f"leaks are not watched for: {error}", RuntimeWarning, stacklevel=4)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> None:

@@ -54,23 +54,9 @@ class SavedStorage:
     """
 
     __slots__ = (
-        "__weakref__",
-        "arrived",
-        "buffer",
-        "copied",
-        "counted",
-        "is_computed",
-        "is_discarded",
-        "owner",
-        "serial",
-        "size",
-        "storage",
-        "stream",
-        "streams",
-        "used_in",
-        "version",
-        "views",
-    )
+        "__weakref__", "arrived", "buffer", "copied", "counted", "is_computed", "is_discarded",
+        "owner", "serial", "size", "storage", "stream", "streams", "used_in", "version", "views",
+    )  # fmt: skip
 
     def __init__(
         self, owner: Owner, streams: CopyStreams, serial: int, tensor: Any, storage: Any

@@ -12,6 +12,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
 from plimsoll.engine.gpus.recorded_card import recorded_card
+from plimsoll.page import marks
 from plimsoll.page.columns import MOST
 from plimsoll.page.keys import (
     Key,
@@ -22,13 +23,6 @@ from plimsoll.page.keys import (
     pool_names,
     stream_names,
     weights_at_peak,
-)
-from plimsoll.page.marks import (
-    Moment,
-    find_failures,
-    find_releases,
-    named_marks,
-    step_moments,
 )
 from plimsoll.page.overview import Overview, bytes_by_group, make_overview
 from plimsoll.page.stacks import StackTable, make_stack_table
@@ -92,7 +86,7 @@ class DeviceView:
     category: NDArray[np.uint8]
     keys: Sequence[Key]
     segments: SegmentLifetimes
-    moments: Sequence[Moment]
+    moments: Sequence[marks.Moment]
     notes: Sequence[str]
 
     @property
@@ -180,12 +174,12 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
         config = _core.AllocatorConfig.parse(recording.conf, recording.version)
     reserved_before = int(segments.size[segments.start < 0].sum())
     failed_stacks = np.searchsorted(used, asked_by[failures]).tolist()
-    moments = find_failures(rare, numbers, failed_stacks)
-    moments += find_releases(
+    moments = marks.find_failures(rare, numbers, failed_stacks)
+    moments += marks.find_releases(
         rare, numbers, reserved_before, collects="garbage_collection" in recording.conf
     )
-    moments += step_moments(steps, trace.event_count)
-    moments += named_marks(recording.marks, trace.device, trace.event_count)
+    moments += marks.step_moments(steps, trace.event_count)
+    moments += marks.named_marks(recording.marks, trace.device, trace.event_count)
     return DeviceView(
         device=trace.device,
         event_count=trace.event_count,

@@ -33,7 +33,6 @@ from plimsoll.recordings.reading import read_recording
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from os import PathLike
-    from types import TracebackType
 
     from plimsoll.page.run import Run
     from plimsoll.recordings.recording import Recording
@@ -118,12 +117,7 @@ class PageServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

@@ -15,21 +15,12 @@ from rich.text import Text
 from plimsoll.base.layout import IN_A_PIPE, shown_width
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
-from plimsoll.prediction.axes import (
-    LIMIT,
-    NOTHING,
-    SIZES,
-    legend,
-    margin,
-    round_scale,
-    row,
-)
+from plimsoll.prediction import axes
 from plimsoll.recordings.analysis.category_names import category_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.prediction.axes import Look, Scale
     from plimsoll.prediction.timeline import Timeline
 
 _ROWS, _LABELS = 12, 4
@@ -51,7 +42,7 @@ _AREAS = {
     "rounding": ("▖", "bright_black"),
 }
 """From the bottom to the top: what stays is under what comes and goes."""
-_RESERVED: Look = ("─", "bold")
+_RESERVED: axes.Look = ("─", "bold")
 
 
 @dataclass(frozen=True)
@@ -87,21 +78,21 @@ def plot(
     areas = [(look, category_title(name)) for name, look in _AREAS.items() if look[0] in drawn]
     entries = [*areas, (_RESERVED, "reserved")]
     if limits:
-        entries.append((LIMIT, f"{limit_name}: {', '.join(map(format_size, limits))}"))
+        entries.append((axes.LIMIT, f"{limit_name}: {', '.join(map(format_size, limits))}"))
     entries = [((2 * sign, style), name) for (sign, style), name in entries]
-    return Text("\n").join([*lines, *legend(entries, width)])
+    return Text("\n").join([*lines, *axes.legend(entries, width)])
 
 
-def _scale(pictures: Sequence[Picture]) -> Scale:
+def _scale(pictures: Sequence[Picture]) -> axes.Scale:
     most = max(max(each.timeline.reserved_bytes, default=0) for each in pictures)
     most = max(most, *(max(each.timeline.allocated_bytes, default=0) for each in pictures), 1)
     near = [each.limit_bytes for each in pictures if each.limit_bytes <= _NEAR * most]
-    return round_scale(0, max([most, *near]), labels=_LABELS, cells=_ROWS, units=SIZES)
+    return axes.round_scale(0, max([most, *near]), labels=_LABELS, cells=_ROWS, units=axes.SIZES)
 
 
-def _picture(picture: Picture, scale: Scale, width: int) -> Iterator[Text]:
+def _picture(picture: Picture, scale: axes.Scale, width: int) -> Iterator[Text]:
     timeline = picture.timeline
-    columns = _columns(timeline, width - margin(scale) - 2)
+    columns = _columns(timeline, width - axes.margin(scale) - 2)
     title = f"{printable(picture.name)}: {_what(timeline)}"
     yield Text(title if len(title) <= width else title[: width - 1] + "…")
     areas = [_area(timeline, point, scale) for point in columns]
@@ -111,9 +102,9 @@ def _picture(picture: Picture, scale: Scale, width: int) -> Iterator[Text]:
         for point, area in zip(columns, areas, strict=True):
             reserved = scale.cell(timeline.reserved_bytes[point])
             is_line = reserved == number and number >= len(area)
-            below = area[number] if number < len(area) else NOTHING
-            cells.append(_RESERVED if is_line else LIMIT if number == limit else below)
-        yield row(scale, number, cells)
+            below = area[number] if number < len(area) else axes.NOTHING
+            cells.append(_RESERVED if is_line else axes.LIMIT if number == limit else below)
+        yield axes.row(scale, number, cells)
     yield from _axis(timeline, columns, scale)
 
 
@@ -138,25 +129,25 @@ def _columns(timeline: Timeline, count: int) -> list[int]:
     return shown
 
 
-def _area(timeline: Timeline, point: int, scale: Scale) -> list[Look]:
+def _area(timeline: Timeline, point: int, scale: axes.Scale) -> list[axes.Look]:
     """Returns the signs of a column's rows, from the lowest up."""
     sizes = [(look, timeline.by_category[name][point]) for name, look in _AREAS.items()
              if name in timeline.by_category]  # fmt: skip
     edges = [round(edge / scale.cell_size) for edge in accumulate(size for _, size in sizes)]
-    looks: list[Look] = []
+    looks: list[axes.Look] = []
     for (look, _), edge in zip(sizes, edges, strict=True):
         looks += [look] * (edge - len(looks))
     return looks
 
 
-def _axis(timeline: Timeline, columns: list[int], scale: Scale) -> Iterator[Text]:
+def _axis(timeline: Timeline, columns: list[int], scale: axes.Scale) -> Iterator[Text]:
     """The line below, and the steps where they end."""
     ticks = {
         max((column for column, point in enumerate(columns) if point <= end), default=0): step
         for step, end in enumerate(timeline.step_ends, timeline.first_step)
     }
     line = "".join("┴" if column in ticks else "─" for column in range(len(columns)))
-    yield Text(f"{scale.unit.name:>{margin(scale)}} └{line}")
+    yield Text(f"{scale.unit.name:>{axes.margin(scale)}} └{line}")
     if not ticks:
         return
     text = ""
@@ -165,4 +156,4 @@ def _axis(timeline: Timeline, columns: list[int], scale: Scale) -> Iterator[Text
             if column + 1 - len(label) >= len(text) + bool(text):
                 text = text.ljust(column + 1 - len(label)) + label
                 break
-    yield Text(" " * (margin(scale) + 2) + text)
+    yield Text(" " * (axes.margin(scale) + 2) + text)

@@ -22,18 +22,7 @@ import pyarrow.parquet as pq
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
-from plimsoll.recordings.checks import (
-    DAMAGE,
-    MOST_DEVICES,
-    DamageError,
-    check_count,
-    check_events,
-    check_frame,
-    check_label,
-    check_moment,
-    check_segments,
-    check_settings,
-)
+from plimsoll.recordings import checks
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import RowGroup, check_pages, read_row_groups
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
@@ -43,7 +32,6 @@ from plimsoll.recordings.segment_rows import segment_from_json, segment_to_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from plimsoll.recordings.label import Label
 
@@ -139,12 +127,7 @@ class TraceWriter:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         with self._stack:
             if error is not None:
                 raise error
@@ -222,12 +205,12 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
             if is_known and number >= _WITH_CHECKSUM:
                 checksum = _checksum(texts[_KEY], texts[_STACKS_KEY])
                 if texts[_SUM_KEY] != str(checksum).encode():
-                    raise DamageError("its checksum is wrong")
+                    raise checks.DamageError("its checksum is wrong")
             groups = read_row_groups(content, os.fstat(content.fileno()).st_size)
             rows = sum(group.rows for group in groups)
             if rows != file.metadata.num_rows:
-                raise DamageError("the number of its events is wrong")
-            check_count(rows, memory)
+                raise checks.DamageError("the number of its events is wrong")
+            checks.check_count(rows, memory)
             expanded = _expanded_bytes(content, groups)
         columns = [name for name in COLUMNS if name in schema.names]
         several = len(metadata["devices"]) > 1
@@ -238,22 +221,22 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
             if entry["events"] > 0
         ]
         if sum(trace.event_count for trace in devices) != rows:
-            raise DamageError("the number of its events is wrong")
-        settings = check_settings(metadata["settings"])
+            raise checks.DamageError("the number of its events is wrong")
+        settings = checks.check_settings(metadata["settings"])
         marks = [
-            Mark(int(event), *check_moment(time_us, name), _device(device))
+            Mark(int(event), *checks.check_moment(time_us, name), _device(device))
             for event, time_us, name, device in metadata.get("marks", [])
             if event >= 0
         ]
-        labels = [check_label(*one) for one in metadata.get("labels", [])]
+        labels = [checks.check_label(*one) for one in metadata.get("labels", [])]
         dropped = int(metadata.get("dropped", 0))
         is_whole = bool(metadata.get("is_whole", True))
         damage = metadata.get("damage")
         if dropped < 0:
-            raise DamageError("less than no events found no room")
-    except DamageError as error:
+            raise checks.DamageError("less than no events found no room")
+    except checks.DamageError as error:
         raise InputError(f"{path}: the columnar trace is damaged: {error}") from None
-    except DAMAGE:
+    except checks.DAMAGE:
         raise InputError(f"{path}: not a columnar trace of plimsoll") from None
     if not is_known:
         raise InputError(f"{path}: a columnar trace of another version of plimsoll")
@@ -283,8 +266,8 @@ def _device(device: object) -> int | None:
 
 def _device_number(name: str) -> int:
     number = int(name)
-    if str(number) != name or not 0 <= number < MOST_DEVICES:
-        raise DamageError("a device has an impossible number")
+    if str(number) != name or not 0 <= number < checks.MOST_DEVICES:
+        raise checks.DamageError("a device has an impossible number")
     return number
 
 
@@ -296,7 +279,7 @@ def _expanded_bytes(content: IO[bytes], groups: list[RowGroup]) -> int:
     """
     columns = [column for group in groups for column in group.columns]
     if sum(column.size for column in columns) > os.fstat(content.fileno()).st_size:
-        raise DamageError("its columns are larger than the file")
+        raise checks.DamageError("its columns are larger than the file")
     return sum(check_pages(content, column.first, column.size) for column in columns)
 
 
@@ -319,8 +302,8 @@ class ParquetTrace(DeviceTrace):
         self._several = several
         self.device = device
         self.event_count = int(entry["events"])
-        self.segments = check_segments([segment_from_json(one) for one in entry["segments"]])
-        self._start = check_segments([segment_from_json(one) for one in entry["start"]])
+        self.segments = checks.check_segments([segment_from_json(one) for one in entry["segments"]])
+        self._start = checks.check_segments([segment_from_json(one) for one in entry["start"]])
 
     def batches(self) -> Iterator[EventBatch]:
         """See `DeviceTrace.batches`."""
@@ -329,12 +312,12 @@ class ParquetTrace(DeviceTrace):
             for batch in self._batches():
                 count += len(batch)
                 if count > self.event_count:
-                    raise DamageError("the number of its events is wrong")
+                    raise checks.DamageError("the number of its events is wrong")
                 if len(batch) > 0:
-                    yield check_events(batch)
+                    yield checks.check_events(batch)
             if count != self.event_count:
-                raise DamageError("the number of its events is wrong")
-        except DamageError as error:
+                raise checks.DamageError("the number of its events is wrong")
+        except checks.DamageError as error:
             raise InputError(f"{self._path}: the columnar trace is damaged: {error}") from None
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{self._path}: cannot be read: {error}") from None
@@ -347,7 +330,7 @@ class ParquetTrace(DeviceTrace):
         ):
             for rows in file.iter_batches(batch_size=_BATCH, columns=columns, use_threads=False):
                 if any(column.null_count for column in rows.columns):
-                    raise DamageError("a value is missing")
+                    raise checks.DamageError("a value is missing")
                 batch = EventBatch.of(
                     {
                         name: rows.column(name).to_numpy(zero_copy_only=False)
@@ -387,7 +370,7 @@ class _Stacks:
             with self._path.open("rb") as content:
                 metadata = pq.read_metadata(content).metadata or {}
             return _StackTable.from_json(json.loads(metadata.get(_STACKS_KEY, b"{}")))
-        except DAMAGE:
+        except checks.DAMAGE:
             raise InputError(f"{self._path}: its call stacks cannot be read") from None
 
 
@@ -410,7 +393,7 @@ class _StackTable:
     @staticmethod
     def from_json(value: dict[str, Any]) -> dict[int, dict[int, list[Frame]]]:
         """The stacks of each device, by their numbers, as `to_json` gave them."""
-        frames = [check_frame(*one) for one in value.get("frames", [])]
+        frames = [checks.check_frame(*one) for one in value.get("frames", [])]
         return {
             int(device): {int(number): [frames[i] for i in stack] for number, stack in of.items()}
             for device, of in value.get("devices", {}).items()

@@ -15,16 +15,7 @@ import numpy as np
 from plimsoll import _core
 from plimsoll.base.endings import READABLE
 from plimsoll.base.errors import InputError
-from plimsoll.recordings.checks import (
-    DAMAGE,
-    DamageError,
-    check_events,
-    check_label,
-    check_segments,
-    check_settings,
-    reading_memory,
-    too_large,
-)
+from plimsoll.recordings import checks
 from plimsoll.recordings.events import COLUMNS, Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
 
@@ -84,15 +75,15 @@ def read_snapshot(
     Raises:
         InputError: If it is not one, or it holds nothing, or reading takes too much memory.
     """
-    most = reading_memory(len(content), memory)
+    most = checks.reading_memory(len(content), memory)
     try:
         if len(content) > most:
             raise _core.ReadingLimitError
         file = _core.SnapshotFile(content, most - len(content))
         devices = [_trace(file, device) for device in range(file.device_count)]
-        settings = check_settings({} if file.settings is None else file.settings)
+        settings = checks.check_settings({} if file.settings is None else file.settings)
     except _core.ReadingLimitError:
-        raise too_large(name, most) from None
+        raise checks.too_large(name, most) from None
     except MemoryError:
         raise InputError(f"{name}: there is not enough memory to read it") from None
     except _core.PickleError as error:
@@ -100,7 +91,7 @@ def read_snapshot(
         raise InputError(
             f"{name}: not a readable pickle{reason}; what can be read are {READABLE}"
         ) from None
-    except (_core.RecordingError, DamageError) as error:
+    except (_core.RecordingError, checks.DamageError) as error:
         raise InputError(f"{name}: {error}") from None
     if not needs_history and not any(trace.event_count for trace in devices):
         devices = [
@@ -119,7 +110,7 @@ def read_snapshot(
     try:
         ends = {trace.device: trace.event_count for trace in devices}
         labels = list(_labels(settings.pop("labels", {}), ends))
-    except DAMAGE:
+    except checks.DAMAGE:
         raise InputError(f"{name}: what it says of tensors cannot be read") from None
     return Recording(name=name, devices=list(devices), settings=settings, labels=labels)
 
@@ -129,13 +120,13 @@ def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
     for category, by_device in found.items():
         for device, addresses in by_device.items():
             for address in addresses:
-                yield check_label(ends.get(int(device), 0), address, category, device)
+                yield checks.check_label(ends.get(int(device), 0), address, category, device)
 
 
 def _trace(file: _core.SnapshotFile, device: int) -> LoadedTrace:
     columns = {column: file.column(device, column) for column in COLUMNS}
-    events = check_events(EventBatch.of(columns))
-    return LoadedTrace(device, events, check_segments(file.segments(device)), file)
+    events = checks.check_events(EventBatch.of(columns))
+    return LoadedTrace(device, events, checks.check_segments(file.segments(device)), file)
 
 
 def _one_snapshot() -> EventBatch:

@@ -14,18 +14,7 @@ import pyarrow as pa
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.process_place import ProcessPlace
-from plimsoll.recordings.checks import (
-    DAMAGE,
-    MOST_DEVICES,
-    DamageError,
-    check_count,
-    check_events,
-    check_frame,
-    check_label,
-    check_moment,
-    check_segments,
-    check_settings,
-)
+from plimsoll.recordings import checks
 from plimsoll.recordings.events import COLUMNS, EventBatch, Frame
 from plimsoll.recordings.expansion import check_message, read_messages
 from plimsoll.recordings.recording import DeviceTrace, Mark, Recording
@@ -97,7 +86,7 @@ class _Contents:
                     self._take(*stream.next())
                 except StopIteration:
                     break
-                except DAMAGE as error:
+                except checks.DAMAGE as error:
                     self.damage = _told(error)
                     break
                 self.batch_count += 1
@@ -124,7 +113,7 @@ class _Contents:
             for _ in range(self.batch_count):
                 try:
                     devices, events, _ = stream.next()
-                except (StopIteration, *DAMAGE):
+                except (StopIteration, *checks.DAMAGE):
                     raise InputError(f"{self.path}: changed while it was read") from None
                 yield devices, events
 
@@ -141,8 +130,8 @@ class _Contents:
                 is_known = number == FORMAT and schema.equals(EVENT_SCHEMA)
                 checksum = zlib.crc32(metadata[KEY])
                 is_sound = not is_known or metadata[SUM_KEY] == str(checksum).encode()
-                settings = check_settings(header["settings"])
-            except DAMAGE:
+                settings = checks.check_settings(header["settings"])
+            except checks.DAMAGE:
                 raise InputError(f"{self.path}: {_NONE}") from None
             if not is_known:
                 raise InputError(f"{self.path}: a streaming trace of another version of plimsoll")
@@ -153,11 +142,11 @@ class _Contents:
 
     def _take(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
         """Check a batch, and keep what it says. A bad one raises, and leaves nothing behind."""
-        check_events(events)
-        if len(events) and (devices.min() < 0 or devices.max() >= MOST_DEVICES):
-            raise DamageError("an event has an impossible device")
+        checks.check_events(events)
+        if len(events) and (devices.min() < 0 or devices.max() >= checks.MOST_DEVICES):
+            raise checks.DamageError("an event has an impossible device")
         known = len(self._frames)
-        frames = [check_frame(*one) for one in facts.get("frames", [])]
+        frames = [checks.check_frame(*one) for one in facts.get("frames", [])]
 
         def frame(place: int) -> Frame:
             return self._frames[place] if place < known else frames[place - known]
@@ -171,23 +160,25 @@ class _Contents:
         copies = (len(self._marks) + len(told)) * len({*self.counts, *within})
         said = [(name, *row) for name, rows in facts.get("labels", {}).items() for row in rows]
         extra = _EVENTS_PER_MARK * copies + _EVENTS_PER_LABEL * (len(self.labels) + len(said))
-        check_count(self.event_count + len(devices) + extra, self._memory)
+        checks.check_count(self.event_count + len(devices) + extra, self._memory)
 
         def before(row: int) -> dict[int, int]:
             """How many events of each device came before a row of the batch."""
             if not 0 <= row <= len(devices):
-                raise DamageError("a mark or a label has an impossible place")
+                raise checks.DamageError("a mark or a label has an impossible place")
             here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}
             return self.counts | {d: self.counts.get(d, 0) + here[d] for d in here}
 
-        marks = [(before(int(row)), *check_moment(time_us, name)) for row, time_us, name in told]
+        marks = [
+            (before(int(row)), *checks.check_moment(time_us, name)) for row, time_us, name in told
+        ]
         labels = [
-            check_label(before(int(row)).get(int(device), 0), address, name, device)
+            checks.check_label(before(int(row)).get(int(device), 0), address, name, device)
             for name, row, device, address in said
         ]
         ends = [
             {
-                int(device): check_segments([segment_from_json(segment) for segment in of])
+                int(device): checks.check_segments([segment_from_json(segment) for segment in of])
                 for device, of in given.items()
             }
             for given in (facts.get("start", {}), facts.get("end", {}))
@@ -197,7 +188,7 @@ class _Contents:
             ProcessPlace.from_dict(process)
         dropped, is_whole = int(facts.get("dropped", 0)), bool(facts.get("ended", False))
         if dropped < 0:
-            raise DamageError("less than no events found no room")
+            raise checks.DamageError("less than no events found no room")
         if process is not None:
             self.settings["process"] = process
         self.counts = before(len(devices))
@@ -267,7 +258,7 @@ def _count_messages(path: Path) -> _Messages:
             for metadata, body in messages:
                 check_message(metadata, body, MOST_ROWS)
                 count += 1
-        except DamageError as error:
+        except checks.DamageError as error:
             return _Messages(count, str(error))
     return _Messages(count, None)
 
@@ -290,16 +281,16 @@ class _Batches:
         batch, metadata = self._stream.read_next_batch_with_custom_metadata()
         batch.validate()
         if any(column.null_count for column in batch.columns):
-            raise DamageError("a value is missing")
+            raise checks.DamageError("a value is missing")
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS}
         devices = batch.column("device").to_numpy(zero_copy_only=False)
         metadata = {} if metadata is None else dict(metadata)
         text = metadata.get(KEY, b"")
         self._sum = checksum_of(self._sum, text, devices, columns.values())
         if metadata.get(SUM_KEY) != str(self._sum).encode():
-            raise DamageError("its checksum is wrong")
+            raise checks.DamageError("its checksum is wrong")
         return devices, EventBatch.of(columns), json.loads(text) if text else {}
 
 
 def _told(error: BaseException) -> str:
-    return str(error) if isinstance(error, DamageError) else "a batch cannot be read"
+    return str(error) if isinstance(error, checks.DamageError) else "a batch cannot be read"

@@ -7,7 +7,6 @@
 // counters and history. An allocator is not thread-safe; its owner serializes calls.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>

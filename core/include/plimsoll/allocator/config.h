@@ -7,7 +7,6 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
 #include <limits>
 #include <optional>
 #include <stdexcept>

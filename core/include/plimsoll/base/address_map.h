@@ -1,9 +1,7 @@
 // A map from addresses to small values: open addressing, no heap allocation once warm.
 #pragma once
 
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "plimsoll/base/units.h"

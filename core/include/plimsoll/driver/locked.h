@@ -3,6 +3,7 @@
 
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "plimsoll/driver/driver.h"
 
@@ -15,115 +16,70 @@ class LockedDriver : public Driver {
 
   [[nodiscard]] std::string_view name() const override { return driver_.name(); }
   Status allocate(Bytes size, Address& address) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.allocate(size, address);
+    return alone(&Driver::allocate, size, address);
   }
-  Status deallocate(Address address) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.deallocate(address);
-  }
+  Status deallocate(Address address) override { return alone(&Driver::deallocate, address); }
   Status allocate_host(Bytes size, Address& address) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.allocate_host(size, address);
+    return alone(&Driver::allocate_host, size, address);
   }
   Status deallocate_host(Address address) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.deallocate_host(address);
+    return alone(&Driver::deallocate_host, address);
   }
   Status reserve(Bytes size, Address& address) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.reserve(size, address);
+    return alone(&Driver::reserve, size, address);
   }
   Status unreserve(Address address, Bytes size) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.unreserve(address, size);
+    return alone(&Driver::unreserve, address, size);
   }
   Status create(Bytes size, Tier tier, Handle& handle) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.create(size, tier, handle);
+    return alone(&Driver::create, size, tier, handle);
   }
-  Status release(Handle handle) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.release(handle);
-  }
+  Status release(Handle handle) override { return alone(&Driver::release, handle); }
   Status map(Address address, Bytes size, Handle handle) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.map(address, size, handle);
+    return alone(&Driver::map, address, size, handle);
   }
   Status set_access(Address address, Bytes size) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.set_access(address, size);
+    return alone(&Driver::set_access, address, size);
   }
   Status unmap(Address address, Bytes size) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.unmap(address, size);
+    return alone(&Driver::unmap, address, size);
   }
   [[nodiscard]] bool spills() const override { return driver_.spills(); }
   [[nodiscard]] Bytes shared_in(Address address, Bytes size) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.shared_in(address, size);
+    return alone(&Driver::shared_in, address, size);
   }
   [[nodiscard]] bool has_virtual_memory() const override { return driver_.has_virtual_memory(); }
   Status export_handle(Handle handle, int& descriptor) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.export_handle(handle, descriptor);
+    return alone(&Driver::export_handle, handle, descriptor);
   }
   Status import_handle(int descriptor, Handle& handle) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.import_handle(descriptor, handle);
+    return alone(&Driver::import_handle, descriptor, handle);
   }
-  Status enable_peer(int device) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.enable_peer(device);
-  }
+  Status enable_peer(int device) override { return alone(&Driver::enable_peer, device); }
   Status record(StreamId stream, Event& event) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.record(stream, event);
+    return alone(&Driver::record, stream, event);
   }
-  Status query(Event event) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.query(event);
-  }
+  Status query(Event event) override { return alone(&Driver::query, event); }
   Status synchronize(Event event) override {
     const std::lock_guard guard(mutex_);
     return driver_.synchronize(event);
   }
-  Status destroy(Event event) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.destroy(event);
-  }
-  Status wait(StreamId stream, Event event) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.wait(stream, event);
-  }
+  Status destroy(Event event) override { return alone(&Driver::destroy, event); }
+  Status wait(StreamId stream, Event event) override { return alone(&Driver::wait, stream, event); }
   Status synchronize_stream(StreamId stream) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.synchronize_stream(stream);
+    return alone(&Driver::synchronize_stream, stream);
   }
   Status synchronize() override {
     const std::lock_guard guard(mutex_);
     return driver_.synchronize();
   }
   Status copy(Address to, Address from, Bytes size, StreamId stream) override {
-    const std::lock_guard guard(mutex_);
-    return driver_.copy(to, from, size, stream);
+    return alone(&Driver::copy, to, from, size, stream);
   }
-  [[nodiscard]] MemoryInfo memory_info() const override {
-    const std::lock_guard guard(mutex_);
-    return driver_.memory_info();
-  }
-  [[nodiscard]] MemoryInfo shared_info() const override {
-    const std::lock_guard guard(mutex_);
-    return driver_.shared_info();
-  }
-  [[nodiscard]] std::int64_t now_us() const override {
-    const std::lock_guard guard(mutex_);
-    return driver_.now_us();
-  }
-  [[nodiscard]] std::string last_error() const override {
-    const std::lock_guard guard(mutex_);
-    return driver_.last_error();
-  }
+  [[nodiscard]] MemoryInfo memory_info() const override { return alone(&Driver::memory_info); }
+  [[nodiscard]] MemoryInfo shared_info() const override { return alone(&Driver::shared_info); }
+  [[nodiscard]] std::int64_t now_us() const override { return alone(&Driver::now_us); }
+  [[nodiscard]] std::string last_error() const override { return alone(&Driver::last_error); }
 
  protected:
   // For what a driver offers besides these calls.
@@ -132,6 +88,18 @@ class LockedDriver : public Driver {
   }
 
  private:
+  // One call of the driver; no other thread makes one meanwhile.
+  template <typename Result, typename... Parameters, typename... Arguments>
+  Result alone(Result (Driver::*call)(Parameters...), Arguments&&... arguments) {
+    const std::lock_guard guard(mutex_);
+    return (driver_.*call)(std::forward<Arguments>(arguments)...);
+  }
+  template <typename Result>
+  Result alone(Result (Driver::*call)() const) const {
+    const std::lock_guard guard(mutex_);
+    return (driver_.*call)();
+  }
+
   Driver& driver_;
   mutable std::mutex mutex_;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <string>
 
 #include "plimsoll/allocator/allocator.h"
 

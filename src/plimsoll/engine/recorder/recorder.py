@@ -36,7 +36,6 @@ from plimsoll.recordings.stream_writer import StreamWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -179,12 +178,7 @@ class Recorder(NotebookForm):
         buffer.close()
         self._buffer = None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def mark(self, name: str = "step") -> None:

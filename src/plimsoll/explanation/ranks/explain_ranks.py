@@ -10,15 +10,10 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.notebook_form import NotebookForm
 from plimsoll.base.workers.everywhere import run_all
 from plimsoll.explanation.explain import explain
+from plimsoll.explanation.ranks import rank_files
 from plimsoll.explanation.ranks.html import ranks_html
 from plimsoll.explanation.ranks.outliers import find_outliers
 from plimsoll.explanation.ranks.parts import RankFacts, RanksParts
-from plimsoll.explanation.ranks.rank_files import (
-    host_in_name,
-    rank_in_name,
-    rank_pattern,
-    recordings_in,
-)
 from plimsoll.explanation.ranks.rank_groups import group_ranks
 from plimsoll.explanation.ranks.rank_summary import RankSummary, summarize
 from plimsoll.explanation.ranks.text import ranks_text
@@ -31,7 +26,6 @@ if TYPE_CHECKING:
 
     from plimsoll.explanation.parts import ExplanationParts
     from plimsoll.explanation.ranks.outliers import Outlier
-    from plimsoll.explanation.ranks.rank_files import RankFile
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
 _MOST_EXPLAINED = 4  # representatives
@@ -84,19 +78,14 @@ def explain_ranks(
     Raises:
         InputError: If there are no recordings, two are of one rank, or an option cannot be used.
     """
-    files = recordings_in(str(folder))
-    made = None if pattern is None else rank_pattern(pattern)
-    summaries, not_read = summaries_of(
-        files, made, memory=memory, processes=processes, address=address, progress=progress
-    )
-    groups = group_ranks(summaries)
-    outliers = find_outliers(summaries, groups)
-    chosen = _to_explain(groups, outliers)
-    of_rank = {one.rank: one for one in summaries}
-    by_name = {file.name: file for file in files}
-    asked = [by_name[of_rank[rank].file] for rank in chosen]
+    job = read_job(
+        folder, pattern=pattern, memory=memory, processes=processes, address=address,
+        progress=progress,
+    )  # fmt: skip
+    chosen = _to_explain(job.groups, job.outliers)
     events = search_events if advice else 0
-    work = [_Explaining(file, events, memory) for file in asked]
+    work = [_Explaining(job.files[rank], events, memory) for rank in chosen]
+    not_read = [*job.not_read]
     explanations: dict[int, ExplanationParts] = {}
     for done in run_all(_explain, work, processes=processes, address=address):
         if done.result is not None:
@@ -105,31 +94,45 @@ def explain_ranks(
             not_read.append(f"rank {chosen[done.index]} is not explained: {done.error}")
     return RanksExplanation(
         folder=str(folder),
-        world_size=max((one.world_size or 0 for one in summaries), default=0) or None,
-        ranks=[_facts(one) for one in summaries],
-        groups=groups,
-        outliers=outliers,
-        fullest=_fullest(summaries),
+        world_size=max((one.world_size or 0 for one in job.summaries), default=0) or None,
+        ranks=[_facts(one) for one in job.summaries],
+        groups=job.groups,
+        outliers=job.outliers,
+        fullest=_fullest(job.summaries),
         explanations=explanations,
         not_read=sorted(not_read),
     )
 
 
-def summaries_of(
-    files: Sequence[RankFile],
-    pattern: re.Pattern[str] | None,
+@dataclass(frozen=True)
+class Job:
+    """All ranks of a folder, as they were read."""
+
+    folder: str
+    files: dict[int, rank_files.RankFile]
+    summaries: list[RankSummary]
+    groups: list[RankGroup]
+    outliers: list[Outlier]
+    not_read: list[str]
+
+
+def read_job(
+    folder: str | PathLike[str],
     *,
-    memory: int | str | None,
-    processes: int | None,
-    address: str | None,
-    progress: Callable[[int, int], None] | None,
-) -> tuple[list[RankSummary], list[str]]:
-    """Each rank's summary, by rank; and a line for each file that cannot be used.
+    pattern: str | None = None,
+    memory: int | str | None = None,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Job:
+    """Summarize each rank of a folder, by rank, with a line for each file that cannot be used.
 
     Raises:
-        InputError: If no file can be used, or two are of one rank.
+        InputError: If no file can be used, two are of one rank, or an option cannot be used.
     """
-    work = [_Reading(file, pattern, memory) for file in files]
+    files = rank_files.recordings_in(str(folder))
+    made = None if pattern is None else rank_files.rank_pattern(pattern)
+    work = [_Reading(file, made, memory) for file in files]
     found: list[RankSummary] = []
     not_read: list[str] = []
     for done in run_all(_summarize, work, processes=processes, address=address):
@@ -145,24 +148,37 @@ def summaries_of(
             found.append(done.result)
         if progress is not None:
             progress(len(found) + len(not_read), len(files))
+    found.sort(key=lambda one: (one.rank, one.file))
+    _check_ranks(found, not_read)
+    groups = group_ranks(found)
+    by_name = {file.name: file for file in files}
+    return Job(
+        folder=str(folder),
+        files={one.rank: by_name[one.file] for one in found if one.rank is not None},
+        summaries=found,
+        groups=groups,
+        outliers=find_outliers(found, groups),
+        not_read=not_read,
+    )
+
+
+def _check_ranks(found: Sequence[RankSummary], not_read: Sequence[str]) -> None:
     if not found:
         others = f", and so are {len(not_read) - 1} more" if len(not_read) > 1 else ""
         raise InputError(f"no recording can be used: {min(not_read)}{others}")
-    found.sort(key=lambda one: (one.rank, one.file))
     for one, other in pairwise(found):
         if one.rank == other.rank:
             raise InputError(
                 f"{one.file} and {other.file} are both of rank {one.rank}; leave one out, or tell "
                 "their ranks with --rank-pattern"
             )
-    return found, not_read
 
 
 @dataclass(frozen=True)
 class _Reading:
     """What is needed to summarize a file."""
 
-    file: RankFile
+    file: rank_files.RankFile
     pattern: re.Pattern[str] | None
     memory: int | str | None
 
@@ -171,7 +187,7 @@ class _Reading:
 class _Explaining:
     """What is needed to explain a file."""
 
-    file: RankFile
+    file: rank_files.RankFile
     search_events: int | None
     memory: int | str | None
 
@@ -183,7 +199,7 @@ def _summarize(work: _Reading) -> RankSummary:
             summary = summarize(path, memory=work.memory)
         except InputError as error:
             raise InputError(str(error).replace(str(path), name)) from None
-    named, host = rank_in_name(name, pattern), host_in_name(name, pattern)
+    named, host = rank_files.rank_in_name(name, pattern), rank_files.host_in_name(name, pattern)
     rank = named if pattern is not None or summary.rank is None else summary.rank
     return replace(summary, file=name, rank=rank, host=host or summary.host)
 

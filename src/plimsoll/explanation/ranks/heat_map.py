@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,23 +19,9 @@ from plimsoll.recordings.reading import read_recording
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.explanation.ranks.outliers import Outlier
-    from plimsoll.explanation.ranks.rank_files import RankFile
-    from plimsoll.explanation.ranks.rank_groups import RankGroup
+    from plimsoll.explanation.ranks.explain_ranks import Job
     from plimsoll.explanation.ranks.rank_summary import RankSummary
     from plimsoll.page.run import Run
-
-
-@dataclass(frozen=True)
-class Job:
-    """All ranks of a folder, as they were read."""
-
-    folder: str
-    files: dict[int, RankFile]
-    summaries: list[RankSummary]
-    groups: list[RankGroup]
-    outliers: list[Outlier]
-    not_read: list[str]
 
 
 def heat_map(job: Job, page_of: Callable[[int], str | None], *, served: bool = False) -> str:

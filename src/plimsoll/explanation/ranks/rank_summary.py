@@ -11,19 +11,9 @@ from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.recorded_card import recorded_card
 from plimsoll.engine.replays.replay import replay
 from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks, leak_moments
+from plimsoll.explanation.ranks import passing
 from plimsoll.explanation.ranks.behaviour import Behaviour, BehaviourInTheMaking
 from plimsoll.explanation.ranks.growth import Kept, find_kept, kept_moment
-from plimsoll.explanation.ranks.passing import (
-    Failure,
-    InSteps,
-    Lines,
-    LineTable,
-    LivingBlocks,
-    Peak,
-    Reserved,
-    Timeline,
-    TimelineInTheMaking,
-)
 from plimsoll.recordings.analysis.block_history import BlockHistory
 from plimsoll.recordings.analysis.steps import find_steps
 from plimsoll.recordings.reading import read_recording
@@ -80,14 +70,14 @@ class RankSummary:
     peak_reserved_bytes: int
     lost_bytes: int
     card_bytes: int | None
-    failure: Failure | None
+    failure: passing.Failure | None
     lines: list[tuple[str, int]]
     leaks: list[Leak]
     kept: list[Kept]
     allocations_per_step: float | None
     behaviour: Behaviour
     names: list[str]
-    timeline: Timeline
+    timeline: passing.Timeline
     problems: list[str]
 
 
@@ -111,11 +101,11 @@ def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
     steps = find_steps(history, recording.marks, device=trace.device)
     moments = leak_moments(steps)[1].tolist() if len(steps) >= LEAST_STEPS else []
     moments += [kept_moment(steps)] if len(steps) else []
-    peak, lasting = Peak(), LivingBlocks(np.array(moments, dtype=np.int64))
-    in_steps = InSteps(steps, history.event_count)
-    lines, behaviour = Lines(trace), BehaviourInTheMaking(trace.frames)
-    reserved = Reserved(trace, steps)
-    timeline = TimelineInTheMaking(history.begin_us, history.end_us, history.event_count)
+    peak, lasting = passing.Peak(), passing.LivingBlocks(np.array(moments, dtype=np.int64))
+    in_steps = passing.InSteps(steps, history.event_count)
+    lines, behaviour = passing.Lines(trace), BehaviourInTheMaking(trace.frames)
+    reserved = passing.Reserved(trace, steps)
+    timeline = passing.TimelineInTheMaking(history.begin_us, history.end_us, history.event_count)
     for stretch, events in history.with_events():
         for one in (peak, lasting, in_steps, lines, behaviour):
             one.add(stretch)
@@ -171,7 +161,7 @@ def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[i
     return most, max(most - allocated, 0)
 
 
-def _held(blocks: Lifetimes, table: LineTable) -> list[tuple[str, int]]:
+def _held(blocks: Lifetimes, table: passing.LineTable) -> list[tuple[str, int]]:
     """What lines hold in these blocks, the most first."""
     held = np.bincount(table.of(blocks), blocks.size.astype(np.float64), len(table.names))
     top = np.argsort(-held, kind="stable")[:_MOST_LINES]

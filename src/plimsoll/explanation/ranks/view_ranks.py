@@ -12,17 +12,17 @@ from plimsoll.base.files import NewFile
 from plimsoll.base.notebook_form import NotebookForm, answer, link
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
-from plimsoll.explanation.ranks.explain_ranks import summaries_of
-from plimsoll.explanation.ranks.heat_map import Job, heat_map, run_of
-from plimsoll.explanation.ranks.outliers import find_outliers
-from plimsoll.explanation.ranks.rank_files import is_remote, rank_pattern, recordings_in
-from plimsoll.explanation.ranks.rank_groups import group_ranks
+from plimsoll.explanation.ranks.explain_ranks import read_job
+from plimsoll.explanation.ranks.heat_map import heat_map, run_of
+from plimsoll.explanation.ranks.rank_files import is_remote
 from plimsoll.page.document import make_page
 from plimsoll.page.server import PageServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
+
+    from plimsoll.explanation.ranks.explain_ranks import Job
 
 _MOST_PAGES = 16
 """Of single ranks beside the page of all: of those that stand out, and of representatives."""
@@ -136,36 +136,6 @@ def serve_ranks(
     job = read_job(folder, pattern=pattern, memory=memory, address=address, progress=progress)
     page = heat_map(job, lambda rank: f"rank?number={rank}", served=True)
     return PageServer([], page=page, open_rank=lambda rank: run_of(job, rank, memory))
-
-
-def read_job(
-    folder: str | PathLike[str],
-    *,
-    pattern: str | None,
-    memory: int | str | None,
-    address: str | None,
-    progress: Callable[[int, int], None] | None,
-) -> Job:
-    """Read all ranks of a folder.
-
-    Raises:
-        InputError: If recordings cannot be used.
-    """
-    files = recordings_in(str(folder))
-    made = None if pattern is None else rank_pattern(pattern)
-    summaries, not_read = summaries_of(
-        files, made, memory=memory, processes=None, address=address, progress=progress
-    )
-    groups = group_ranks(summaries)
-    by_name = {file.name: file for file in files}
-    return Job(
-        folder=str(folder),
-        files={one.rank: by_name[one.file] for one in summaries if one.rank is not None},
-        summaries=summaries,
-        groups=groups,
-        outliers=find_outliers(summaries, groups),
-        not_read=not_read,
-    )
 
 
 def _with_pages(job: Job) -> list[int]:

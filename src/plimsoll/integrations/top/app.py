@@ -16,16 +16,11 @@ from textual.widgets import Footer, Static
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.telemetry.identity import parent_of, program_name
+from plimsoll.integrations.top import screens
 from plimsoll.integrations.top.details import details
 from plimsoll.integrations.top.history import History
 from plimsoll.integrations.top.process_acts import ChosenProcess, environment, write_snapshot
 from plimsoll.integrations.top.process_table import SORT_KEYS, Order, Row, SortKey
-from plimsoll.integrations.top.screens import (
-    EnvironmentScreen,
-    FilterScreen,
-    HelpScreen,
-    QuestionScreen,
-)
 from plimsoll.integrations.top.text import render
 
 if TYPE_CHECKING:
@@ -173,7 +168,7 @@ class TopApp(App[None]):
 
     def action_help(self) -> None:
         """Explain the columns and the keys."""
-        self.push_screen(HelpScreen())
+        self.push_screen(screens.HelpScreen())
 
     def action_select(self, by: int) -> None:
         """Choose the next GPU or process, or the one before."""
@@ -231,7 +226,7 @@ class TopApp(App[None]):
                 self._selected = None
                 self._reorder(containing=text)
 
-        self.push_screen(FilterScreen(self._order.containing), filter_by)
+        self.push_screen(screens.FilterScreen(self._order.containing), filter_by)
 
     def _reorder(self, **changes: Any) -> None:
         self._order = replace(self._order, **changes)
@@ -262,7 +257,7 @@ class TopApp(App[None]):
             return
         try:
             title = f"process {use.pid}, {use.program or 'unknown'}"
-            self.push_screen(EnvironmentScreen(title, environment(use.pid)))
+            self.push_screen(screens.EnvironmentScreen(title, environment(use.pid)))
         except InputError as error:
             self._complain(str(error))
 
@@ -284,7 +279,7 @@ class TopApp(App[None]):
             f"Write a snapshot of process {use.pid} to {folder}? Its Python waits meanwhile, a "
             "second or more for a long history.  y: yes, any other key: no"
         )
-        self.push_screen(QuestionScreen(question, ("y",)), write)
+        self.push_screen(screens.QuestionScreen(question, ("y",)), write)
 
     async def _write_snapshot(self, row: Row, use: ProcessUse, folder: Path) -> None:
         try:
@@ -321,7 +316,7 @@ class TopApp(App[None]):
             f"End process {use.pid}, {use.program or 'unknown'}?  y: ask it to end (SIGTERM), "
             "K: kill it (SIGKILL; what it has not saved is lost), any other key: no"
         )
-        self.push_screen(QuestionScreen(question, tuple(_ENDINGS)), end)
+        self.push_screen(screens.QuestionScreen(question, tuple(_ENDINGS)), end)
 
     def _complain(self, message: str) -> None:
         self.notify(message, severity="warning", timeout=5)

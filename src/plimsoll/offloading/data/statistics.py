@@ -13,7 +13,6 @@ from plimsoll.base.units import format_count, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 
 @dataclass(frozen=True)
@@ -113,12 +112,7 @@ class Clock:
     def __enter__(self) -> None:
         self._began = time.perf_counter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._began
 
 

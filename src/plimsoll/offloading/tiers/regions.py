@@ -16,7 +16,6 @@ from plimsoll.engine.current import check_elastic, engines_in_use
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
-    from types import TracebackType
 
     from plimsoll.engine.protocol import Engine
 
@@ -95,12 +94,7 @@ class region:  # noqa: N801
         stack.append((_number_of(self._name), self._prefers_shared))
         _core.set_placement(*stack[-1])
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         stack = _placements()
         stack.pop()
         _core.set_placement(*(stack[-1] if stack else (None,)))

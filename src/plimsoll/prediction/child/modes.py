@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.files import NewFile
-from plimsoll.prediction.child import script_run
+from plimsoll.prediction.child import processes, script_run
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.at_exit import account_at_exit, begin_accounted
 from plimsoll.prediction.child.heartbeat import beat
@@ -27,12 +27,6 @@ from plimsoll.prediction.child.host_report import host_figures
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.least_room import add_least
-from plimsoll.prediction.child.processes import (
-    StartedProcesses,
-    begin_started,
-    told_by,
-    wait_for_processes,
-)
 from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import Stops
@@ -127,7 +121,7 @@ class Answered(AsItIs):
         self._labels = BlockLabels(self.simulation)
         folder = Path(request.report).with_name("processes")
         folder.mkdir()
-        self._started = StartedProcesses(request, self._process, str(folder))
+        self._started = processes.StartedProcesses(request, self._process, str(folder))
         self._started.tell(self.simulation, self._labels, self._high_water)
         self._watchers: list[HighWaterMarks | BlockLabels | Surveyor]
         self._watchers = [self._high_water, self._labels]
@@ -137,7 +131,7 @@ class Answered(AsItIs):
     def begin(self) -> None:
         """As `AsItIs`; processes that the script starts tell what they took."""
         self._programs = StartedPrograms(self.simulation.watchers)
-        simulate(self.simulation, self._install, begin_started, asdict(self._started))
+        simulate(self.simulation, self._install, processes.begin_started, asdict(self._started))
         self._bound()
         self._beat()
 
@@ -155,7 +149,7 @@ class Answered(AsItIs):
         if os.getpid() != self._process:  # a child that the script forked ends here too
             return
         if not isinstance(ended_by, KeyboardInterrupt):
-            wait_for_processes()
+            processes.wait_for_processes()
         if self._recorder is not None and "torch" in sys.modules:
             self._recorder.stop()
         report = self._report(ended_by)
@@ -175,7 +169,7 @@ class Answered(AsItIs):
         if self._request.finds_least:
             add_least(self.simulation, report)
         self._tell_survey()
-        told = told_by(self.simulation, report)
+        told = processes.told_by(self.simulation, report)
         report = self._started.add_to(told, self._failed_rank)
         report["prediction"] |= host_figures(host_use, self._started.folder, self._request)
         report["prediction"]["assumptions"] += map(asdict, self._programs.assumptions())

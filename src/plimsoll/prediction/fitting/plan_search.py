@@ -12,11 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from plimsoll.prediction.fitting.changes.compiled import (
-    compiled_change,
-    first_budgets,
-    next_budgets,
-)
+from plimsoll.prediction.fitting.changes import compiled
 from plimsoll.prediction.fitting.known_sets import Known
 from plimsoll.prediction.fitting.sets_to_try import ENOUGH, Sets
 
@@ -147,10 +143,10 @@ class Search:
         """Compiles the model under several budgets, and under further ones that may help."""
         survey, peak = self.base.survey, self.base.allocated_bytes()
         assert survey is not None
-        budgets = list(first_budgets(survey))
+        budgets = list(compiled.first_budgets(survey))
         while budgets and len(self._compiled) < _MOST_BUDGETS:
             for budget in budgets:
-                self._compiled[budget] = compiled_change(survey, peak, budget)
+                self._compiled[budget] = compiled.compiled_change(survey, peak, budget)
             self._sets.further = list(self._compiled.values())
             self._try([(self._compiled[budget],) for budget in budgets])
             peaks = {
@@ -158,7 +154,7 @@ class Search:
                 for budget, change in self._compiled.items()
                 if (attempt := self._known.alone(change)) and attempt.prediction is not None
             }
-            budgets = next_budgets(peaks, self._known.target()) if peaks else []
+            budgets = compiled.next_budgets(peaks, self._known.target()) if peaks else []
             budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _drop_needless(self) -> None:

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 CATEGORIES = (
-    "parameters",
-    "gradients",
-    "optimizer_state",
-    "activations",
-    "unused_activations",
-    "recomputed_activations",
-    "inputs",
-    "kv_cache",
-    "collectives",
-    "workspaces",
-    "temporaries",
-    "rounding",
-    "other",
-)
+    "parameters", "gradients", "optimizer_state", "activations", "unused_activations",
+    "recomputed_activations", "inputs", "kv_cache", "collectives", "workspaces", "temporaries",
+    "rounding", "other",
+)  # fmt: skip
 """The categories of memory.
 
 `parameters` are those of modules, with their buffers. `activations` are what a forward pass makes

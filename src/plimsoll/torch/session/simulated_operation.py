@@ -6,11 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
-from plimsoll.torch.simulated.libraries.operations import (
-    Operation,
-    register_kernels,
-    simulate_operation,
-)
+from plimsoll.torch.simulated.libraries import operations
 from plimsoll.torch.simulated.start import running
 
 if TYPE_CHECKING:
@@ -55,5 +51,5 @@ def simulated_operation(
     simulation = running()
     if simulation is None:
         return
-    simulate_operation(name, Operation(shapes, workspace))
-    simulation.after_import(lambda: register_kernels(simulation))
+    operations.simulate_operation(name, operations.Operation(shapes, workspace))
+    simulation.after_import(lambda: operations.register_kernels(simulation))

@@ -80,18 +80,9 @@ def library_functions(simulation: Simulation, use: Callable[[int], None]) -> dic
         getRuntimeVersion=lambda: (9, 19, 0),
         getCompileVersion=lambda: (9, 19, 0),
     )
-    nothing = {
-        name: lambda *_: 0
-        for name in (
-            "rangePushA",
-            "rangePop",
-            "rangeStartA",
-            "rangeEnd",
-            "markA",
-            "deviceRangeStart",
-            "deviceRangeEnd",
-        )
-    }
+    ranges = ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA")
+    of_device = ("deviceRangeStart", "deviceRangeEnd")
+    nothing = dict.fromkeys((*ranges, *of_device), lambda *_: 0)
     functions["_nvtx"] = _module("torch._C._nvtx", **nothing)
     for name, kernel in (("flash", 1), ("mem_efficient", 2), ("cudnn", 3)):
         functions[f"_can_use_{name}_attention"] = partial(_can_use_attention, kernel)

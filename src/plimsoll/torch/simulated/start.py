@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.engine.current import set_engines
+from plimsoll.torch.simulated import patches
 from plimsoll.torch.simulated.compiled.modules import compiler_modules
 from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.flex_attention import add_fused_attention
 from plimsoll.torch.simulated.libraries.missing_packages import stand_in
 from plimsoll.torch.simulated.libraries.modules import library_modules
-from plimsoll.torch.simulated.patches import (
-    keep_native_shape_functions,
-    patch,
-    stack_virtual_batches,
-)
 from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
 
 if TYPE_CHECKING:
@@ -84,7 +80,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
     def load_torch(module: ModuleType, execute: Callable[[], None]) -> None:
         execute()
         simulation.library.install()
-        patch(module, simulation)
+        patches.patch(module, simulation)
         simulation.watch_tiers()
         simulation.torch_is_imported()
         if after_import is not None:
@@ -98,10 +94,10 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
                 **compiler_modules(simulation),
                 **library_modules(simulation),
                 "torch._C": load_c,
-                "torch._meta_registrations": keep_native_shape_functions,
+                "torch._meta_registrations": patches.keep_native_shape_functions,
                 "torch.distributed.distributed_c10d": groups.load,
                 "torch.nn.attention.flex_attention": add_fused_attention,
-                "torch.utils.data._utils.collate": stack_virtual_batches,
+                "torch.utils.data._utils.collate": patches.stack_virtual_batches,
                 "torch": load_torch,
             }
         ),

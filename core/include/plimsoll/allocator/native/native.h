@@ -11,7 +11,6 @@
 // take memory and give it back, Books counts and notes it all.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 

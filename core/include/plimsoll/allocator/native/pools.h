@@ -1,8 +1,6 @@
 // All pools of the allocator, and which of them serves a request.
 #pragma once
 
-#include <algorithm>
-
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/pool.h"
 #include "plimsoll/allocator/private_pools.h"

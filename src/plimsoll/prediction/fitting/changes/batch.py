@@ -5,19 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from plimsoll.prediction.fitting.changes.accumulation import (
-    has_trainer,
-    options_for,
-    trainer_in_parts,
-)
+from plimsoll.prediction.fitting.changes import accumulation, sites
 from plimsoll.prediction.fitting.changes.change import Change
-from plimsoll.prediction.fitting.changes.sites import (
-    calls_of,
-    find_pass,
-    names_read,
-    names_written,
-    trained,
-)
 from plimsoll.prediction.fitting.script_text import CannotChangeError, first_line, own_statements
 
 if TYPE_CHECKING:
@@ -38,8 +27,8 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
         script: Its text.
     """
     try:
-        model = trained(survey)
-        is_trainer = has_trainer(script)
+        model = sites.trained(survey)
+        is_trainer = accumulation.has_trainer(script)
     except CannotChangeError:
         return
     if model.batch is None:
@@ -52,7 +41,7 @@ def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
         notes.append("ranks add up gradients after each part")
     parts = 2
     while model.batch % parts == 0 and parts <= _MOST_PARTS:
-        options = options_for(survey, parts)
+        options = accumulation.options_for(survey, parts)
         yield Change(
             "batch",
             f"run the batch of {model.batch} in {parts} parts, and add up their gradients",
@@ -72,21 +61,21 @@ def _edit(
     if is_option:
         return lambda script: script
     if is_trainer:
-        return lambda script: trainer_in_parts(script, parts)
+        return lambda script: accumulation.trainer_in_parts(script, parts)
     return lambda script: _in_parts(script, survey, parts)
 
 
 def _in_parts(script: ScriptText, survey: Survey, parts: int) -> ScriptText:
     script = _with_zero_grad_first(script, survey)
-    found = find_pass(script, survey)
+    found = sites.find_pass(script, survey)
     _check(script, found)
     names = _batch(found)
     if not names:
         raise CannotChangeError("no variable of the script holds the batch")
     loss = _loss(found)
-    read_later = names_read(_after(found))
-    for name in sorted(names_written(found.statements) - {loss}):
-        if name in read_later and name not in names_written(_after(found)):
+    read_later = sites.names_read(_after(found))
+    for name in sorted(sites.names_written(found.statements) - {loss}):
+        if name in read_later and name not in sites.names_written(_after(found)):
             raise CannotChangeError(f"{name} is used after the backward pass")
     before = [f"whole_{name} = {name}" for name in names if name in read_later]
     after = [f"{name} = whole_{name}" for name in names if name in read_later]
@@ -98,7 +87,7 @@ def _in_parts(script: ScriptText, survey: Survey, parts: int) -> ScriptText:
         after.append(f"{loss} = torch.stack(losses).mean()")
         modules.append("torch")
     script = _divided(script, _backward(found), parts)
-    statements = find_pass(script, survey).statements
+    statements = sites.find_pass(script, survey).statements
     values = ", ".join(names)
     header = f"for {values} in plimsoll.split_batch({parts}, {values}):"
     script = script.wrap(
@@ -109,9 +98,9 @@ def _in_parts(script: ScriptText, survey: Survey, parts: int) -> ScriptText:
 
 def _with_zero_grad_first(script: ScriptText, survey: Survey) -> ScriptText:
     """Gradients are set to nothing once, before the first part adds its own."""
-    found = find_pass(script, survey)
+    found = sites.find_pass(script, survey)
     for statement in found.statements:
-        if any(calls_of([statement], "zero_grad")):
+        if any(sites.calls_of([statement], "zero_grad")):
             if not isinstance(statement, ast.Expr):
                 raise CannotChangeError("gradients are set to zero within the passes")
             return script.move_before(statement, first_line(found.statements[0]))
@@ -120,7 +109,7 @@ def _with_zero_grad_first(script: ScriptText, survey: Survey) -> ScriptText:
 
 def _check(script: ScriptText, found: Pass) -> None:
     for name in ("step", "backward"):
-        count = len(list(calls_of(found.statements, name)))
+        count = len(list(sites.calls_of(found.statements, name)))
         if name == "step" and count:
             raise CannotChangeError("the optimizer steps before backward() has ended")
         if name == "backward" and count != 1:
@@ -133,12 +122,14 @@ def _check(script: ScriptText, found: Pass) -> None:
 def _batch(found: Pass) -> list[str]:
     """The variables that hold the batch, and that the passes read before they set them."""
     known = [*found.call.tensors, *found.call.mappings]
-    read = names_read(found.statements)
-    return [name for name in known if name in read and name not in names_written(found.statements)]
+    read = sites.names_read(found.statements)
+    return [
+        name for name in known if name in read and name not in sites.names_written(found.statements)
+    ]
 
 
 def _backward(found: Pass) -> ast.Call:
-    return next(calls_of(found.statements, "backward"))
+    return next(sites.calls_of(found.statements, "backward"))
 
 
 def _loss(found: Pass) -> str | None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.fitting.changes import wrapped_model
 from plimsoll.prediction.fitting.changes.call_settings import with_settings
 from plimsoll.prediction.fitting.changes.change import Change
-from plimsoll.prediction.fitting.changes.wrapped_model import (
-    DATA_PARALLEL,
-    find_wrapping,
-    only_wrapping,
-)
 from plimsoll.prediction.fitting.script_text import CannotChangeError, first_line
 
 if TYPE_CHECKING:
@@ -38,7 +34,7 @@ _SHARD = "torch.distributed.fsdp.fully_shard"
 
 def data_parallel_changes(survey: Survey) -> Iterator[Change]:
     """Keep one copy of the gradients instead of two, or of all a part on each rank."""
-    wrapping = only_wrapping(survey, DATA_PARALLEL)
+    wrapping = wrapped_model.only_wrapping(survey, wrapped_model.DATA_PARALLEL)
     if wrapping is None or len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
@@ -70,7 +66,7 @@ def _note(survey: Survey) -> str:
 
 
 def _as_views(script: ScriptText, wrapping: Wrapping) -> ScriptText:
-    call, _ = find_wrapping(script, wrapping)
+    call, _ = wrapped_model.find_wrapping(script, wrapping)
     return script.replace(call, with_settings(script, call, {"gradient_as_bucket_view": "True"}))
 
 
@@ -78,7 +74,7 @@ def _sharded(script: ScriptText, survey: Survey, wrapping: Wrapping) -> ScriptTe
     if not wrapping.comes_first:
         raise CannotChangeError("the optimizer is made before the model is wrapped")
     _check(script)
-    call, statement = find_wrapping(script, wrapping)
+    call, statement = wrapped_model.find_wrapping(script, wrapping)
     if getattr(statement, "value", None) is not call:
         raise CannotChangeError("the model is wrapped within another expression")
     model = _wrapped_model(call)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.fitting.changes import wrapped_model
 from plimsoll.prediction.fitting.changes.call_settings import with_settings
 from plimsoll.prediction.fitting.changes.change import Change
 from plimsoll.prediction.fitting.changes.sites import calls_of
-from plimsoll.prediction.fitting.changes.wrapped_model import (
-    FULLY_SHARDED,
-    find_wrapping,
-    only_wrapping,
-)
 from plimsoll.prediction.fitting.script_text import CannotChangeError
 
 if TYPE_CHECKING:
@@ -30,7 +26,7 @@ _FREED = "free whole parameters after the forward pass"
 
 def fully_sharded_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     """Keep less of a sharded model on the card, by the version of FSDP that the script uses."""
-    wrapping = only_wrapping(survey, FULLY_SHARDED)
+    wrapping = wrapped_model.only_wrapping(survey, wrapped_model.FULLY_SHARDED)
     if wrapping is not None:
         if wrapping.settings.get("sharding_strategy") in ("SHARD_GRAD_OP", "NO_SHARD"):
             strategy = "torch.distributed.fsdp.ShardingStrategy.FULL_SHARD"
@@ -75,7 +71,7 @@ def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText
     """Changes the arguments of the first version's wrapper."""
 
     def edit(script: ScriptText) -> ScriptText:
-        call, _ = find_wrapping(script, wrapping)
+        call, _ = wrapped_model.find_wrapping(script, wrapping)
         _check_named(call, settings)
         changed = script.replace(call, with_settings(script, call, settings))
         return changed.importing("torch.distributed.fsdp")

@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.fitting.changes import sites
 from plimsoll.prediction.fitting.changes.call_settings import keyword_text
 from plimsoll.prediction.fitting.changes.change import Change
-from plimsoll.prediction.fitting.changes.sites import (
-    find_optimizer_call,
-    find_optimizer_name,
-    last_name,
-)
 from plimsoll.prediction.fitting.changes.wrapped_model import DATA_PARALLEL, only_wrapping
 from plimsoll.prediction.fitting.script_text import CannotChangeError
 
@@ -45,8 +41,8 @@ def sharded_optimizer_changes(survey: Survey) -> Iterator[Change]:
 
 
 def _sharded(script: ScriptText, use: OptimizerUse) -> ScriptText:
-    call, statement = find_optimizer_call(script, use)
-    _check_unsaved(script, find_optimizer_name(statement, call))
+    call, statement = sites.find_optimizer_call(script, use)
+    _check_unsaved(script, sites.find_optimizer_name(statement, call))
     values = [script.text_of(each) for each in call.args]
     if len(values) > 2 or any(isinstance(each, ast.Starred) for each in call.args):
         raise CannotChangeError("the optimizer is given settings without their names")
@@ -63,7 +59,7 @@ def _check_unsaved(script: ScriptText, optimizer: str) -> None:
     for node in ast.walk(script.tree):
         if not isinstance(node, ast.Attribute) or node.attr != "state_dict":
             continue
-        if last_name(node.value) == own:
+        if sites.last_name(node.value) == own:
             raise CannotChangeError(
                 "the script saves the optimizer's state, which has to be collected first "
                 "(consolidate_state_dict)"

@@ -206,21 +206,18 @@ def last_name(node: ast.expr) -> str:
 
 def names_read(statements: list[ast.stmt]) -> set[str]:
     """The variables that statements read."""
-    return {
-        node.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    return _names(statements, ast.Load)
 
 
 def names_written(statements: list[ast.stmt]) -> set[str]:
     """The variables that statements set."""
+    return _names(statements, ast.Store)
+
+
+def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[str]:
+    nodes = (node for statement in statements for node in ast.walk(statement))
     return {
-        node.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, context)
     }
 
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from plimsoll.torch.simulated.compiled import inductor
 from plimsoll.torch.simulated.compiled.first_calls import PLACES
 from plimsoll.torch.simulated.compiled.frames import leave_alone
-from plimsoll.torch.simulated.compiled.inductor import (
-    benchmark_again,
-    benchmark_once,
-    count_all,
-    set_defaults,
-    solve_with_values,
-    tune_again,
-)
 from plimsoll.torch.simulated.compiled.kernels import simulate_kernels
 from plimsoll.torch.simulated.compiled.packages import REFUSING, refuse_packages
 from plimsoll.torch.simulated.compiled.settings import compile_here, folder_for, keep_in
@@ -38,14 +31,14 @@ def compiler_modules(
         **dict.fromkeys(REFUSING, refuse_packages),
         "torch._dynamo.callback": simulation.leftovers.note,
         "torch._dynamo.convert_frame": leave_alone,
-        "torch._dynamo.utils": count_all,
+        "torch._dynamo.utils": inductor.count_all,
         "torch._inductor.async_compile": compile_here,
-        "torch._functorch.config": set_defaults,
-        "torch._functorch.partitioners": partial(solve_with_values, simulation.library),
-        "torch._inductor.codecache": tune_again,
-        "torch._inductor.config": set_defaults,
-        "torch._inductor.fx_passes.pad_mm": partial(benchmark_again, first_calls.watch),
-        "torch._inductor.runtime.benchmarking": benchmark_once,
+        "torch._functorch.config": inductor.set_defaults,
+        "torch._functorch.partitioners": partial(inductor.solve_with_values, simulation.library),
+        "torch._inductor.codecache": inductor.tune_again,
+        "torch._inductor.config": inductor.set_defaults,
+        "torch._inductor.fx_passes.pad_mm": partial(inductor.benchmark_again, first_calls.watch),
+        "torch._inductor.runtime.benchmarking": inductor.benchmark_once,
         "torch._inductor.runtime.cache_dir_utils": partial(keep_in, folder),
         "triton": partial(simulate_kernels, simulation.kernel_counts, folder),
         "triton.backends.nvidia.driver": partial(add_driver, simulation),

@@ -10,11 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
-from plimsoll.torch.simulated.libraries import torchvision
-from plimsoll.torch.simulated.libraries.bitsandbytes import (
-    expect_few_outliers,
-    stand_in_for_its_library,
-)
+from plimsoll.torch.simulated.libraries import bitsandbytes, torchvision, transformers
 from plimsoll.torch.simulated.libraries.cuda_extensions import refuse_cuda_extensions
 from plimsoll.torch.simulated.libraries.datasets import make_missing_rows
 from plimsoll.torch.simulated.libraries.deepspeed_kernels import stand_in_for_kernels
@@ -23,10 +19,6 @@ from plimsoll.torch.simulated.libraries.dynamic_sizes import give_sizes
 from plimsoll.torch.simulated.libraries.operations import simulate_operation
 from plimsoll.torch.simulated.libraries.safetensors import open_made_checkpoints
 from plimsoll.torch.simulated.libraries.tokenizers import make_missing_tokenizers
-from plimsoll.torch.simulated.libraries.transformers import (
-    make_missing_weights,
-    name_missing_configuration,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,15 +35,15 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
     for name, kernel in torchvision.KERNELS.items():
         simulate_operation(name, kernel)
     loaders: dict[str, _Loader] = {
-        "bitsandbytes._ops": expect_few_outliers,
-        "bitsandbytes.cextension": stand_in_for_its_library,
+        "bitsandbytes._ops": bitsandbytes.expect_few_outliers,
+        "bitsandbytes.cextension": bitsandbytes.stand_in_for_its_library,
         "datasets.load": make_missing_rows,
         "deepspeed.ops.op_builder.builder": stand_in_for_kernels,
         "diffusers.models.modeling_utils": make_missing_parts,
         "safetensors": open_made_checkpoints,
         "torchvision.models.detection._utils": torchvision.expect_few_matches,
-        "transformers.configuration_utils": name_missing_configuration,
-        "transformers.modeling_utils": make_missing_weights,
+        "transformers.configuration_utils": transformers.name_missing_configuration,
+        "transformers.modeling_utils": transformers.make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,
     }
     return {

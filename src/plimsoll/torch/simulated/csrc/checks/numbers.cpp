@@ -1,7 +1,5 @@
 // Numbers: chances, rates, ranges that are drawn from, what a program asserts.
-#include <ATen/ops/isfinite.h>
 
-#include <cmath>
 #include <vector>
 
 #include "checks/checks.h"

@@ -2,8 +2,6 @@
 
 #include <ATen/MemoryOverlap.h>
 
-#include <vector>
-
 namespace plimsoll::simulated {
 namespace {
 

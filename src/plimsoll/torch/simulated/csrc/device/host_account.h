@@ -1,7 +1,6 @@
 // The difference between this process's memory and that on a real machine.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace plimsoll::simulated {

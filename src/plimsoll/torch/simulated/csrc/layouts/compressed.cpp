@@ -3,8 +3,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_sparse_compressed_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/mv.h>
 #include <ATen/ops/repeat_interleave.h>
 
 #include <algorithm>

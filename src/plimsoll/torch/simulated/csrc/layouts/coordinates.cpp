@@ -13,8 +13,6 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/result_type.h>
-#include <ATen/ops/sparse_coo_tensor.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <numeric>

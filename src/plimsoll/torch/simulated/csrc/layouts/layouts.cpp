@@ -4,9 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <optional>
 #include <span>
-#include <vector>
 
 #include "device/runtime.h"
 
@@ -15,69 +13,19 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operations whose kernel for a GPU differs from that for the host
-// (aten/src/ATen/native/native_functions.yaml, the same from 2.9 to 2.15).
+// Operations whose kernel for a GPU differs from that for the host.
 constexpr const char* kCoordinateKernels[] = {
-    "add.out",
-    "bmm",
-    "bmm.out",
-    "_sparse_sparse_matmul",
-    "mul.out",
-    "sspaddmm.out",
-    "_sparse_sum_backward",
-    "_sparse_softmax",
-    "_sparse_softmax_backward_data",
-    "_sparse_log_softmax",
-    "_sparse_log_softmax_backward_data",
-    "addmm.out",
-    "addmm",
-    "addmm_",
-    "_coalesce",
-    "hspmm.out",
-    "hspmm",
-    "index_select",
+#include "coordinate_kernels.inc"
 };
 constexpr const char* kCompressedKernels[] = {
-    "add.out",
-    "addmv.out",
-    "baddbmm.out",
-    "bmm.out",
-    "_sparse_csr_sum.dim_dtype",
-    "_sparse_csr_prod.dim_dtype",
-    "sparse_sampled_addmm.out",
-    "sparse_sampled_addmm",
-    "addmm.out",
-    "triangular_solve.X",
-    "_spsolve",
-    "_sparse_mm_reduce_impl",
-    "_sparse_mm_reduce_impl_backward",
+#include "compressed_kernels.inc"
 };
 constexpr const char* kNestedKernels[] = {
-    "bmm",
-    "_transform_bias_rescale_qkv",
-    "to_padded_tensor",
-    "_nested_tensor_softmax_with_shape",
-    "_native_multi_head_attention",
-    "_fused_sdp_choice",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_flash_attention_backward",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_cudnn_attention_backward",
-    "sum.dim_IntList",
-    "_nested_sum_backward",
+#include "nested_kernels.inc"
 };
-// Composed of operations on strided tensors, too, though what comes of them, or goes in, is not.
+// Operations that are composed of others on strided tensors, but take or return none.
 constexpr const char* kComposed[] = {
-    "_to_sparse",
-    "_to_sparse.sparse_dim",
-    "_to_sparse_csr",
-    "_to_sparse_csc",
-    "_to_sparse_bsr",
-    "_to_sparse_bsc",
-    "_embedding_bag_backward",
-    "_nested_tensor_from_mask",
-    "_nested_tensor_from_mask_left_aligned",
+#include "composed_layouts.inc"
 };
 
 struct Layout {

@@ -12,10 +12,8 @@
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "chips/chip.h"
 #include "device/runtime.h"

@@ -3,7 +3,6 @@
 #include <c10/util/env.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 

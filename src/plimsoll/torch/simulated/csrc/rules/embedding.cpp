@@ -114,8 +114,6 @@ const RuleTable kEmbeddingRules{
     {"_embedding_bag_dense_backward", embedding_bag_backward},
     {"_embedding_bag", embedding_bag},
     {"_embedding_bag_forward_only", embedding_bag},
-    {"_embedding_bag_per_sample_weights_backward", nothing},
-    {"embedding", nothing},
     {"embedding_renorm_", embedding_renorm},
 };
 

@@ -79,8 +79,6 @@ void columns(Call& call) {
 const RuleTable kImageRules{
     {"upsample_nearest2d", upsample},
     {"_upsample_nearest_exact2d", upsample},
-    {"upsample_bilinear2d", nothing},
-    {"upsample_bicubic2d", nothing},
     {"upsample_nearest2d_backward", upsample},
     {"_upsample_nearest_exact2d_backward", upsample},
     {"upsample_bilinear2d_backward", upsample},

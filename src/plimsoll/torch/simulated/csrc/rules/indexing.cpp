@@ -2,7 +2,6 @@
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_index_put_impl.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
@@ -314,24 +313,15 @@ const RuleTable kIndexingRules{
     {"index_add", index_add, kNoPartialOverlap},
     {"index_add_", index_add},
     {"index_copy", nothing, kNoPartialOverlap},
-    {"index_copy_", nothing},
-    {"index_fill_", nothing},
     {"index_reduce", nothing, kNoPartialOverlap},
-    {"index_reduce_", nothing},
     {"index_select", nothing, kNoOwnOverlap | kNoOverlap},
-    {"gather", nothing},
     {"scatter", nothing, kNoPartialOverlap},
-    {"scatter_", nothing},
     {"scatter_add", nothing, kNoPartialOverlap},
-    {"scatter_add_", nothing},
     {"masked_fill", masked_fill},
     {"masked_fill_", masked_fill, kNoPartialOverlap},
     {"take", nothing, kNoOwnOverlap | kNoOverlap},
     {"put_", nothing, kNoOwnOverlap | kNoOverlap},
     {"where", nothing, kLikeIterator},
-    {"cat", nothing},
-    {"stack", nothing},
-    {"flip", nothing},
     {"roll", roll},
 };
 

@@ -1,7 +1,6 @@
 // Factorizations and solvers, by cuSOLVER and cuBLAS. cuSOLVER states no rule for its workspaces:
 // these are fitted to recordings (CUDA 13.0, compute capability 9.0), exact for most sizes.
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <limits>
 #include <vector>
@@ -376,7 +375,6 @@ void by_solver(Call& call) {
 
 const RuleTable kLinearAlgebraRules{
     {"linalg_cholesky_ex", by_solver<cholesky>},
-    {"cholesky_solve", nothing},
     {"_cholesky_solve_helper", by_solver<cholesky_solve>},
     {"cholesky_inverse", by_solver<cholesky_inverse>},
     {"linalg_lu_factor_ex", by_solver<lu_factor>},

@@ -137,7 +137,6 @@ const RuleTable kNormalizationRules{
     {"_fused_rms_norm", layer_norm},   {"_fused_rms_norm_backward", rms_norm_backward},
     {"native_group_norm", group_norm}, {"native_group_norm_backward", group_norm_backward},
     {"native_batch_norm", batch_norm}, {"native_batch_norm_backward", batch_norm_backward},
-    {"cudnn_batch_norm", nothing},     {"cudnn_batch_norm_backward", nothing},
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Recurrent layers through cuDNN, and fused cells.
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -273,7 +272,6 @@ const RuleTable kRecurrentRules{
     {"_cudnn_init_dropout_state", dropout_state},
     {"_thnn_fused_lstm_cell", lstm_cell},
     {"_thnn_fused_gru_cell", gru_cell},
-    {"_thnn_fused_lstm_cell_backward_impl", nothing},
     {"_thnn_fused_gru_cell_backward", gru_cell_backward},
 };
 

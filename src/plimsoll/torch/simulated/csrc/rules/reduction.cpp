@@ -5,7 +5,6 @@
 #include <ATen/WrapDimUtilsMulti.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <bitset>
 

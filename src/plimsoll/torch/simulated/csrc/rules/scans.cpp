@@ -30,8 +30,6 @@ const RuleTable kScanRules{
     {"cumprod_", scan, kNoOwnOverlap},
     {"_logcumsumexp", logarithmic_scan, kNoOwnOverlap},
     {"logcumsumexp", scan, kNoOwnOverlap},
-    {"_cummax_helper", nothing},
-    {"_cummin_helper", nothing},
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Operations for which PyTorch has no shape function.
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <cstdint>
@@ -140,7 +139,6 @@ const RuleTable kShapesRules{
     {"batch_norm_backward_reduce", channel_gradients},
     {"batch_norm_backward_elemt", like_second},
     {"_padded_dense_to_jagged_forward", padded_to_jagged},
-    {"_jagged_to_padded_dense_forward", nothing},
     {"quantize_per_tensor", quantized},
     {"quantize_per_tensor_dynamic", quantized},
     {"quantize_per_channel", quantized},

@@ -178,12 +178,8 @@ void isin(Call& call) {  // (elements, test_elements, assume_unique, invert)
 const RuleTable kSortingRules{
     {"sort", sort, kLikeIterator},
     {"topk", topk},
-    {"kthvalue", nothing},
-    {"mode", nothing},
     {"aten::median", median},
     {"aten::nanmedian", median},
-    {"median", nothing},
-    {"nanmedian", nothing},
     {"searchsorted", searchsorted},
     {"bucketize", searchsorted},
     {"isin", isin},

@@ -9,7 +9,6 @@
 #include <functional>
 #include <mutex>
 #include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 

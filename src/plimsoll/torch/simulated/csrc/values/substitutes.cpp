@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "values/host_call.h"

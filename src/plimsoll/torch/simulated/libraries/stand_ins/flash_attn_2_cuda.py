@@ -280,16 +280,10 @@ def bwd(
     _check(q, k, v, out, dout)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
     rows = _up(sizes.rows, _ROW_BLOCK)
-    return _gradients(
-        (q, k, v),
-        (dq, dk, dv),
-        sizes,
-        (sizes.batch, sizes.heads, rows),
-        (sizes.batch, rows, sizes.heads, sizes.rounded_width),
-        is_causal,
-        p_dropout,
-        deterministic,
-    )
+    statistics = (sizes.batch, sizes.heads, rows)
+    sums = (sizes.batch, rows, sizes.heads, sizes.rounded_width)
+    how = (is_causal, p_dropout, deterministic)
+    return _gradients((q, k, v), (dq, dk, dv), sizes, statistics, sums, *how)
 
 
 def varlen_bwd(
@@ -323,16 +317,9 @@ def varlen_bwd(
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[1], q.shape[2])
     rows = q.shape[0] + _ROW_BLOCK * batch
-    return _gradients(
-        (q, k, v),
-        (dq, dk, dv),
-        sizes,
-        (sizes.heads, rows),
-        (rows, sizes.heads, sizes.rounded_width),
-        is_causal,
-        p_dropout,
-        deterministic,
-    )
+    sums = (rows, sizes.heads, sizes.rounded_width)
+    how = (is_causal, p_dropout, deterministic)
+    return _gradients((q, k, v), (dq, dk, dv), sizes, (sizes.heads, rows), sums, *how)
 
 
 def fwd_kvcache(

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "operation/call.h"
 #include "operation/named_rows.h"

@@ -1,6 +1,5 @@
 // Recurrent layers and cells: their states lie within bounds, whatever the weights are.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "values/describing/describing.h"

@@ -62,19 +62,8 @@ class _Convolution(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Any, *rest: Any) -> Any:
         of_states = rest[0] if ctx.returns_states else None
         x, weight, bias, seq_idx, initial_states = ctx.saved_tensors
-        gradients = causal_conv1d_bwd_function(
-            x,
-            weight,
-            bias,
-            _laid_out(gradient),
-            seq_idx,
-            initial_states,
-            of_states,
-            None,
-            ctx.needs_states,
-            ctx.is_active,
-        )
-        *first, of_initial = gradients
+        of = (x, weight, bias, _laid_out(gradient), seq_idx, initial_states, of_states)
+        *first, of_initial = causal_conv1d_bwd_function(*of, None, ctx.needs_states, ctx.is_active)
         return (*first, None, of_initial, None, None, None)
 
 

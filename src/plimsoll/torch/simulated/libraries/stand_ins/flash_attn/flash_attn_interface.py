@@ -85,31 +85,11 @@ def _flash_attn_varlen_forward(
     num_splits: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     q, k, v = map(_along, (q, k, v))
-    made = kernels.varlen_fwd(
-        q,
-        k,
-        v,
-        None,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        seqused_k,
-        leftpad_k,
-        block_table,
-        alibi_slopes,
-        max_seqlen_q,
-        max_seqlen_k,
-        dropout_p,
-        softmax_scale,
-        zero_tensors,
-        causal,
-        window_size_left,
-        window_size_right,
-        softcap,
-        return_softmax,
-        None,
-        num_splits,
-    )
-    return tuple(made)
+    of = (q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, leftpad_k, block_table)
+    sizes = (max_seqlen_q, max_seqlen_k)
+    how = (dropout_p, softmax_scale, zero_tensors, causal, window_size_left, window_size_right)
+    rest = (softcap, return_softmax, None, num_splits)
+    return tuple(kernels.varlen_fwd(*of, alibi_slopes, *sizes, *how, *rest))
 
 
 @_shapes("flash_attn::_flash_attn_varlen_forward")
@@ -198,32 +178,11 @@ def _flash_attn_varlen_backward(
     zero_tensors: bool = False,
 ) -> torch.Tensor:
     dout, q, k, v, out = map(_along, (dout, q, k, v, out))
-    return kernels.varlen_bwd(
-        dout,
-        q,
-        k,
-        v,
-        out,
-        softmax_lse,
-        dq,
-        dk,
-        dv,
-        cu_seqlens_q,
-        cu_seqlens_k,
-        alibi_slopes,
-        max_seqlen_q,
-        max_seqlen_k,
-        dropout_p,
-        softmax_scale,
-        zero_tensors,
-        causal,
-        window_size_left,
-        window_size_right,
-        softcap,
-        deterministic,
-        None,
-        rng_state,
-    )[3]
+    of = (dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k)
+    sizes = (max_seqlen_q, max_seqlen_k)
+    how = (dropout_p, softmax_scale, zero_tensors, causal, window_size_left, window_size_right)
+    rest = (softcap, deterministic, None, rng_state)
+    return kernels.varlen_bwd(*of, alibi_slopes, *sizes, *how, *rest)[3]
 
 
 @_shapes("flash_attn::_flash_attn_varlen_backward")
@@ -276,20 +235,12 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         width = parts[0].shape[-1]
         q, k, v = _padded(parts, width)
         returns_weights = return_softmax and how[0] > 0
+        rest = {"alibi_slopes": slopes, "return_softmax": returns_weights}
         if lengths is None:
-            made = torch.ops.flash_attn._flash_attn_forward(
-                q, k, v, *how, alibi_slopes=slopes, return_softmax=returns_weights
-            )
+            made = torch.ops.flash_attn._flash_attn_forward(q, k, v, *how, **rest)
         else:
             made = torch.ops.flash_attn._flash_attn_varlen_forward(
-                q,
-                k,
-                v,
-                *lengths,
-                *how,
-                alibi_slopes=slopes,
-                return_softmax=returns_weights,
-                block_table=block_table,
+                q, k, v, *lengths, *how, **rest, block_table=block_table
             )
         out, logarithms, weights, state = made
         if is_differentiated:
@@ -490,25 +441,9 @@ def flash_attn_with_kvcache(
         cache_seqlens = torch.full(
             (q.shape[0],), cache_seqlens, dtype=torch.int32, device=k_cache.device
         )
-    out, logarithms = kernels.fwd_kvcache(
-        q,
-        k_cache,
-        v_cache,
-        k,
-        v,
-        _along(cache_seqlens),
-        rotary_cos,
-        rotary_sin,
-        _along(cache_batch_idx),
-        cache_leftpad,
-        _along(block_table),
-        alibi_slopes,
-        None,
-        q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale,
-        causal,
-        *window_size,
-        softcap,
-        rotary_interleaved,
-        num_splits,
-    )
+    of = (q, k_cache, v_cache, k, v, _along(cache_seqlens), rotary_cos, rotary_sin)
+    places = (_along(cache_batch_idx), cache_leftpad, _along(block_table))
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    how = (scale, causal, *window_size, softcap, rotary_interleaved, num_splits)
+    out, logarithms = kernels.fwd_kvcache(*of, *places, alibi_slopes, None, *how)
     return (out, logarithms) if return_softmax_lse else out

@@ -9,10 +9,7 @@ import math
 from typing import Any
 
 import torch
-from causal_conv1d import (  # type: ignore[import-not-found]
-    causal_conv1d_fn,
-    causal_conv1d_update,
-)
+from causal_conv1d import causal_conv1d_fn, causal_conv1d_update  # type: ignore[import-not-found]
 from torch import nn
 from torch.nn import functional
 
@@ -83,19 +80,10 @@ class Mamba(nn.Module):  # type: ignore[misc]
             xz = xz + self.in_proj.bias.to(xz.dtype)[:, None]
         decay = -torch.exp(self.A_log.float())
         if self.use_fast_path and inference_params is None:
+            convolution = (self.conv1d.weight, self.conv1d.bias)
             projections = (self.x_proj.weight, self.dt_proj.weight, self.out_proj.weight)
-            return mamba_inner_fn(
-                xz,
-                self.conv1d.weight,
-                self.conv1d.bias,
-                *projections,
-                self.out_proj.bias,
-                decay,
-                None,
-                None,
-                self.D.float(),
-                delta_bias=self.dt_proj.bias.float(),
-            )
+            scan = (decay, None, None, self.D.float(), self.dt_proj.bias.float())
+            return mamba_inner_fn(xz, *convolution, *projections, self.out_proj.bias, *scan)
         x, z = xz.chunk(2, dim=1)
         if conv_state is not None:
             conv_state.copy_(functional.pad(x, (self.d_conv - rows, 0)))
@@ -133,19 +121,11 @@ class Mamba(nn.Module):  # type: ignore[misc]
         **_: Any,
     ) -> Any:
         """The states of sequences that are generated."""
+        weights = ((self.d_conv, self.conv1d.weight), (self.d_state, self.dt_proj.weight))
         device = self.out_proj.weight.device
         return tuple(
-            torch.zeros(
-                batch_size,
-                self.d_inner,
-                width,
-                device=device,
-                dtype=like.dtype if dtype is None else dtype,
-            )
-            for width, like in (
-                (self.d_conv, self.conv1d.weight),
-                (self.d_state, self.dt_proj.weight),
-            )
+            torch.zeros(batch_size, self.d_inner, width, device=device, dtype=dtype or like.dtype)
+            for width, like in weights
         )
 
     def _cached(self, parameters: Any, batch: int) -> Any:

@@ -49,21 +49,9 @@ class _Scan(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, gradient: Any, *_: Any) -> Any:
         u, delta, a, b, c, d, z, delta_bias, states, out = ctx.saved_tensors
+        of = (u, delta, a, b, c, d, z, delta_bias, _along(gradient), states, out)
         du, ddelta, of_a, of_b, of_c, of_d, of_bias, *gate = kernels.bwd(
-            u,
-            delta,
-            a,
-            b,
-            c,
-            d,
-            z,
-            delta_bias,
-            _along(gradient),
-            states,
-            out,
-            None,
-            ctx.delta_softplus,
-            False,
+            *of, None, ctx.delta_softplus, False
         )
         of_b, of_c = (
             one.squeeze(1) if squeezes else one
@@ -166,22 +154,8 @@ class _Block(torch.autograd.Function):  # type: ignore[misc]
         dx, dz = whole.chunk(2, dim=1)
         flat = gradient.flatten(0, 1).t()
         dy = rows_last(out_weight.t() @ flat, rows)
-        made = kernels.bwd(
-            convolved,
-            delta,
-            a,
-            b,
-            c,
-            d,
-            z,
-            delta_bias,
-            dy,
-            between,
-            out,
-            dz,
-            ctx.delta_softplus,
-            True,
-        )
+        of = (convolved, delta, a, b, c, d, z, delta_bias, dy, between, out)
+        made = kernels.bwd(*of, dz, ctx.delta_softplus, True)
         d_convolved, d_delta, of_a, of_b, of_c, of_d, of_bias, _, gated = made
         of_out = torch.einsum("eB,dB->ed", flat, joined(gated))
         of_out_bias = gradient.sum((0, 1)) if ctx.has_bias else None

@@ -19,16 +19,8 @@ from .swiglu_op import SwiGLU, swiglu
 from .unbind import unbind
 
 __all__ = [
-    "AttentionBias",
-    "AttentionMask",
-    "AttentionOp",
-    "AttentionOpBase",
-    "LowerTriangularFromBottomRightMask",
-    "LowerTriangularMask",
-    "MemoryEfficientAttentionCutlassOp",
-    "MemoryEfficientAttentionFlashAttentionOp",
-    "SwiGLU",
-    "memory_efficient_attention",
-    "swiglu",
-    "unbind",
-]
+    "AttentionBias", "AttentionMask", "AttentionOp", "AttentionOpBase",
+    "LowerTriangularFromBottomRightMask", "LowerTriangularMask",
+    "MemoryEfficientAttentionCutlassOp", "MemoryEfficientAttentionFlashAttentionOp", "SwiGLU",
+    "memory_efficient_attention", "swiglu", "unbind",
+]  # fmt: skip
