@@ -35,7 +35,7 @@ DECIDES = {
 }
 """The assumptions that make a peak a range, each with what decides where in it the peak lies."""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
-"""Those of which only other trials tell the range."""
+"""Only other trials tell the range of these."""
 EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
 ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
@@ -226,8 +226,8 @@ class PredictionParts:
         shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
         shared_lines: The source lines that had the most there then, most first.
         fits: Whether the script gets all the memory it asks for; None where that is not known.
-        may_fail_with_bytes: What is allocated, within the peak's range, where the card is too small
-            for the run; None where it is large enough for all of the range.
+        may_fail_with_bytes: The allocated memory, within the peak's range, for which the card is too
+            small; None where it is large enough for all of the range.
         why_unknown: The reason why `fits` is not known; None where it is.
         headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory
             that requests may spill into, or of the program's own limit if that is less. Negative if

@@ -40,7 +40,7 @@ _KEPT = (
 _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 """The events of memory that a kernel takes and gives back."""
 _ADDRESS = 1 << 62
-"""Of such memory: no run has an address as high."""
+"""Such memory has this address, which is higher than any of a run."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def uncertain_peaks(
     Args:
         simulation: The run.
         device: The device's number.
-        peak: What the run itself came to.
-        room_bytes: What PyTorch's allocator can reserve there.
+        peak: The peaks of the run itself.
+        room_bytes: The memory that PyTorch's allocator can reserve there.
     """
     memory = [each for each in simulation.library.uncertain_memory() if each.device == device]
     if not memory:

@@ -347,7 +347,7 @@ class Library:
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """What kernels took so far of which only a range is known."""
+        """The memory of kernels so far of which only a range is known."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def pinned_statistics(self) -> PinnedStatistics:
