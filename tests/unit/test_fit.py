@@ -27,7 +27,13 @@ from plimsoll.prediction.fitting.text import trial_text
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import LETS_GO_LATER, Assumed, CardVerdict
+from plimsoll.prediction.parts import (
+    LETS_GO_LATER,
+    SIZES_BY_DATA,
+    WORKSPACES,
+    Assumed,
+    CardVerdict,
+)
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.trials.written import Written
@@ -76,12 +82,34 @@ def test_what_was_written_is_listed_as_far_as_there_is_room() -> None:
 
 
 def test_a_range_is_shown_where_its_ends_read_differently() -> None:
-    found = replace(prediction(2 * GiB), peak_allocated_range_bytes=(2 * GiB, 3 * GiB))
-    assert "2.00 GiB to 3.00 GiB, by what the data is like" in str(found)
-    late = replace(found, assumptions=[Assumed(LETS_GO_LATER, "NCCL's watchdog", None, 1)])
-    assert "2.00 GiB to 3.00 GiB, by the host's pace" in str(late)
+    masks = Assumed(SIZES_BY_DATA[0], "aten::nonzero", None, 1)
+    convolution = Assumed(WORKSPACES[0], "aten::cudnn_convolution", None, 1)
+    found = replace(
+        prediction(2 * GiB),
+        peak_allocated_range_bytes=(2 * GiB, 3 * GiB),
+        assumptions=[masks],
+    )
+    assert "2.00 GiB  (2.00 GiB to 3.00 GiB, by what the data is like)" in str(found)
+    both = replace(found, assumptions=[masks, convolution])
+    assert "by what the data is like and cuDNN's workspaces)" in str(both)
     alike = replace(found, peak_allocated_range_bytes=(2 * GiB, 2 * GiB + 1))
     assert "by what the data is like" not in str(alike)
+
+
+def test_a_range_by_the_hosts_pace_stands_alone() -> None:
+    found = replace(
+        prediction(2 * GiB),
+        peak_allocated_range_bytes=(1 * GiB, 2 * GiB),
+        assumptions=[Assumed(LETS_GO_LATER, "NCCL's watchdog", None, 1)],
+    )
+    assert "  peak allocated       1.00 GiB to 2.00 GiB, by the host's pace" in str(found)
+
+
+def test_what_the_card_shows_has_the_range_of_what_is_reserved() -> None:
+    found = replace(prediction(2 * GiB), peak_reserved_range_bytes=(1 * GiB, 3 * GiB))
+    used = found.device_used_bytes
+    assert found.device_used_range_bytes == (used - GiB, used + GiB)
+    assert prediction(2 * GiB).device_used_range_bytes is None
 
 
 def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None:

@@ -226,7 +226,7 @@ class PredictionParts:
         shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
         shared_lines: The source lines that had the most there then, most first.
         fits: Whether the script gets all the memory it asks for; None where that is not known.
-        may_fail_with_bytes: The allocated memory, within the peak's range, for which the card is too
+        may_fail_with_bytes: The allocated memory, in the peak's range, for which the card is too
             small; None where it is large enough for all of the range.
         why_unknown: The reason why `fits` is not known; None where it is.
         headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory

@@ -99,13 +99,7 @@ def _prediction(
     step = labels.step_clock.step(device, line_of_stack) if fits else None
     no_others = _why_no_other_cards(simulation) if fits else None
     says_others = fits and not request.finds_least and no_others is None
-    room = fullest.headroom_bytes + fullest.peak.reserved_bytes
-    uncertain = UncertainPeaks()
-    if fits:
-        uncertain = uncertain_peaks(simulation, device, fullest.peak, room)
-    stopped = None
-    if stop is not None and not ending.has_ended:
-        stopped = Stopped(stop.why, stop.line, peak.event, len(run.action))
+    uncertain = _uncertain_peaks(simulation, fullest) if fits else UncertainPeaks()
     return PredictionParts(
         script=request.title,
         gpu=profile.name,
@@ -132,7 +126,9 @@ def _prediction(
         peak_reserved_range_bytes=uncertain.reserved,
         may_fail_with_bytes=uncertain.fails_with,
         out_of_memory=ending.out_of_memory,
-        stopped=stopped,
+        stopped=Stopped(stop.why, stop.line, peak.event, len(run.action))
+        if stop and not ending.has_ended
+        else None,
         num_ooms=sum(each.memory_stats()["num_ooms"] for each in simulation.allocators),
         by_category=_with_rounding(peak.by_category, fullest.peak.allocated_bytes),
         top_lines=peak.top_lines,
@@ -152,6 +148,11 @@ def _prediction(
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
+
+
+def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
+    room = gpu.headroom_bytes + gpu.peak.reserved_bytes
+    return uncertain_peaks(simulation, gpu.device, gpu.peak, room)
 
 
 def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
