@@ -88,11 +88,7 @@ struct Pluggable {
   }
 
   static void set_memory_fraction(double fraction, int device) {
-    const auto call = [&] {
-      Engine& engine = engine_on(device);
-      engine.set_limit(
-          static_cast<Bytes>(fraction * static_cast<double>(engine.driver().memory_info().total)));
-    };
+    const auto call = [&] { engine_on(device).set_fraction(fraction); };
     if (fails(call)) throw_error();
   }
 

@@ -85,6 +85,9 @@ void bind_tiers(nb::class_<Engine>& engine_class) {
       .def_prop_rw("limit", guarded(+[](Engine& engine) { return engine.limit(); }),
                    guarded(+[](Engine& engine, Limit limit) { engine.set_limit(limit); }),
                    nb::for_setter("limit"_a.none()))
+      .def("set_fraction",
+           guarded(+[](Engine& engine, double fraction) { engine.set_fraction(fraction); }),
+           "fraction"_a, "As torch.cuda.set_per_process_memory_fraction.")
       .def("set_dedicated_limit",
            guarded(+[](Engine& engine, Limit limit) { engine.set_dedicated_limit(limit); }),
            "limit"_a.none(), "What the person allows, whatever fraction the program sets.")

@@ -18,11 +18,6 @@ namespace {
 constexpr auto kStats = {&Statistics::allocation, &Statistics::active, &Statistics::allocated_bytes,
                          &Statistics::active_bytes, &Statistics::requested_bytes};
 
-bool operator==(const Stat& a, const Stat& b) {
-  return a.current == b.current && a.peak == b.peak && a.allocated == b.allocated &&
-         a.freed == b.freed;
-}
-
 void check_same(ConcurrentStatistics& counters, const Statistics& model) {
   Statistics read;
   counters.read(read);

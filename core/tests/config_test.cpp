@@ -166,7 +166,15 @@ TEST(config_knows_which_version_has_which_key) {
   CHECK_EQUAL(refusal("expandable_segments_reserve_by_class:[a:1]", {2, 14}),
               "'expandable_segments_reserve_by_class' exists from PyTorch 2.15 on, not in 2.14");
   CHECK_EQUAL(refusal("pinned_max_cached_size_mb:1", kOldest),
-              "'pinned_max_cached_size_mb' exists from PyTorch 2.11 on, not in 2.9");
+              "'pinned_max_cached_size_mb' exists from PyTorch 2.13 on, not in 2.9");
+  CHECK_EQUAL(refusal("pinned_max_round_threshold_mb:1", {2, 12}),
+              "'pinned_max_round_threshold_mb' exists from PyTorch 2.13 on, not in 2.12");
+  CHECK_EQUAL(refusal("pinned_free_catch_all:True", {2, 11}),
+              "'pinned_free_catch_all' exists from PyTorch 2.12 on, not in 2.11");
+  CHECK_EQUAL(refusal("pinned_reserve_segment_size_mb:16", {2, 9}),
+              "'pinned_reserve_segment_size_mb' exists from PyTorch 2.10 on, not in 2.9");
+  CHECK_EQUAL(refusal("per_process_memory_fraction:0.5", {2, 9}),
+              "'per_process_memory_fraction' exists from PyTorch 2.10 on, not in 2.9");
   CHECK_EQUAL(refusal("max_split_size_mb:64,expandable_segments:True", kOldest), "");
 }
 
@@ -180,6 +188,31 @@ TEST(config_checks_the_bounds_of_sizes) {
   CHECK_EQUAL(parse("large_segment_size_mb:11").large_segment_size, 11_MiB);
   CHECK(contains(refusal("large_segment_size_mb:10"), "at least 11"));
   CHECK_EQUAL(parse("max_split_size_mb:18446744073709551615").max_split_size % kMiB, 0U);
+}
+
+TEST(config_takes_the_size_of_large_segments_for_a_bound_from_2_10_on) {
+  for (const std::string key : {"max_split_size_mb", "max_non_split_rounding_mb"}) {
+    CHECK_EQUAL(refusal(key + ":20", {2, 9}), "'" + key + "' must be at least 21, not 20");
+    CHECK_EQUAL(refusal(key + ":21", {2, 9}), "");
+    CHECK_EQUAL(refusal(key + ":20", {2, 10}), "");
+  }
+}
+
+TEST(config_rounds_as_much_as_a_large_segment_from_2_11_on) {
+  const auto rounding = [](const AllocatorConfig& config) { return config.max_non_split_rounding; };
+  CHECK_EQUAL(rounding(parse("large_segment_size_mb:12")), 12_MiB);
+  CHECK_EQUAL(rounding(parse("max_non_split_rounding_mb:41,large_segment_size_mb:12")), 41_MiB);
+  const AllocatorConfig explicit_one = parse("max_non_split_rounding_mb:41");
+  CHECK_EQUAL(rounding(explicit_one.with("max_split_size_mb:50")), 20_MiB);
+  CHECK_EQUAL(explicit_one.with("max_split_size_mb:50").text, "max_split_size_mb:50");
+  CHECK_EQUAL(rounding(explicit_one.with("large_segment_size_mb:12")), 12_MiB);
+  CHECK_EQUAL(rounding(explicit_one.with("max_split_size_mb:50", {2, 10})), 41_MiB);
+}
+
+TEST(config_fills_the_last_interval_as_well_in_2_9) {
+  const char* const text = "roundup_power2_divisions:[16:8,>:4]";
+  CHECK_EQUAL(AllocatorConfig::parse(text, {2, 9}).round_request(20_MiB + 1), 24_MiB);
+  CHECK_EQUAL(AllocatorConfig::parse(text, {2, 10}).round_request(20_MiB + 1), 22_MiB);
 }
 
 TEST(config_bounds_the_split_size_by_the_large_segment_wherever_it_stands) {

@@ -172,10 +172,13 @@ TEST(native_may_refuse_beyond_the_device_without_giving_back_its_cache) {
   gpu.free({gpu.malloc(30_MiB)});
   gpu.events();
   CHECK(failure(gpu, 40_MiB).has_value());
-  CHECK_EQUAL(gpu.events(), "oom 40M");
+  CHECK_EQUAL(gpu.events(), "");
   CHECK_EQUAL(gpu.reserved(), 30_MiB);
   CHECK_EQUAL(gpu.allocator.statistics().num_oom_rejections, 1);
-  CHECK_EQUAL(gpu.allocator.statistics().num_ooms, 1);
+  CHECK_EQUAL(gpu.allocator.statistics().num_ooms, 0);
+  CHECK_EQUAL(message_of<OutOfMemory>([&] { return gpu.malloc(40_MiB + 1); }),
+              "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
+              "per_process_memory_fraction limit. Requested size: 40.00 MiB");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 0);
   CHECK(!failure(gpu, 30_MiB).has_value());  // a cached block is no matter of the device
 }
@@ -194,6 +197,53 @@ TEST(native_gives_back_its_cache_at_the_limit_even_if_it_may_refuse) {
     CHECK_EQUAL(gpu.allocator.statistics().num_oom_rejections, 0);
     CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 2);
   }
+}
+
+TEST(native_may_refuse_also_once_it_has_given_back_its_cache) {
+  Gpu gpu(150_MiB);
+  gpu.allocator.set_limit(102_MiB);
+  Block* const cached = gpu.malloc(2_MiB);
+  gpu.malloc(54_MiB);
+  gpu.allocator.configure(
+      gpu.allocator.config().with("per_process_memory_fraction:0.3,throw_on_cudamalloc_oom:True"));
+  gpu.free({cached});
+  gpu.events();
+  CHECK(failure(gpu, 30_MiB).has_value());
+  CHECK_EQUAL(gpu.events(), "segment_free 20M");
+  CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 1);
+  CHECK_EQUAL(gpu.allocator.statistics().num_oom_rejections, 1);
+}
+
+TEST(a_fraction_of_memory_is_rounded_from_2_13_on) {
+  const auto limit = [](double fraction, TorchVersion version) {
+    return limit_of(fraction, 1001, version);
+  };
+  CHECK_EQUAL(limit(0.5, {2, 12}).value_or(0), 500U);
+  CHECK_EQUAL(limit(0.5, {2, 13}).value_or(0), 501U);
+  CHECK_EQUAL(limit(0.499, {2, 13}).value_or(0), 499U);
+  CHECK_EQUAL(limit(1, {2, 9}).value_or(0), 1001U);
+  CHECK(!limit(1, {2, 10}).has_value());
+}
+
+TEST(native_words_its_failures_as_each_version_does) {
+  const auto message = [](TorchVersion version, const char* config) {
+    Gpu gpu(10_MiB, config, version);
+    return message_of<OutOfMemory>([&] { return gpu.malloc(100_MiB); });
+  };
+  const char* const growing = "expandable_segments:True";
+  const std::string old_page =
+      "(https://pytorch.org/docs/stable/notes/cuda.html"
+      "#environment-variables)";
+  for (const char* const config : {"", growing}) {
+    CHECK(message({2, 9}, config).ends_with(old_page));
+    CHECK(contains(message({2, 9}, config), "try setting PYTORCH_CUDA_ALLOC_CONF="));
+    CHECK(message({2, 10}, config).ends_with(old_page));
+    CHECK(contains(message({2, 10}, config), "try setting PYTORCH_ALLOC_CONF="));
+    CHECK(message({2, 13}, config).ends_with("with-pytorch-cuda-alloc-conf)"));
+  }
+  CHECK(message({2, 14}, "").ends_with("with-pytorch-cuda-alloc-conf)"));
+  CHECK(message({2, 14}, growing).ends_with("is reserved by PyTorch but unallocated."));
+  CHECK(message({2, 15}, growing).ends_with("expandable_segments_reserve_by_class."));
 }
 
 // --- garbage collection ------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include <optional>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "check.h"
 #include "support.h"
@@ -55,6 +56,43 @@ TEST(native_keeps_private_pools_apart) {
     if (segment.address == in_pool) CHECK(segment.pool == kPool);
   }
   CHECK_EQUAL(gpu.allocator.segments().size(), 3U);
+}
+
+TEST(native_prefers_the_pool_that_began_last_from_2_10_on) {
+  for (const TorchVersion version : {TorchVersion{2, 9}, TorchVersion{2, 10}}) {
+    Gpu gpu(1_GiB, "", version);
+    const Inside first(gpu, kPool);
+    const Inside last(gpu, kOther);
+    gpu.malloc(30_MiB);
+    CHECK(gpu.allocator.segments().front().pool == (version.minor == 9 ? kPool : kOther));
+  }
+}
+
+// The order was seen in PyTorch's binaries (tests/oracle).
+TEST(pools_come_in_the_order_of_pytorchs_hash_table) {
+  constexpr PoolId third{0, 3};
+  PoolOrder order;
+  for (const PoolId pool : {kPool, kOther, third, kPool}) order.insert(pool);
+  CHECK((order.ids() == std::vector<PoolId>{kOther, kPool, third}));
+  order.erase(kOther);
+  CHECK((order.ids() == std::vector<PoolId>{kPool, third}));
+  order.insert(kOther);
+  CHECK((order.ids() == std::vector<PoolId>{kOther, kPool, third}));
+  for (std::uint64_t number = 4; number < 100; ++number) order.insert({0, number});
+  CHECK_EQUAL(order.ids().size(), 99U);
+  for (std::uint64_t number = 1; number < 100; ++number) order.erase({0, number});
+  CHECK(order.ids().empty());
+}
+
+TEST(native_takes_growing_memory_of_a_pool_on_oom_in_2_9) {
+  for (const TorchVersion version : {TorchVersion{2, 9}, TorchVersion{2, 10}}) {
+    Gpu gpu(100_MiB, "expandable_segments:True", version);
+    gpu.allocator.use_pool(kPool);
+    gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, true);
+    gpu.free({malloc_in(gpu, kPool, 90_MiB)});
+    const bool fails = !message_of<OutOfMemory>([&] { return gpu.malloc(40_MiB); }).empty();
+    CHECK_EQUAL(fails, version.minor == 10);
+  }
 }
 
 TEST(native_sends_only_the_streams_asked_for_to_a_private_pool) {

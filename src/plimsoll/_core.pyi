@@ -562,6 +562,9 @@ class Engine:
     @limit.setter
     def limit(self, limit: int | None) -> None: ...
 
+    def set_fraction(self, fraction: float) -> None:
+        """As torch.cuda.set_per_process_memory_fraction."""
+
     def set_dedicated_limit(self, limit: int | None) -> None:
         """What the person allows, whatever fraction the program sets."""
 

@@ -3,8 +3,15 @@
 namespace plimsoll {
 namespace {
 
+std::string rejection(const OutOfMemoryReport& report) {
+  return "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
+         "per_process_memory_fraction limit. Requested size: " +
+         format_bytes(report.requested);
+}
+
 // PyTorch's text, so that tools which read it go on working, and a sentence about shared memory.
 std::string describe(const OutOfMemoryReport& report) {
+  if (report.is_rejected) return rejection(report);
   const Bytes in_use = report.device_total - report.device_free - report.used_by_others;
   std::string text = "CUDA out of memory. Tried to allocate " + format_bytes(report.tried) +
                      ". GPU " + std::to_string(report.device) + " has a total capacity of " +
@@ -21,13 +28,7 @@ std::string describe(const OutOfMemoryReport& report) {
   }
   text += "and " + format_bytes(report.reserved > held ? report.reserved - held : 0) +
           " is reserved by PyTorch but unallocated.";
-  text += !report.advice.empty() ? report.advice
-                                 : " If reserved but unallocated memory is large try setting "
-                                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
-                                   "fragmentation.";
-  text +=
-      "  See documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
-      "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+  text += report.advice;
   if (report.shared) {
     text +=
         " Shared memory cannot serve the request either: " + format_bytes(report.shared->reserved) +
@@ -38,6 +39,21 @@ std::string describe(const OutOfMemoryReport& report) {
 }
 
 }  // namespace
+
+std::string documentation(TorchVersion version) {
+  const char* const page = version.names_cuda_settings_again()
+                               ? "docs.pytorch.org/docs/stable/notes/"
+                                 "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf"
+                               : "pytorch.org/docs/stable/notes/cuda.html#environment-variables";
+  return std::string("  See documentation for Memory Management  (https://") + page + ")";
+}
+
+std::string usual_advice(TorchVersion version) {
+  const bool is_common = version.names_common_settings() && !version.names_cuda_settings_again();
+  return std::string(" If reserved but unallocated memory is large try setting ") +
+         (is_common ? "PYTORCH_ALLOC_CONF" : "PYTORCH_CUDA_ALLOC_CONF") +
+         "=expandable_segments:True to avoid fragmentation." + documentation(version);
+}
 
 UnknownAddress::UnknownAddress(Address address)
     : std::invalid_argument(format_address(address) + " is not allocated") {}
@@ -55,13 +71,27 @@ void Allocator::note_snapshot() {
 
 void Allocator::fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
                      Bytes free_in_private_pools, const std::optional<SharedMemoryReport>& shared) {
-  const MemoryInfo memory = driver_.memory_info();
-  note(Action::oom, memory.free, rounded, stream, pool);
+  note(Action::oom, driver_.memory_info().free, rounded, stream, pool);
   ++statistics_.num_ooms;
-  throw OutOfMemory({device_, requested, tried, memory.total, memory.free, memory.used_by_others,
-                     limit_, static_cast<Bytes>(statistics_.allocated_bytes.all.current),
-                     static_cast<Bytes>(statistics_.reserved_bytes.all.current),
-                     free_in_private_pools, shared, advice_against_failure(tried)});
+  throw OutOfMemory(report_failure(requested, tried, free_in_private_pools, shared));
+}
+
+OutOfMemoryReport Allocator::report_failure(Bytes requested, Bytes tried,
+                                            Bytes free_in_private_pools,
+                                            const std::optional<SharedMemoryReport>& shared) const {
+  const MemoryInfo memory = driver_.memory_info();
+  return {device_,
+          requested,
+          tried,
+          memory.total,
+          memory.free,
+          memory.used_by_others,
+          limit_,
+          static_cast<Bytes>(statistics_.allocated_bytes.all.current),
+          static_cast<Bytes>(statistics_.reserved_bytes.all.current),
+          free_in_private_pools,
+          shared,
+          advice_against_failure(tried)};
 }
 
 }  // namespace plimsoll

@@ -24,11 +24,19 @@ constexpr std::array<std::string_view, 3> kResetKeys{
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
+// This one too, to the size of large segments, where that can be set.
+constexpr std::string_view kRounding = "max_non_split_rounding_mb";
+
+bool is_reset(std::string_view key, TorchVersion version) {
+  return std::find(kResetKeys.begin(), kResetKeys.end(), key) != kResetKeys.end() ||
+         (key == kRounding && version.has_large_segment_size());
+}
 
 struct Setting {
   std::string key;
   std::vector<std::string> values;  // one, or the parts of a list
   bool is_list = false;
+  TorchVersion version;
 
   [[nodiscard]] std::string written() const {
     std::string joined;
@@ -161,7 +169,8 @@ Bytes eleven_or_more(const Setting& setting, const AllocatorConfig&) {
   return mebibytes(setting, 11);
 }
 Bytes large_segment_or_more(const Setting& setting, const AllocatorConfig& config) {
-  return mebibytes(setting, config.large_segment_size / kMiB);
+  const Bytes least = setting.version.splits_from_segment_size() ? 0 : 1;
+  return mebibytes(setting, config.large_segment_size / kMiB + least);
 }
 
 Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_zero) {
@@ -173,7 +182,7 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
 }
 
 // Each key of the list is a size in MiB; the first one also fills all smaller sizes, '>' all that
-// are larger than the key before it.
+// are larger than the key before it (in 2.9, that one too).
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
@@ -190,7 +199,8 @@ AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConf
     const std::string size = entry.substr(0, colon);
     const Bytes value = power_of_two(setting, entry.substr(colon + 1), true);
     if (size == ">") {
-      std::fill(slots.begin() + static_cast<std::ptrdiff_t>(last) + 1, slots.end(), value);
+      const std::size_t begin = setting.version.keeps_last_interval() ? last + 1 : last;
+      std::fill(slots.begin() + static_cast<std::ptrdiff_t>(begin), slots.end(), value);
       continue;
     }
     const auto interval = number<Bytes>(setting.key, size);
@@ -272,12 +282,11 @@ const ConfigKey& find_config_key(const std::string& name, TorchVersion version) 
 
 // What makes the configuration on its own, once `settings`, of this text, follow those of `before`.
 std::string text_after(std::string_view before, const std::vector<Setting>& settings,
-                       std::string_view text) {
+                       std::string_view text, TorchVersion version) {
   std::string kept;
   for (const Setting& setting : Reader(before).settings()) {
-    const auto is_key = [&](const auto& other) { return setting.key == other; };
     const bool is_replaced =
-        std::any_of(kResetKeys.begin(), kResetKeys.end(), is_key) ||
+        is_reset(setting.key, version) ||
         std::any_of(settings.begin(), settings.end(),
                     [&](const Setting& later) { return later.key == setting.key; });
     if (!is_replaced) kept += setting.written() + ",";
@@ -318,8 +327,9 @@ AllocatorConfig AllocatorConfig::with(std::string_view settings, TorchVersion ve
   config.roundup_power2_divisions = defaults.roundup_power2_divisions;
   config.garbage_collection_threshold = defaults.garbage_collection_threshold;
   config.without_effect.clear();
-  const std::vector<Setting> parsed = Reader(settings).settings();
-  config.text = text_after(text, parsed, settings);
+  std::vector<Setting> parsed = Reader(settings).settings();
+  for (Setting& setting : parsed) setting.version = version;
+  config.text = text_after(text, parsed, settings, version);
   // Other keys are judged by the size of large segments, wherever that stands.
   const auto is_judge = [](const Setting& setting) { return setting.key == kJudge; };
   for (const bool judges : {true, false}) {
@@ -332,6 +342,9 @@ AllocatorConfig AllocatorConfig::with(std::string_view settings, TorchVersion ve
       }
       if (key.name == kReserves) check_reserves(setting);
       config.without_effect.emplace_back(key.name, key.why);
+    }
+    if (judges && version.has_large_segment_size()) {
+      config.max_non_split_rounding = config.large_segment_size;
     }
   }
   return config;
@@ -368,6 +381,12 @@ Bytes AllocatorConfig::divisions_for(Bytes size) const {
   const int interval = static_cast<int>(std::bit_width(size)) - 1 - first_interval;
   const auto last = static_cast<int>(kRoundupIntervals) - 1;
   return roundup_power2_divisions[static_cast<std::size_t>(std::clamp(interval, 0, last))];
+}
+
+std::optional<Bytes> limit_of(double fraction, Bytes device_memory, TorchVersion version) {
+  if (fraction >= 1 && version.lifts_limits()) return std::nullopt;
+  const double bytes = fraction * static_cast<double>(device_memory);
+  return static_cast<Bytes>(version.rounds_limits() ? std::round(bytes) : bytes);
 }
 
 }  // namespace plimsoll

@@ -202,6 +202,10 @@ void Engine::set_limit(std::optional<Bytes> limit) {
   if (shadow_) shadow_->apply([limit](NativeAllocator& shadow) { shadow.set_limit(limit); });
 }
 
+void Engine::set_fraction(double fraction) {
+  set_limit(limit_of(fraction, driver_.memory_info().total, options_.version));
+}
+
 void Engine::set_dedicated_limit(std::optional<Bytes> limit) {
   const auto exclusive = exclude_calls();
   const std::lock_guard lock(mutex_);

@@ -59,7 +59,7 @@ ShadowResult Shadow::result() {
   return {events_,
           static_cast<Bytes>(statistics.reserved_bytes.all.peak),
           statistics.num_alloc_retries,
-          statistics.num_ooms,
+          statistics.num_ooms + statistics.num_oom_rejections,
           replayer_.first_oom_report(),
           stopped_};
 }

@@ -19,6 +19,7 @@
 #include "plimsoll/driver/driver.h"
 #include "plimsoll/events/segment.h"
 #include "plimsoll/events/statistics.h"
+#include "plimsoll/torch_versions.h"
 
 namespace plimsoll {
 
@@ -41,8 +42,15 @@ struct OutOfMemoryReport {
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
   std::optional<SharedMemoryReport> shared = {};  // if the request might have been served there
-  std::string advice = {};  // instead of expandable segments, where they are there already
+  std::string advice = {};                        // what might help, after the figures
+  // PyTorch did not ask the driver, because throw_on_cudamalloc_oom forbids to give memory back.
+  bool is_rejected = false;
 };
+
+// Where PyTorch's messages say that more is written.
+[[nodiscard]] std::string documentation(TorchVersion version);
+// PyTorch's usual advice in a version's words.
+[[nodiscard]] std::string usual_advice(TorchVersion version);
 
 class OutOfMemory : public std::runtime_error {
  public:
@@ -151,12 +159,15 @@ class Allocator {
  protected:
   // Brings `statistics_` up to date, where counters are kept elsewhere.
   virtual void refresh_statistics() const {}
-  // What might help, where requests for `tried` bytes fail; empty if it is expandable segments.
-  [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return {}; }
+  // Returns what might help where requests for `tried` bytes fail, with a space before it.
+  [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return usual_advice({}); }
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {
     log_.note(action, address, size, stream, pool, context, shared);
   }
+  [[nodiscard]] OutOfMemoryReport report_failure(
+      Bytes requested, Bytes tried, Bytes free_in_private_pools,
+      const std::optional<SharedMemoryReport>& shared = {}) const;
   [[noreturn]] void fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,
                          Bytes free_in_private_pools,
                          const std::optional<SharedMemoryReport>& shared = {});

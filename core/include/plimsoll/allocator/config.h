@@ -45,8 +45,9 @@ struct AllocatorConfig {
   [[nodiscard]] static AllocatorConfig parse(std::string_view text, TorchVersion version = {});
   // This configuration after the program makes `settings`, as
   // torch.cuda.memory._set_allocator_settings does. max_split_size_mb, roundup_power2_divisions and
-  // garbage_collection_threshold fall back to their defaults where they are not named; all other
-  // keys keep their values (AcceleratorAllocatorConfig::parseArgs). Throws as `parse`.
+  // garbage_collection_threshold fall back to their defaults where they are not named, from 2.11 on
+  // max_non_split_rounding_mb to the size of large segments; all other keys keep their values
+  // (AcceleratorAllocatorConfig::parseArgs). Throws as `parse`.
   [[nodiscard]] AllocatorConfig with(std::string_view settings, TorchVersion version = {}) const;
 
   // The size of the block that a request of `size` > 0 bytes gets, if a free block can be split.
@@ -66,5 +67,10 @@ struct AllocatorConfig {
  private:
   [[nodiscard]] Bytes divisions_for(Bytes size) const;
 };
+
+// The most that may be reserved of a device with so much memory, as
+// torch.cuda.set_per_process_memory_fraction says it; a fraction of 1 is no limit.
+[[nodiscard]] std::optional<Bytes> limit_of(double fraction, Bytes device_memory,
+                                            TorchVersion version);
 
 }  // namespace plimsoll

@@ -2,7 +2,7 @@
 //
 // A pool exists from its first use until its allocator forgets it, once nobody holds it. Between
 // begin and end, as inside the capture of a CUDA graph, the requests that pass a filter go to a
-// pool; of several captures, the one that began last has the first word.
+// pool; of several captures, the one that began last has the first word (from 2.10 on).
 #pragma once
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plimsoll/allocator/allocator.h"
+#include "plimsoll/torch_versions.h"
 
 namespace plimsoll {
 
@@ -42,6 +43,8 @@ struct PoolBase {
 template <typename PoolType>
 class PrivatePools {
  public:
+  explicit PrivatePools(TorchVersion version = {}) : version_(version) {}
+
   // Throws std::invalid_argument if there is no such pool.
   [[nodiscard]] PoolType& at(PoolId pool) {
     const auto entry = pools_.find(pool);
@@ -89,10 +92,15 @@ class PrivatePools {
   [[nodiscard]] bool is_capturing() const { return !captures_.empty(); }
   // Where requests on the stream go; null stands for the default pool.
   [[nodiscard]] PoolType* pool_for(StreamId stream) {
-    for (auto capture = captures_.rbegin(); capture != captures_.rend(); ++capture) {
-      if (!capture->filter || capture->filter(stream)) return &at(capture->pool);
+    const auto takes = [&](const Capture& capture) {
+      return !capture.filter || capture.filter(stream);
+    };
+    if (!version_.prefers_last_pool()) {
+      const auto first = std::find_if(captures_.begin(), captures_.end(), takes);
+      return first == captures_.end() ? nullptr : &at(first->pool);
     }
-    return nullptr;
+    const auto last = std::find_if(captures_.rbegin(), captures_.rend(), takes);
+    return last == captures_.rend() ? nullptr : &at(last->pool);
   }
 
   // Pairs of id and pool, by id; to forget one leaves the iterators of the others valid.
@@ -112,6 +120,7 @@ class PrivatePools {
                         [&](const Capture& capture) { return capture.pool == pool; });
   }
 
+  TorchVersion version_;
   std::map<PoolId, PoolType> pools_;
   std::vector<Capture> captures_;
 };

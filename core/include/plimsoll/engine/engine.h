@@ -99,6 +99,8 @@ class Engine final : private Observer {
   // it. The lower one counts.
   [[nodiscard]] std::optional<Bytes> limit() const { return hold()->limit(); }
   void set_limit(std::optional<Bytes> limit);
+  // As torch.cuda.set_per_process_memory_fraction.
+  void set_fraction(double fraction);
   void set_dedicated_limit(std::optional<Bytes> limit);
 
   // --- two tiers

@@ -35,6 +35,7 @@ struct Stat {
   }
   void reset_peak() { peak = current; }
   void reset_accumulated() { allocated = freed = 0; }
+  bool operator==(const Stat&) const = default;
 };
 
 struct PoolStat {
@@ -50,6 +51,7 @@ struct PoolStat {
     all.decrease(amount);
     (small ? small_pool : large_pool).decrease(amount);
   }
+  bool operator==(const PoolStat&) const = default;
 };
 
 struct Statistics {
@@ -80,6 +82,7 @@ struct Statistics {
 
   void reset_peak();
   void reset_accumulated();
+  bool operator==(const Statistics&) const = default;
 
   // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them;
   // num_oom_rejections is there from PyTorch 2.12 on; those of the tiers are plimsoll's.

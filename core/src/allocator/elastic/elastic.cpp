@@ -23,9 +23,8 @@ ElasticAllocator::ElasticAllocator(Driver& driver, const AllocatorConfig& config
       growth_(arenas_, work_, memory_, release_, filler_, moves_, lending_, statistics_, version),
       mover_(driver, arenas_, work_, memory_, release_, ledger_, lending_),
       pausing_(driver, arenas_, work_, memory_, release_, ledger_) {
-  if (config.per_process_memory_fraction < 1.0) {
-    set_limit(static_cast<Bytes>(config.per_process_memory_fraction *
-                                 static_cast<double>(driver.memory_info().total)));
+  if (const double fraction = config.per_process_memory_fraction; fraction < 1) {
+    set_limit(limit_of(fraction, driver.memory_info().total, version));
   }
 }
 

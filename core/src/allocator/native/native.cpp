@@ -12,9 +12,8 @@ NativeAllocator::NativeAllocator(Driver& driver, const AllocatorConfig& config,
                                  TorchVersion version, int device)
     : Allocator(driver, device), config_(config), version_(version) {
   statistics_.max_split_size = static_cast<std::int64_t>(config.max_split_size);
-  if (config.per_process_memory_fraction < 1.0) {
-    limit_ = static_cast<Bytes>(config.per_process_memory_fraction *
-                                static_cast<double>(driver.memory_info().total));
+  if (const double fraction = config.per_process_memory_fraction; fraction < 1) {
+    limit_ = limit_of(fraction, driver.memory_info().total, version);
   }
 }
 
@@ -22,8 +21,12 @@ NativeAllocator::~NativeAllocator() = default;
 
 NativeRequest NativeAllocator::request_for(Bytes size, StreamId stream) {
   const Bytes rounded = config_.round_request(size);
-  return {rounded, config_.segment_size(rounded), stream, &pools_.serving(rounded, stream),
-          config_.expandable_segments};
+  return {rounded,
+          config_.segment_size(rounded),
+          stream,
+          &pools_.serving(rounded, stream),
+          config_.expandable_segments,
+          size};
 }
 
 // --- malloc ------------------------------------------------------------------------------------
@@ -34,11 +37,6 @@ Block* NativeAllocator::malloc(Bytes size, StreamId stream) {
   Block* block = take_free_block(request);
   if (block == nullptr) {
     for (Block* const unused : garbage()) segments_.release(unused);
-    if (is_rejected(request)) {
-      ++statistics_.num_oom_rejections;
-      fail(size, request.size, request.segment, stream, request.pool->id(),
-           pools_.free_in_privates());
-    }
     block = take_new_segment(request, false);
     if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
     if (block == nullptr && segments_.release_oversize(request)) {
@@ -114,11 +112,11 @@ Block* NativeAllocator::take_free_block(const NativeRequest& request) {
 
 Block* NativeAllocator::take_from_oom_pools(NativeRequest& request) {
   if (request.pool->owner != nullptr) return nullptr;
-  for (auto& [id, pool] : pools_.privates) {
-    if (!pool.use_on_oom) continue;
+  for (const PoolId id : pools_.emergency.ids()) {
+    PrivatePool& pool = pools_.privates.at(id);
     NativeRequest inside = request;
     inside.pool = request.pool->small ? &pool.small : &pool.large;
-    inside.expandable = false;
+    if (version_.keeps_growing_memory_on_oom()) inside.expandable = false;
     if (Block* const block = take_free_block(inside)) {
       request = inside;
       return block;
@@ -130,10 +128,7 @@ Block* NativeAllocator::take_from_oom_pools(NativeRequest& request) {
 Block* NativeAllocator::take_new_segment(const NativeRequest& request, bool is_retry) {
   if (is_retry) ++statistics_.num_alloc_retries;
   if (exceeds_limit(request)) return nullptr;
-  if (is_rejected(request)) {
-    ++statistics_.num_oom_rejections;
-    return nullptr;
-  }
+  if (is_rejected(request)) reject(request);
   return segments_.take(request);
 }
 
@@ -216,13 +211,13 @@ void NativeAllocator::release_cached_blocks(PoolId pool) {
     segments_.release_free(pools_.large);
     segments_.release_free(pools_.small);
   }
-  for (auto entry = pools_.privates.begin(); entry != pools_.privates.end();) {
-    PrivatePool& candidate = (entry++)->second;
-    if (candidate.uses > 0 || (!pool.is_default() && candidate.id != pool)) continue;
+  for (const PoolId id : pools_.unheld()) {
+    PrivatePool& candidate = pools_.privates.at(id);
+    if (!pool.is_default() && id != pool) continue;
     if (!pool.is_default()) synchronize_events(&candidate);
     segments_.release_free(candidate.small);
     segments_.release_free(candidate.large);
-    if (candidate.reserved == 0) pools_.privates.forget(candidate.id);
+    if (candidate.reserved == 0) pools_.forget(id);
   }
 }
 
@@ -230,6 +225,7 @@ void NativeAllocator::release_cached_blocks(PoolId pool) {
 
 void NativeAllocator::begin_allocate_to_pool(PoolId pool, Filter filter) {
   pools_.privates.begin_capture(pool, std::move(filter));
+  pools_.released.erase(pool);
 }
 
 void NativeAllocator::end_allocate_to_pool(PoolId pool) { pools_.privates.end_capture(pool); }
@@ -239,18 +235,29 @@ void NativeAllocator::end_graph_capture() {
   --graph_captures_;
 }
 
-void NativeAllocator::use_pool(PoolId pool) { pools_.privates.use(pool); }
+void NativeAllocator::use_pool(PoolId pool) {
+  pools_.privates.use(pool);
+  pools_.released.erase(pool);
+}
 
 void NativeAllocator::release_pool(PoolId pool) {
   pools_.privates.release(pool);
   PrivatePool& released = pools_.privates.at(pool);
-  if (released.uses == 0 && version_.forgets_no_split()) released.no_split = false;
+  if (released.uses > 0) return;
+  pools_.released.insert(pool);
+  if (version_.forgets_no_split()) released.no_split = false;
 }
 
 int NativeAllocator::pool_uses(PoolId pool) const { return pools_.privates.uses(pool); }
 
 void NativeAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
   pools_.privates.at(pool).set(option, on);
+  if (option != PoolOption::use_on_oom) return;
+  if (on) {
+    pools_.emergency.insert(pool);
+  } else {
+    pools_.emergency.erase(pool);
+  }
 }
 
 }  // namespace plimsoll

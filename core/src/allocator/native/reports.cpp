@@ -99,9 +99,18 @@ Bytes NativeAllocator::largest_free_block() const {
   return largest;
 }
 
+void NativeAllocator::reject(const NativeRequest& request) {
+  ++statistics_.num_oom_rejections;
+  OutOfMemoryReport report =
+      report_failure(request.asked, request.segment, pools_.free_in_privates());
+  report.is_rejected = true;
+  throw OutOfMemory(report);
+}
+
 // PyTorch's texts.
 std::string NativeAllocator::advice_against_failure(Bytes tried) const {
-  if (!config_.expandable_segments || !version_.has_expandable_reserve()) return {};
+  if (!config_.expandable_segments || !version_.knows_its_advice()) return usual_advice(version_);
+  if (!version_.has_expandable_reserve()) return {};
   const Bytes total = driver_.memory_info().total;
   const Bytes reserve = config_.expandable_size(total);
   if (tried <= total && tried > reserve) {

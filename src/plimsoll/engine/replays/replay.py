@@ -363,7 +363,7 @@ def _result(
         peak_reserved_range_bytes=_bounds([run, *paces]) if paces else None,
         utilization=peak_allocated / peak_reserved if peak_reserved else None,
         num_alloc_retries=stats["num_alloc_retries"],
-        num_ooms=stats["num_ooms"],
+        num_ooms=stats["num_ooms"] + stats.get("num_oom_rejections", 0),
         fits=not run.stopped,
         fits_at_any_pace=_fits_at_any_pace(run, paces),
         first_oom_event=run.first_oom,

@@ -238,7 +238,7 @@ class Allocator:
         """
         if not 0 <= fraction <= 1:
             raise InputError(f"a fraction lies within 0 and 1, not {fraction}")
-        self.engine.limit = None if fraction == 1 else int(fraction * self.gpu.total_bytes)
+        self.engine.set_fraction(fraction)
 
     @property
     def limit_bytes(self) -> int | None:

@@ -33,6 +33,7 @@ from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
     from plimsoll.engine.gpus.profiles import GpuProfile
+    from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.prediction.child.high_water import HighWaterMark, HighWaterMarks
     from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.prediction.child.own_limits import TightestLimit
@@ -129,7 +130,7 @@ def _prediction(
         stopped=Stopped(stop.why, stop.line, peak.event, len(run.action))
         if stop and not ending.has_ended
         else None,
-        num_ooms=sum(each.memory_stats()["num_ooms"] for each in simulation.allocators),
+        num_ooms=sum(map(_failures, simulation.allocators)),
         by_category=_with_rounding(peak.by_category, fullest.peak.allocated_bytes),
         top_lines=peak.top_lines,
         step_peaks_bytes=peak.step_peaks_bytes,
@@ -208,11 +209,17 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
     ]
 
 
+def _failures(allocator: Allocator) -> int:
+    """Requests that failed; PyTorch counts those that it rejected by themselves."""
+    stats = allocator.memory_stats()
+    return stats["num_ooms"] + stats.get("num_oom_rejections", 0)
+
+
 def _why_no_other_cards(simulation: Simulation) -> str | None:
     """Returns why this run says nothing of other cards; None where it does."""
     if simulation.size_read_at is not None:
         return f"the program reads how much memory its card has ({simulation.size_read_at})"
-    if any(each.memory_stats()["num_ooms"] for each in simulation.allocators):
+    if any(map(_failures, simulation.allocators)):
         return "requests failed on this card, and the program went on"
     if any(len({each.fraction for each in heeded(limits)}) > 1 for limits in simulation.limits):
         return "the program sets several limits to its memory"

@@ -88,8 +88,11 @@ class NativeAllocator final : public Allocator {
     return limit_.has_value() && books_.reserved() - collected + request.segment > *limit_;
   }
   // Whether throw_on_cudamalloc_oom makes the driver's refusal, which is certain, final. The limit
-  // refuses before that, in the ordinary way. Read, not recorded: alloc_block of 2.12 to 2.15.
+  // refuses before that, in the ordinary way.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
+
+  // Fails as PyTorch does where `is_rejected`: no event, and no out-of-memory error is counted.
+  [[noreturn]] void reject(const NativeRequest& request);
 
   // Each returns a block that is in no pool, or null.
   Block* take_free_block(const NativeRequest& request);
@@ -104,7 +107,7 @@ class NativeAllocator final : public Allocator {
 
   AllocatorConfig config_;
   TorchVersion version_;
-  NativePools pools_;
+  NativePools pools_{version_};
   BlockList blocks_{version_};
   Books books_{statistics_, log_, config_, version_};
   Segments segments_{driver_, config_, blocks_, books_};

@@ -1,16 +1,23 @@
 // All pools of the allocator, and which of them serves a request.
 #pragma once
 
+#include <vector>
+
 #include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/native/pool_order.h"
 #include "plimsoll/allocator/pool.h"
 #include "plimsoll/allocator/private_pools.h"
 
 namespace plimsoll {
 
 struct NativePools {
+  explicit NativePools(TorchVersion version) : privates(version) {}
+
   Pool small{true};
   Pool large{false};
   PrivatePools<PrivatePool> privates;
+  PoolOrder released;   // those that nobody holds
+  PoolOrder emergency;  // those marked use_on_oom
 
   // Of a request of so many bytes, rounded.
   [[nodiscard]] Pool& serving(Bytes size, StreamId stream) {
@@ -20,6 +27,21 @@ struct NativePools {
   // Throws std::invalid_argument if there is no such private pool.
   [[nodiscard]] Pool& at(PoolId id, bool is_small) {
     return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
+  }
+
+  // The pools that nobody holds, in the order in which they are emptied. A restored state may have
+  // some that were never released here.
+  [[nodiscard]] std::vector<PoolId> unheld() const {
+    std::vector<PoolId> ids = released.ids();
+    for (const auto& [id, pool] : privates) {
+      if (pool.uses == 0 && !released.contains(id)) ids.push_back(id);
+    }
+    return ids;
+  }
+  void forget(PoolId id) {
+    privates.forget(id);
+    released.erase(id);
+    emergency.erase(id);
   }
 
   [[nodiscard]] Bytes free_in_privates() const {

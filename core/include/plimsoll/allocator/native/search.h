@@ -14,6 +14,7 @@ struct NativeRequest {
   StreamId stream = 0;
   Pool* pool = nullptr;
   bool expandable = false;
+  Bytes asked = 0;  // by the program
 };
 
 // The free block that serves the request; null if there is none.

@@ -1,6 +1,11 @@
 #include "device.h"
 
+#include <torch/version.h>
+
 #include <array>
+#include <cmath>
+
+#include "plimsoll/torch_versions.h"
 
 namespace plimsoll::live {
 
@@ -42,7 +47,10 @@ void Device::apply_fraction(plimsoll_engine* engine) const {
 
 size_t Device::allowed() const {
   const double fraction = fraction_.load();
-  return fraction < 1.0 ? static_cast<size_t>(fraction * static_cast<double>(total_)) : total_;
+  if (fraction >= 1.0) return total_;
+  constexpr plimsoll::TorchVersion version{TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR};
+  const double bytes = fraction * static_cast<double>(total_);
+  return static_cast<size_t>(version.rounds_limits() ? std::round(bytes) : bytes);
 }
 
 void Device::add_peer(int device) {

@@ -1,0 +1,45 @@
+"""Compiles the comparison for the versions of PyTorch that are unpacked."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.oracle.wheels import FOLDER
+
+_SOURCE = Path(__file__).parents[2]
+
+
+def cuda_headers() -> Path | None:
+    """Returns the folder of CUDA's headers that triton brings."""
+    triton = find_spec("triton")
+    if triton is None or triton.origin is None:
+        return None
+    folder = Path(triton.origin).parent / "backends" / "nvidia" / "include"
+    return folder if (folder / "cuda_runtime_api.h").exists() else None
+
+
+def build(version: str, source: Path = _SOURCE, to: Path = FOLDER / "programs") -> Path:
+    """Returns the program that compares this version with the `native` of these sources.
+
+    Raises:
+        SystemExit: If CUDA's headers are missing.
+        CalledProcessError: If it does not compile.
+    """
+    headers = cuda_headers()
+    if headers is None:
+        raise SystemExit("CUDA's headers are missing; `pip install triton` brings them")
+    options = {
+        "PLIMSOLL_BINDINGS": "OFF",
+        "PLIMSOLL_ORACLE": FOLDER,
+        "PLIMSOLL_CUDA_HEADERS": headers,
+    }
+    defines = [f"-D{key}={value}" for key, value in options.items()]
+    _run("cmake", "-S", source, "-B", to, "-G", "Ninja", *defines)
+    _run("cmake", "--build", to, "--target", f"oracle_{version}", "--", "--quiet")
+    return to / "tests" / "oracle" / f"oracle_{version}"
+
+
+def _run(*command: str | Path) -> None:
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)

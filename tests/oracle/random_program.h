@@ -1,0 +1,11 @@
+// Random programs, each the same for the same seed.
+#pragma once
+
+#include <cstdint>
+
+#include "plimsoll/torch_versions.h"
+#include "program.h"
+
+// Of so many operations, with settings that this PyTorch knows.
+[[nodiscard]] Program random_program(std::uint64_t seed, std::size_t operations,
+                                     plimsoll::TorchVersion version);

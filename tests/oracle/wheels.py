@@ -1,0 +1,76 @@
+"""The part of a CUDA build of PyTorch that holds its allocator: two libraries and their headers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "build" / "oracle"
+_WANTED = re.compile(r"torch/(lib/libc10(_cuda)?\.so|include/c10/.*|include/torch/headeronly/.*)")
+
+
+def unpacked() -> list[str]:
+    """Returns the versions that are in FOLDER already."""
+    return sorted(each.name.removeprefix("torch-") for each in FOLDER.glob("torch-*"))
+
+
+def link_installed() -> str | None:
+    """Puts the PyTorch of this environment into FOLDER; returns its version, None without CUDA."""
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        return None
+    folder = Path(torch.origin).parent
+    if not (folder / "lib" / "libc10_cuda.so").exists():
+        return None
+    found = re.search(r"__version__ = '([0-9.]+)", (folder / "version.py").read_text())
+    if found is None:
+        return None
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    link = FOLDER / f"torch-{found[1]}"
+    if not link.exists():
+        link.unlink(missing_ok=True)  # to an environment that is gone
+        link.symlink_to(folder.parent)
+    return found[1]
+
+
+def unpack(version: str) -> Path:
+    """Returns the folder of a version; downloads its wheel, and keeps what is needed, if it is new.
+
+    Raises:
+        SystemExit: If pip does not find such a wheel, or it is a build without CUDA.
+    """
+    folder = FOLDER / f"torch-{version}"
+    if folder.exists():
+        return folder
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+        wheel = _download(version, Path(scratch))
+        kept = Path(scratch) / "kept"
+        with zipfile.ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if _WANTED.fullmatch(name)]
+            if "torch/lib/libc10_cuda.so" not in names:
+                raise SystemExit(f"{wheel.name} is a build without CUDA")
+            archive.extractall(kept, names)
+        kept.rename(folder)
+    return folder
+
+
+def _download(version: str, to: Path) -> Path:
+    # Three equals signs: 2.13.0 and no build of it, such as 2.13.0+cpu.
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "download",
+        "-q",
+        "--no-deps",
+    ]
+    if subprocess.run([*pip, "-d", str(to), f"torch==={version}"], check=False).returncode != 0:
+        raise SystemExit(f"pip finds no wheel of torch {version}")
+    return next(to.glob("*.whl"))
