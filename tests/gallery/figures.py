@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
+from plimsoll.prediction.parts import SIZES_BY_DATA
 from tests.gallery.scripts import Script
 
 GPU = "H200"
@@ -26,8 +27,9 @@ class Figures:
         why_not: Why there are none: "" where there are.
         allocated_bytes: The most in live blocks.
         reserved_bytes: The most taken from the driver.
-        allocated_range: The least and the most, where sizes hang on data; of a prediction alone.
+        allocated_range: The least and the most, where a size is not certain; of a prediction alone.
         reserved_range: The same of `reserved_bytes`.
+        by_data: Whether a size depends on data that nobody knows.
         allocations: How many there were; of a measurement alone.
         seconds: That the run took, its start included.
         versions: Of the libraries that the script needs.
@@ -38,6 +40,7 @@ class Figures:
     reserved_bytes: int = 0
     allocated_range: tuple[int, int] | None = None
     reserved_range: tuple[int, int] | None = None
+    by_data: bool = False
     allocations: int = 0
     seconds: float = 0.0
     versions: dict[str, str] = field(default_factory=dict)
@@ -91,6 +94,8 @@ def predicted(script: Script, gpu: str = GPU) -> Figures:
         seconds=round(found["seconds"], 1),
         versions=versions,
     )
+    by_data = any(each["what"] in SIZES_BY_DATA for each in found["assumptions"])
+    figures = replace(figures, by_data=by_data)
     assumed = [f"{each['operation']}: {each['what']}" for each in found["assumptions"]]
     if refused := [each for each in assumed if _REFUSED.search(each)]:
         return replace(figures, why_not="; ".join(refused))

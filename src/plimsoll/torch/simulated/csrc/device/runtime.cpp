@@ -281,6 +281,7 @@ std::uint32_t Runtime::site(std::uint32_t operation, Role role) {
 }
 
 void Runtime::note_uncertain(c10::DeviceIndex index, UncertainMemory memory) {
+  if (!record_sites) return;
   plimsoll_statistics statistics{};
   engines->statistics(device(index).engine, &statistics);
   memory.allocations = static_cast<std::uint64_t>(statistics.allocation.all.allocated);

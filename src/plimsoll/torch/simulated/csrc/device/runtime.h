@@ -224,7 +224,7 @@ class Runtime {
   std::uint32_t site(std::uint32_t operation, Role role);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
-  // Notes what the calling thread's stream takes next.
+  // Notes what the calling thread's stream takes next, for a prediction.
   void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
   // The number of the device's next allocation.
