@@ -15,7 +15,7 @@ namespace {
 
 using namespace plimsoll;
 
-// What an operation of one side came to.
+// The outcome of an operation on one side.
 struct Outcome {
   enum class Kind : std::uint8_t { done, out_of_memory, other_error };
   Kind kind = Kind::done;

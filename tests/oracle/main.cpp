@@ -1,7 +1,7 @@
 // Compares PyTorch's allocator with plimsoll's `native`:
 //
 //   oracle random FIRST COUNT OPERATIONS   programs of these seeds, those that differ made short
-//   oracle first FIRST COUNT OPERATIONS    likewise, up to the first that differs, as it is
+//   oracle first FIRST COUNT OPERATIONS    the same, up to the first that differs, unshortened
 //   oracle run                             programs from the standard input, one a line
 //
 // Each program runs in a process of its own, since PyTorch has one allocator a process.

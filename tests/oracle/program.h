@@ -1,9 +1,8 @@
 // A program for an allocator, as data: the GPU's memory, the settings, and operations one after the
 // other.
 //
-// As text it is one line: "gpu 1073741824 max_split_size_mb:64; malloc 512 0; free 0". Whatever is
-// left out of a program, the rest is one: an operation that makes no sense where it stands does
-// nothing.
+// As text it is one line: "gpu 1073741824 max_split_size_mb:64; malloc 512 0; free 0". A part of
+// a program is a program, too: an operation that makes no sense where it stands does nothing.
 #pragma once
 
 #include <array>
@@ -24,7 +23,7 @@ enum class Verb : std::uint8_t {
   empty,       // pool: empty_cache; 0 is the default one
   use,         // pool: one more holder
   begin,       // pool, 1 + stream or 0 for all: requests go to the pool
-  capture,     // likewise, for the capture of a graph
+  capture,     // the same, for the capture of a graph
   end,         // pool: of `begin` or `capture`
   release,     // pool: one holder fewer
   use_on_oom,  // pool, on

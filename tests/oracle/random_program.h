@@ -6,6 +6,6 @@
 #include "plimsoll/torch_versions.h"
 #include "program.h"
 
-// Of so many operations, with settings that this PyTorch knows.
+// Returns a program of so many operations, with settings that this PyTorch knows.
 [[nodiscard]] Program random_program(std::uint64_t seed, std::size_t operations,
                                      plimsoll::TorchVersion version);

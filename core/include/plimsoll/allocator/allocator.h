@@ -47,9 +47,9 @@ struct OutOfMemoryReport {
   bool is_rejected = false;
 };
 
-// Where PyTorch's messages say that more is written.
+// Returns the page that PyTorch's messages name.
 [[nodiscard]] std::string documentation(TorchVersion version);
-// PyTorch's usual advice in a version's words.
+// Returns PyTorch's usual advice in a version's words.
 [[nodiscard]] std::string usual_advice(TorchVersion version);
 
 class OutOfMemory : public std::runtime_error {

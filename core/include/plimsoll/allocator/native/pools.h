@@ -16,8 +16,8 @@ struct NativePools {
   Pool small{true};
   Pool large{false};
   PrivatePools<PrivatePool> privates;
-  PoolOrder released;   // those that nobody holds
-  PoolOrder emergency;  // those marked use_on_oom
+  PoolOrder released;   // their holders are gone
+  PoolOrder emergency;  // they are marked use_on_oom
 
   // Of a request of so many bytes, rounded.
   [[nodiscard]] Pool& serving(Bytes size, StreamId stream) {
@@ -29,8 +29,8 @@ struct NativePools {
     return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
   }
 
-  // The pools that nobody holds, in the order in which they are emptied. A restored state may have
-  // some that were never released here.
+  // Returns the pools without a holder, in the order in which they are emptied. A restored state
+  // may have some that were never released here.
   [[nodiscard]] std::vector<PoolId> unheld() const {
     std::vector<PoolId> ids = released.ids();
     for (const auto& [id, pool] : privates) {
