@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import os
 import re
+import threading
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from plimsoll.base.units import MiB
 from tests.apart import ROOT
 from tests.simulated import on_simulated_gpus
 
@@ -134,3 +136,27 @@ def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> N
             if has_context != row["has_context"]:
                 different.append((row["call"], row["has_context"], has_context))
     assert not different
+
+
+@on_simulated_gpus(gpu="H100")
+def test_each_thread_that_multiplies_has_a_cublas_handle_of_its_own() -> None:
+    def taken_mib() -> float:
+        free, total = torch.cuda.mem_get_info()
+        return (total - free - torch.cuda.memory_reserved()) / MiB
+
+    def multiply() -> None:
+        torch.mm(x, x)
+
+    x = torch.ones(64, 64, device="cuda", requires_grad=True)
+    before = taken_mib()
+    product = x @ x
+    assert taken_mib() - before == 66
+    product.sum().backward()  # in a thread of autograd's
+    assert taken_mib() - before == 66 + 64
+    (x @ x).sum().backward()
+    assert taken_mib() - before == 66 + 64
+    for _ in range(2):  # the second thread gets the handle of the first
+        thread = threading.Thread(target=multiply)
+        thread.start()
+        thread.join()
+        assert taken_mib() - before == 66 + 2 * 64

@@ -1,4 +1,4 @@
-"""What NCCL takes, by rule, against what was measured on H200s with PyTorch 2.11 (NCCL 2.28.9).
+"""What NCCL takes, by rule, against what was measured with PyTorch 2.11 (NCCL 2.28.9).
 
 Two H200s: 842 to 862 MiB beside the context for collectives, 1222 to 1238 MiB on the rank that also
 receives letters, 966 to 982 MiB on the one that also sends them. One H200: 556 to 558 MiB with the
@@ -71,11 +71,20 @@ def test_all_to_all_grows_with_the_ranks_that_are_near() -> None:
     assert mib(made.connect(others, others)) == (7 * 384, 7 * 384)
 
 
-def test_more_ranks_than_were_measured_give_a_range() -> None:
-    assert not Communicator(H200, (0, 0), 0).is_extrapolated
-    made = Communicator(H200, (0,) * 8, 0)
-    assert made.is_extrapolated
-    ring = made.connect_ring()
+def test_where_nvlink_joins_the_cards_a_ring_is_all_that_collectives_connect() -> None:
+    for ranks in (2, 3, 4, 8):
+        assert mib(Communicator(H200, (0,) * ranks, 0).connect_ring()) == (288, 288)
+
+
+def test_more_ranks_than_were_measured_are_extrapolated() -> None:
+    assert not Communicator(H200, (0,) * 4, 0).is_extrapolated
+    assert Communicator(H200, (0,) * 8, 0).is_extrapolated
+    assert Communicator(gpu_profile("A100"), (0, 0), 0).is_extrapolated
+    assert Communicator(H200, (0, 1), 0).is_extrapolated
+
+
+def test_machines_of_a_network_give_a_range() -> None:
+    ring = Communicator(H200, (0, 0, 1, 1), 0).connect_ring()
     assert ring.low < ring.high
 
 

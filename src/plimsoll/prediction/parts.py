@@ -36,7 +36,9 @@ DECIDES = {
 """The assumptions that make a peak a range, each with what decides where in it the peak lies."""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
 """Only other trials tell the range of these."""
-EXTRAPOLATED_NCCL = "extrapolated: measured were one rank, and two that NVLink joins"
+EXTRAPOLATED_NCCL = (
+    "extrapolated: measured were one to four ranks on H100s and H200s that NVLink joins"
+)
 ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
     "the card beside its context"

@@ -23,9 +23,10 @@ _IGNORED_WORDS = re.compile(r"nvidia|geforce|tesla|quadro|generation|gpu")
 _MOST_SUGGESTIONS = 3
 _LEAST_PART = 2
 _LEAST_SIMILARITY = 0.6
-CONTEXT_PARTS = ("kernels", "streams", "blas", "blas_lt", "stacks", "solver", "fourier")
+CONTEXT_PARTS = ("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "fourier")
 """What a process loads on a card when it first needs it: PyTorch's kernels, its pool of streams,
-cuBLAS, cublasLt, the larger stacks of convolutions, recurrent layers and attention, cuSOLVER and
+cuBLAS with a thread's handle, the handle of each further thread that multiplies (such as that of
+the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER and
 cuFFT. The enumeration Library of csrc/device/runtime.h has the same order."""
 
 
@@ -78,7 +79,7 @@ class GpuProfile:
     context_parts: dict[str, int] = field(hash=False, default_factory=dict)
 
     def context_with(self, loaded: Collection[str]) -> int:
-        """Return the bytes that a context takes once these of CONTEXT_PARTS are loaded."""
+        """Return the bytes that a context takes with these of CONTEXT_PARTS, one for each time."""
         if not self.context_parts:
             return self.context_bytes
         return self.context_parts["made"] + sum(self.context_parts[part] for part in loaded)

@@ -59,7 +59,8 @@ class Simulation:
         pretended_world: How many processes the job has, where this one alone runs; else None.
         groups: The ranks of each process group that was made, also of those of others alone.
         groups_of_letters: Of those through which this rank sent letters to another.
-        loaded: The names from CONTEXT_PARTS that the process has loaded, a set for each GPU.
+        loaded: The names from CONTEXT_PARTS that the process has loaded, of each GPU, as often as
+            it has.
         communicators: NCCL's, and what they take.
         limits: The limits of each GPU that the program set, in order.
         card_files: The file of each GPU in which processes note what they have of its card.
@@ -81,7 +82,7 @@ class Simulation:
         self.size_read_at: str | None = None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
-        self.loaded: list[set[str]] = [set() for _ in profiles]
+        self.loaded: list[list[str]] = [[] for _ in profiles]
         self.keeps_history = False
         self.is_over = False
         self.is_initialized = False
@@ -348,7 +349,7 @@ class Simulation:
             self.machine.gpus[device].take(sizes[part])
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
-        self.loaded[device].add(part)
+        self.loaded[device].append(part)
 
     def _begin_use(self) -> None:
         """Do once what is to be done when the program first uses a GPU."""

@@ -23,7 +23,7 @@ class Communicators:
     """
 
     def __init__(
-        self, cards: list[GpuProfile], gpus: list[SimulatedGpu], loaded: list[set[str]]
+        self, cards: list[GpuProfile], gpus: list[SimulatedGpu], loaded: list[list[str]]
     ) -> None:
         self.most: dict[int, Bytes] = {}
         self.is_extrapolated = False

@@ -2,8 +2,8 @@
 
 The rules were learnt from NCCL's source (2.28 to 2.30: init.cc, channel.cc, transport/p2p.cc,
 transport/net.cc, graph/search.cc), the sizes of kernels and of their stacks from its libraries.
-They are held against H200s: one rank, two ranks (docs/jobs.md). Beyond two ranks that are linked by
-NVLink they are extrapolated, and give a range.
+They were held against H200s (one and two ranks) and H100s (two to four ranks that NVLink joins), by
+benchmarks/nccl.py and benchmarks/jobs.py. All else is extrapolated, and some of it gives a range.
 
 NCCL asks the driver for each table and buffer apart, and the driver gives 2 MiB at least: that, and
 not what the tables hold, is what a channel costs.
@@ -33,6 +33,12 @@ _STACK_BEFORE = 1024
 """Bytes a thread that a context has anyway (cudaLimitStackSize)."""
 _OTHER = (70 * MiB, 84 * MiB)
 """Streams, maps, the driver's own: what is left on H200s."""
+MOST_MEASURED = 4
+"""The most ranks of a communicator that was measured."""
+_LINKS_OF_HOPPER = 18
+"""Of NVLink, from an H100 or H200 to the others of its machine."""
+_LINKS_OF_SWITCH = 12
+"""Those of cards whose machines have switches of NVLink: A100 and later."""
 _SPEEDS = {
     8: (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
     9: (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -131,7 +137,12 @@ class Communicator:
     @property
     def is_extrapolated(self) -> bool:
         """Whether it is of a kind that was not measured."""
-        return len(self.node_of) > 2 or not self.card.nvlinks or self._nodes > 1
+        return not self._is_of_hopper or len(self.node_of) > MOST_MEASURED or self._nodes > 1
+
+    @property
+    def _is_of_hopper(self) -> bool:
+        """Whether the card is linked like those that were measured."""
+        return self.card.compute_capability == (9, 0) and self.card.nvlinks == _LINKS_OF_HOPPER
 
     @property
     def _nodes(self) -> int:
@@ -154,10 +165,18 @@ class Communicator:
         self._has_ring = True
         sends, receives = self._connection()
         low, high = (channels * (sends + receives) for channels in self._channels())
-        if len(self.node_of) == 2 and self._nodes == 1:
-            return Bytes(low, high)
-        # A tree's connections come where a collective of middling size takes it.
-        return Bytes(low, 2 * high if self._nodes == 1 else 3 * high)
+        return Bytes(low, self._most_algorithms() * high)
+
+    def _most_algorithms(self) -> int:
+        """How many algorithms connect ranks at most: the ring, and others for some sizes.
+
+        Where NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) takes the ring
+        for every size. A tree's latency is not lower there, and its bandwidth is a third less.
+        """
+        if self._nodes > 1:
+            return 3
+        is_ring = len(self.node_of) == 2 or self.card.nvlinks >= _LINKS_OF_SWITCH
+        return 1 if is_ring else 2
 
     def connect(self, to: Collection[int], sender: Collection[int]) -> Bytes:
         """What letters to these ranks and from those connect, by place."""

@@ -64,6 +64,10 @@ void Runtime::load(c10::DeviceIndex index, Library library) {
   const std::uint32_t bit = 1U << static_cast<unsigned>(library);
   std::atomic<std::uint32_t>& loaded = devices[static_cast<std::size_t>(index)].loaded;
   if ((loaded & bit) != 0 || (loaded.fetch_or(bit) & bit) != 0) return;
+  load_again(index, library);
+}
+
+void Runtime::load_again(c10::DeviceIndex index, Library library) {
   callbacks.load(static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(library));
 }
 

@@ -53,7 +53,7 @@ struct StackTime {
 
 // What a process loads on a card when it first needs it; the driver takes memory for each, beside
 // PyTorch's. Python has the same order: engine/gpus/profiles.py, CONTEXT_PARTS.
-enum class Library : std::uint8_t { kernels, streams, blas, blas_lt, stacks, solver, fourier };
+enum class Library : std::uint8_t { kernels, streams, blas, blas_handle, stacks, solver, fourier };
 
 struct Device {
   plimsoll_engine* engine = nullptr;
@@ -171,6 +171,8 @@ class Runtime {
   void use(c10::DeviceIndex index);
   // Loads a library on a device, if the process has not.
   void load(c10::DeviceIndex index, Library library);
+  // Takes what a part of the context takes each time.
+  void load_again(c10::DeviceIndex index, Library library);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index);
   // The host works for a time.

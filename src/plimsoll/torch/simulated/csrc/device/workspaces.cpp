@@ -15,25 +15,48 @@
 namespace plimsoll::simulated {
 namespace {
 
-// cuBLAS handles are handed to threads from a pool, and each (handle, stream) keeps a workspace.
+// PyTorch hands a device's cuBLAS handles to threads from a pool: the main thread has one, and the
+// thread of the backward pass another. Each (handle, stream) keeps a workspace.
 class HandlePool {
  public:
-  int take() {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return made_++;
-    const int handle = free_.back();
-    free_.pop_back();
+  int take(c10::DeviceIndex device) {
+    const auto [handle, is_made] = claim(device);
+    if (is_made) return handle;
+    try {
+      runtime().load_again(device, handle == 0 ? Library::blas : Library::blas_handle);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      handles_[device].unmade.push_back(handle);
+      throw;
+    }
     return handle;
   }
-  void give_back(int handle) {
+  void give_back(c10::DeviceIndex device, int handle) {
     const std::lock_guard lock(mutex_);
-    free_.push_back(handle);
+    handles_[device].free.push_back(handle);
   }
 
  private:
+  struct Handles {
+    std::vector<int> free, unmade;  // `unmade`: the card had no room for them
+    int count = 0;
+  };
+
+  // A handle's number, and whether the card has its memory already.
+  std::pair<int, bool> claim(c10::DeviceIndex device) {
+    const std::lock_guard lock(mutex_);
+    Handles& of = handles_[device];
+    for (std::vector<int>* const from : {&of.free, &of.unmade}) {
+      if (from->empty()) continue;
+      const int handle = from->back();
+      from->pop_back();
+      return {handle, from == &of.free};
+    }
+    return {of.count++, false};
+  }
+
   std::mutex mutex_;
-  std::vector<int> free_;
-  int made_ = 0;
+  std::map<c10::DeviceIndex, Handles> handles_;
 };
 
 HandlePool& handle_pool() {
@@ -44,12 +67,12 @@ HandlePool& handle_pool() {
 struct ThreadHandles {
   std::map<c10::DeviceIndex, int> handles;
   int of(c10::DeviceIndex device) {
-    const auto [place, is_new] = handles.try_emplace(device, 0);
-    if (is_new) place->second = handle_pool().take();
-    return place->second;
+    const auto place = handles.find(device);
+    if (place != handles.end()) return place->second;
+    return handles[device] = handle_pool().take(device);  // may raise: then the thread has none
   }
   ~ThreadHandles() {
-    for (const auto& [device, handle] : handles) handle_pool().give_back(handle);
+    for (const auto& [device, handle] : handles) handle_pool().give_back(device, handle);
   }
 };
 thread_local ThreadHandles thread_handles;

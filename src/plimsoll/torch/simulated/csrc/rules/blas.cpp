@@ -62,12 +62,10 @@ bool keeps_workspaces() {
 }  // namespace
 
 void take_blas_workspace(Call& call) {
-  call.use(Library::blas);
   call.take_workspace({false, keeps_workspaces(), blas_workspace_bytes(call.device())});
 }
 
 void take_lt_workspace(Call& call) {
-  call.use(Library::blas_lt);
   const bool is_kept = keeps_workspaces();
   if (is_kept) take_blas_workspace(call);  // its handle is cuBLAS's
   if (!is_kept || !torch_rules().shares_blas_workspaces()) {

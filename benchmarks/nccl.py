@@ -1,0 +1,328 @@
+"""The memory that NCCL takes of a card: by the number of ranks, by what they do, by group.
+
+    python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
+    python benchmarks/nccl.py compare [--gpu H100]
+
+`measure` needs as many GPUs of one machine as the most ranks, used by nobody else, and PyTorch.
+experiment is a job of its own: a process a rank and a card, with the environment that torchrun
+gives. It does one thing after the other. After each it asks the driver how much of the card is
+taken beside PyTorch's reserved memory. Processes are forked from one that has imported PyTorch, so
+an experiment takes seconds. With --logs, NCCL writes there what it allocates (NCCL_DEBUG).
+`compare` runs the same experiments on simulated GPUs, and shows them beside what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results" / "nccl.json"
+MIB = 1 << 20
+EXPERIMENT_SECONDS = 40
+EXPERIMENTS: dict[str, tuple[str, ...]] = {
+    "communicator": ("bound",),
+    "barrier": ("barrier",),
+    "all_reduce": (
+        "all_reduce:64",
+        "all_reduce:65536",
+        "all_reduce:4194304",
+        "all_reduce:134217728",
+    ),
+    "all_reduce_large": ("all_reduce:134217728", "all_reduce:64"),
+    "all_gather": ("all_gather:64", "all_gather:67108864"),
+    "reduce_scatter": ("reduce_scatter:64", "reduce_scatter:67108864"),
+    "broadcast": ("broadcast:64", "broadcast:67108864"),
+    "reduce": ("reduce:67108864",),
+    "all_to_all": ("all_to_all:64", "all_to_all:67108864"),
+    "send_to_next": ("send_to_next:67108864",),
+    "send_alone": ("send_alone:67108864", "send_alone:67108864"),
+    "gather": ("gather:1048576",),
+    "scatter": ("scatter:1048576",),
+    "collectives_then_sends": ("all_reduce:1048576", "send_to_next:1048576", "all_to_all:1048576"),
+    "sends_then_collectives": ("all_to_all:1048576", "all_reduce:1048576", "all_gather:1048576"),
+    "groups": (
+        "all_reduce:1048576",
+        *("new_group", "all_reduce:1048576") * 3,
+    ),
+    "groups_of_sends": ("all_to_all:1048576", "new_group", "all_to_all:1048576"),
+    "halves": ("all_reduce:1048576", "halves", "all_reduce:1048576", "all_to_all:1048576"),
+}
+"""By name, what each rank does in turn: a statement, and of how many bytes."""
+SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
+    "all_reduce_8_channels": ("all_reduce", {"NCCL_MAX_NCHANNELS": "8"}),
+    "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),
+    "all_to_all_8_channels": ("all_to_all", {"NCCL_MAX_P2P_NCHANNELS": "8"}),
+}
+"""The same under NCCL's own settings."""
+
+
+def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The statements of an experiment, and its environment."""
+    base, more = SETTINGS.get(name, (name, {}))
+    return EXPERIMENTS[base], more
+
+
+# --- a rank ---------------------------------------------------------------------------------------
+
+
+class _Rank:
+    """What one rank of an experiment does."""
+
+    def __init__(self) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.torch, self.dist = torch, dist
+        self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(self.device)
+        self.group: Any = None
+
+    def run(self, statements: Sequence[str]) -> list[tuple[str, int]]:
+        """Run statements; after each, the bytes of the card that are not PyTorch's."""
+        self.torch.zeros(1, device=self.device)
+        found = [("context", self._outside())]
+        bound = statements[0] == "bound"
+        self.dist.init_process_group("nccl", device_id=self.device if bound else None)
+        for statement in statements:
+            name, _, size = statement.partition(":")
+            getattr(self, name)(*([int(size)] if size else []))
+            self.torch.cuda.synchronize()
+            found.append((statement, self._outside()))
+        return found
+
+    def _outside(self) -> int:
+        self.torch.cuda.synchronize()
+        free, total = self.torch.cuda.mem_get_info()
+        return int(total - free - self.torch.cuda.memory_reserved())
+
+    def _bytes(self, size: int) -> Any:
+        return self.torch.ones(size // 4, device=self.device)
+
+    def bound(self) -> None:
+        """Nothing: the communicator was made with the group."""
+
+    def barrier(self) -> None:
+        self.dist.barrier(self.group)
+
+    def new_group(self) -> None:
+        self.group = self.dist.new_group(range(self.count))
+
+    def halves(self) -> None:
+        half = max(1, self.count // 2)
+        parts = [range(half), range(half, self.count)]
+        groups = [self.dist.new_group(part) for part in parts]
+        self.group = groups[0 if self.rank < half else 1]
+
+    def all_reduce(self, size: int) -> None:
+        self.dist.all_reduce(self._bytes(size), group=self.group)
+
+    def all_gather(self, size: int) -> None:
+        whole = self._bytes(size * self.count)
+        self.dist.all_gather_into_tensor(whole, self._bytes(size), group=self.group)
+
+    def reduce_scatter(self, size: int) -> None:
+        whole = self._bytes(size * self.count)
+        self.dist.reduce_scatter_tensor(self._bytes(size), whole, group=self.group)
+
+    def broadcast(self, size: int) -> None:
+        self.dist.broadcast(self._bytes(size), 0, group=self.group)
+
+    def reduce(self, size: int) -> None:
+        self.dist.reduce(self._bytes(size), 0, group=self.group)
+
+    def all_to_all(self, size: int) -> None:
+        count = self.dist.get_world_size(self.group)
+        whole = size // 4 // count * count * 4 or 4 * count
+        self.dist.all_to_all_single(self._bytes(whole), self._bytes(whole), group=self.group)
+
+    def send_to_next(self, size: int) -> None:
+        dist, count = self.dist, self.count
+        works = dist.batch_isend_irecv(
+            [
+                dist.P2POp(dist.isend, self._bytes(size), (self.rank + 1) % count),
+                dist.P2POp(dist.irecv, self._bytes(size), (self.rank - 1) % count),
+            ]
+        )
+        for work in works:
+            work.wait()
+
+    def send_alone(self, size: int) -> None:
+        """From rank to rank, as a pipeline without batches does."""
+        if self.rank:
+            self.dist.recv(self._bytes(size), self.rank - 1)
+        if self.rank + 1 < self.count:
+            self.dist.send(self._bytes(size), self.rank + 1)
+
+    def gather(self, size: int) -> None:
+        parts = [self._bytes(size) for _ in range(self.count)] if self.rank == 0 else None
+        self.dist.gather(self._bytes(size), parts, 0)
+
+    def scatter(self, size: int) -> None:
+        parts = [self._bytes(size) for _ in range(self.count)] if self.rank == 0 else None
+        self.dist.scatter(self._bytes(size), parts, 0)
+
+
+# --- on GPUs --------------------------------------------------------------------------------------
+
+
+def measure(counts: Sequence[int], seconds: float, results: Path, logs: Path | None) -> None:
+    """Measure every experiment with each number of ranks, and keep what was found."""
+    importlib.import_module("torch.distributed")  # once, for all processes
+    began = time.monotonic()
+    for count in counts:
+        for name in (*EXPERIMENTS, *SETTINGS):
+            if time.monotonic() - began > seconds:
+                print(f"{count} ranks, {name}: not run, {seconds:.0f} s are over", flush=True)
+                continue
+            found = _measured(name, count, logs)
+            kept = json.loads(results.read_text()) if results.exists() else {}
+            kept.setdefault(f"{count} ranks", {})[name] = found
+            results.write_text(json.dumps(kept, indent=1) + "\n")
+            print(f"{count} ranks, {name}: {_shown(found)}", flush=True)
+
+
+def _measured(name: str, count: int, logs: Path | None) -> dict[str, Any]:
+    statements, more = work_of(name)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = []
+        for rank in range(count):
+            environment = {
+                **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
+                **{"LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"},
+                **{"MASTER_PORT": str(port), **more},
+            }
+            if logs is not None:
+                environment |= {
+                    "NCCL_DEBUG": "INFO",
+                    "NCCL_DEBUG_SUBSYS": "INIT,GRAPH,ALLOC,P2P,TUNING",
+                    "NCCL_DEBUG_FILE": str(logs / f"{count}_{name}_{rank}.log"),
+                }
+            ranks.append(_forked(lambda: _rank(statements, folder), environment))
+        ended = _ended(ranks)
+        found = [Path(folder, f"rank{rank}.json") for rank in range(count)]
+        if not ended or not all(path.exists() for path in found):
+            errors = [path.read_text()[-600:] for path in Path(folder).glob("error*")]
+            return {"why_not": errors[0] if errors else "took too long"}
+        return {"ranks": [json.loads(path.read_text()) for path in found]}
+
+
+def _rank(statements: Sequence[str], folder: str) -> None:
+    import traceback
+
+    number = os.environ["RANK"]
+    try:
+        found = _Rank().run(statements)
+    except BaseException:
+        Path(folder, f"error{number}").write_text(traceback.format_exc())
+        raise
+    Path(folder, f"rank{number}.json").write_text(json.dumps(found))
+    count, end = int(os.environ["WORLD_SIZE"]), time.monotonic() + 10
+    while len(list(Path(folder).glob("rank*.json"))) < count and time.monotonic() < end:
+        time.sleep(0.01)  # rank 0 keeps the job's store, which others may still need
+
+
+def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:
+    process = os.fork()
+    if process:
+        return process
+    os.environ.update(environment)
+    status = 1
+    try:
+        what()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _ended(processes: Sequence[int]) -> bool:
+    """Whether all ended well in time; those that did not are killed."""
+    left, good = set(processes), True
+    end = time.monotonic() + EXPERIMENT_SECONDS
+    while left:
+        for process in list(left):
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                left.discard(process)
+                good = good and status == 0
+        if left and (not good or time.monotonic() > end):
+            for process in left:
+                os.kill(process, 9)
+                os.waitpid(process, 0)
+            return False
+        time.sleep(0.02)
+    return good
+
+
+def _shown(found: dict[str, Any]) -> str:
+    if "why_not" in found:
+        return str(found["why_not"])
+    ranks = [
+        " ".join(f"{(now - last) / MIB:.0f}" for (_, last), (_, now) in itertools.pairwise(steps))
+        for steps in found["ranks"]
+    ]
+    return f"context {found['ranks'][0][0][1] / MIB:.0f}; " + " | ".join(ranks)
+
+
+# --- without one ----------------------------------------------------------------------------------
+
+
+def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
+    """Measure simulated GPUs, and print what they take beside what real ones took."""
+    measured = json.loads(results.read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "simulated.json")
+        ranks = ",".join(map(str, counts))
+        command = [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu]
+        command += ["--gpus", str(max(counts)), __file__, "measure", "--ranks", ranks]
+        subprocess.run([*command, "--results", str(path)], check=True, stdout=subprocess.DEVNULL)
+        simulated = json.loads(path.read_text())
+    for count in counts:
+        for name in (*EXPERIMENTS, *SETTINGS):
+            both = [all_[f"{count} ranks"][name] for all_ in (simulated, measured)]
+            if any("why_not" in each for each in both):
+                print(f"{count} ranks, {name}: not measured")
+                continue
+            for rank, steps in enumerate(zip(*(each["ranks"] for each in both), strict=True)):
+                most = max(abs(ours[1] - theirs[1]) for ours, theirs in zip(*steps, strict=True))
+                ours, theirs = (each[-1][1] / MIB for each in steps)
+                print(
+                    f"{count} ranks, {name}, rank {rank}: {ours:.0f} for {theirs:.0f} MiB, "
+                    f"{ours / theirs - 1:+.2%}; after a step at most {most / MIB:.0f} MiB off"
+                )
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["measure", "compare"])
+    parser.add_argument("--gpu", default="H100", help="the card that is simulated")
+    parser.add_argument("--ranks", default="4,3,2")
+    parser.add_argument("--seconds", type=float, default=500)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--logs", type=Path)
+    chosen = parser.parse_args()
+    if chosen.logs is not None:
+        chosen.logs.mkdir(parents=True, exist_ok=True)
+    counts = [int(each) for each in chosen.ranks.split(",")]
+    if chosen.what == "compare":
+        compare(chosen.gpu, counts, chosen.results)
+    else:
+        measure(counts, chosen.seconds, chosen.results, chosen.logs)
+
+
+if __name__ == "__main__":
+    main()
