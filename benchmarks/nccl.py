@@ -3,7 +3,7 @@
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
 
-`measure` needs as many GPUs of one machine as the most ranks, used by nobody else, and PyTorch.
+`measure` needs as many GPUs of one machine as the most ranks, used by nobody else, and PyTorch. An
 experiment is a job of its own: a process a rank and a card, with the environment that torchrun
 gives. It does one thing after the other. After each it asks the driver how much of the card is
 taken beside PyTorch's reserved memory. Processes are forked from one that has imported PyTorch, so

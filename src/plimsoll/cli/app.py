@@ -26,6 +26,7 @@ from plimsoll.cli.fit import fit
 from plimsoll.cli.gpus import gpus
 from plimsoll.cli.interrupts import admit_interrupts
 from plimsoll.cli.launchers import own_arguments
+from plimsoll.cli.measure import measure
 from plimsoll.cli.metrics import metrics
 from plimsoll.cli.predict import predict
 from plimsoll.cli.replay import replay
@@ -86,6 +87,11 @@ _VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
         "Print rules for Prometheus, a dashboard for Grafana.",
     ),
     (gpus, "plimsoll.engine.gpus.profiles", "List the cards that can be simulated."),
+    (
+        measure,
+        "plimsoll.integrations.measuring.measure",
+        "Measure a card of this machine, for predictions.",
+    ),
     (
         doctor,
         "plimsoll.integrations.diagnosis.diagnose",

@@ -15,8 +15,8 @@ from plimsoll.cli.terminal import show
 if TYPE_CHECKING:
     from plimsoll.engine.gpus.profiles import GpuProfile
 
-_HEADS = ("name", "memory", "bandwidth", "bf16", "compute", "context", "full name")
-_OPTIONAL = ("context", "compute", "bf16", "bandwidth")
+_HEADS = ("name", "memory", "bandwidth", "bf16", "compute", "context", "full name", "measured")
+_OPTIONAL = ("context", "compute", "bf16", "bandwidth", "full name")
 """The columns that a narrow terminal goes without, the first one first."""
 
 
@@ -34,12 +34,13 @@ def gpus(
     profiles = gpu_profiles(name)
     if as_json:
         for profile in profiles:
-            print(json_line(asdict(profile)))
+            figures = asdict(profile) | {"convolutions": len(profile.convolutions)}
+            print(json_line(figures))
         return
     rows = [_HEADS, *map(_row, profiles)]
 
     def lines(width: int | None) -> str:
-        names = ("full name", "name")
+        names = ("measured", "full name", "name")
         return "\n".join(table(rows, width=width, names=names, optional=_OPTIONAL))
 
     show(lines)
@@ -55,4 +56,5 @@ def _row(profile: GpuProfile) -> tuple[str, ...]:
         f"{major}.{minor}",
         format_size(profile.context_bytes),
         profile.full_name,
+        profile.measured or ("by the project" if profile.context_parts else ""),
     )

@@ -263,6 +263,7 @@ class PredictionParts:
             those of the GPU that has the least to spare; `fits`, `headroom_bytes` and `other_cards`
             hold for all of them.
         assumptions: All assumptions of the simulation.
+        convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
         written: The files that the script wrote, the largest first; empty where its writes were
             kept, because plimsoll does not look for them then.
         kept_apart: The means that kept the script from real files, and the accesses that the kernel
@@ -337,6 +338,7 @@ class PredictionParts:
     may_fail_with_bytes: int | None = None
     limit_bytes: int | None = None
     no_other_cards: str | None = None
+    convolutions: list[str] = field(default_factory=list)
     kept_apart: KeptApart | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Profiles of real GPUs, read from `profiles.toml`."""
+"""Profiles of real GPUs: those of `profiles.toml`, and those that were measured here."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import format_size, parse_memory
+from plimsoll.engine.gpus.card_files import CardFile, measured_cards
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,6 +57,11 @@ class GpuProfile:
             for cards on PCIe alone.
         context_parts: Bytes that a context takes when it is made ("made"), and that each of
             CONTEXT_PARTS adds once a process has loaded it. Empty where that was not measured.
+        nccl_process_bytes: What NCCL takes of the card once in a process, beside what its
+            communicators take; 0 where that was not measured.
+        convolutions: The workspaces of cuDNN's kernels that were measured on this very card, as in
+            `CardFile`.
+        measured: Where its figures come from, if `plimsoll measure` measured the card; else "".
         sources: Where each number comes from, by the name of its field.
     """
 
@@ -77,6 +83,11 @@ class GpuProfile:
     sources: dict[str, str] = field(hash=False)
     nvlinks: int = 0
     context_parts: dict[str, int] = field(hash=False, default_factory=dict)
+    nccl_process_bytes: int = 0
+    convolutions: dict[str, tuple[int, int, int]] = field(
+        hash=False, default_factory=dict, repr=False
+    )
+    measured: str = ""
 
     def context_with(self, loaded: Collection[str]) -> int:
         """Return the bytes that a context takes with these of CONTEXT_PARTS, one for each time."""
@@ -143,7 +154,38 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
 
 @cache
 def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
-    """Every profile with its other names."""
+    """Every profile with its other names; what was measured here replaces what is built in."""
+    found = list(_built_in())
+    for card in measured_cards():
+        key = _key(card.name)
+        places = [
+            place
+            for place, (profile, aliases) in enumerate(found)
+            if key in map(_key, (profile.name, profile.full_name, *aliases))
+        ]
+        if places:
+            profile, aliases = found[places[0]]
+            found[places[0]] = _measured(card, profile.name, profile.full_name), aliases
+        else:
+            found.append((_measured(card, card.name, card.name), ()))
+    return tuple(found)
+
+
+def _measured(card: CardFile, name: str, full_name: str) -> GpuProfile:
+    major, minor = card.card["compute_capability"].split(".")
+    own = {**card.card, "compute_capability": (int(major), int(minor))}
+    return GpuProfile(
+        name=name,
+        full_name=full_name,
+        sources=dict.fromkeys(own, card.origin),
+        convolutions=card.convolutions,
+        measured=card.origin,
+        **own,
+    )
+
+
+@cache
+def _built_in() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
     text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     return tuple(

@@ -140,6 +140,7 @@ def _prediction(
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
         assumptions=_assumptions(simulation),
+        convolutions=simulation.library.convolutions(),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),

@@ -22,7 +22,7 @@ from plimsoll.recordings.origin import PHASES, ROLES
 from plimsoll.torch.building.compiler import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _HERE = Path(__file__).parent
 
@@ -228,6 +228,7 @@ class Library:
         lib.plimsoll_forget_capture.argtypes = [ctypes.c_uint64]
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = lib.plimsoll_failure.restype = ctypes.c_char_p
+        lib.plimsoll_convolutions.restype = ctypes.c_char_p
         lib.plimsoll_set_blas_workspace_bytes.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_blas_workspace_bytes.restype = ctypes.c_uint64
         lib.plimsoll_no_such_device.restype = ctypes.c_char_p
@@ -303,6 +304,19 @@ class Library:
         self.lib.plimsoll_set_values(
             VALUES.index(values), UNKNOWN.index(unknown), ctypes.c_uint64(seed)
         )
+
+    def set_convolutions(
+        self, capability: tuple[int, int], measured: Mapping[str, tuple[int, int, int]]
+    ) -> None:
+        """Say what was measured for convolutions on cards of a compute capability: `CardFile`."""
+        for words, sizes in measured.items():
+            self.lib.plimsoll_set_measured_workspaces(
+                *capability, words.encode(), *map(ctypes.c_int64, sizes)
+            )
+
+    def convolutions(self) -> list[str]:
+        """The convolutions that ran, in words."""
+        return list(self.lib.plimsoll_convolutions().decode().splitlines())
 
     def end_with(self, exception: type[BaseException]) -> None:
         """Say what the main thread raises when the program is to be stopped."""

@@ -115,6 +115,8 @@ class Simulation:
             [gpu._driver.handle for gpu in self.machine.gpus],
             [_properties(profile) for profile in self.profiles],
         )
+        for profile in profiles:
+            self.library.set_convolutions(profile.compute_capability, profile.convolutions)
         self.library.set_values(setup.values, setup.unknown, setup.seed)
         self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
         self.library.call_back(

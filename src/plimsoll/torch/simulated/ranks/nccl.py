@@ -261,6 +261,8 @@ class Process:
         if self._has_begun:
             return Bytes()
         self._has_begun = True
+        if measured := self.card.nccl_process_bytes:
+            return Bytes(measured, measured)
         code = _pieces(_kernels(self.card).code)
         return Bytes(code + _OTHER[0], code + _OTHER[1])
 

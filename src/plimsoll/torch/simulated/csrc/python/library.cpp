@@ -22,6 +22,7 @@
 #include "python/export.h"
 #include "rules/blas.h"
 #include "rules/convolution_workspaces.h"
+#include "rules/measured_convolutions.h"
 #include "values/budget.h"
 #include "values/captured_writes.h"
 #include "values/description.h"
@@ -182,6 +183,16 @@ PLIMSOLL_EXPORT void plimsoll_set_stream(int index, int64_t stream) {
 PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_default(on != 0); }
 PLIMSOLL_EXPORT void plimsoll_set_search(int most_plans, int empties_cache) {
   search_settings() = {most_plans, empties_cache != 0};
+}
+PLIMSOLL_EXPORT void plimsoll_set_measured_workspaces(int major, int minor, const char* words,
+                                                      int64_t forward, int64_t input_gradient,
+                                                      int64_t weight_gradient) {
+  set_measured_workspaces(major, minor, words, {forward, input_gradient, weight_gradient});
+}
+PLIMSOLL_EXPORT const char* plimsoll_convolutions() {
+  thread_local std::string lines;
+  lines = noted_convolutions();
+  return lines.c_str();
 }
 PLIMSOLL_EXPORT void plimsoll_set_blas_workspace_bytes(int lt, int64_t bytes) {
   set_blas_workspace_bytes(lt != 0, bytes);

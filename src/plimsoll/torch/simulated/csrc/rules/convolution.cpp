@@ -14,6 +14,7 @@
 
 #include "device/memory.h"
 #include "rules/convolution_workspaces.h"
+#include "rules/measured_convolutions.h"
 #include "rules/reduction.h"
 #include "rules/rules.h"
 
@@ -39,14 +40,21 @@ at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   return input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
 }
 
+// The numbers of a convolution, as `aten::convolution` takes them.
+struct Numbers {
+  std::vector<std::int64_t> stride, padding, dilation;
+  std::int64_t groups = 1;
+  bool transposed = false;
+  std::vector<std::int64_t> output_padding;
+};
+
 Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& output,
-                     at::IntArrayRef stride, at::IntArrayRef dilation, std::int64_t groups,
-                     bool transposed) {
+                     const Numbers& numbers) {
   Convolution call;
   const bool is_line = input.dim() == 4 && (input.size(2) == 1 || weight.size(2) == 1) &&
                        weight.size(-1) != weight.size(2);
   const bool is_volume = input.dim() == 5;
-  call.kind = is_line ? kLines : (is_volume ? kVolumes : kImages) + (transposed ? 1 : 0);
+  call.kind = is_line ? kLines : (is_volume ? kVolumes : kImages) + (numbers.transposed ? 1 : 0);
   call.type = input.scalar_type() == at::kBFloat16 ? 1 : input.scalar_type() == at::kHalf ? 2 : 0;
   call.channels_last = call.kind != kLines && wants_channels_last(input, weight);
   call.batch = static_cast<double>(input.size(0));
@@ -56,10 +64,13 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   for (std::int64_t i = 2; i < input.dim(); ++i) area *= static_cast<double>(input.size(i));
   call.side = std::max(1.0, is_line ? area : is_volume ? std::cbrt(area) : std::sqrt(area));
   call.kernel = weight.size(-1);
-  call.stride = stride.empty() ? 1 : stride.back();
-  call.dilation = dilation.empty() ? 1 : dilation.back();
-  call.groups = groups;
+  call.stride = numbers.stride.empty() ? 1 : numbers.stride.back();
+  call.dilation = numbers.dilation.empty() ? 1 : numbers.dilation.back();
+  call.groups = numbers.groups;
   call.bytes = {storage(input), storage(weight), storage(output)};
+  call.words = in_words(input, weight, numbers.stride, numbers.padding, numbers.dilation,
+                        numbers.groups, numbers.transposed, numbers.output_padding,
+                        call.kind != kLines && wants_channels_last(input, weight));
   return call;
 }
 
@@ -95,6 +106,13 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
 
 UncertainMemory workspace_of(const Call& call, Convolution shape, Pass pass, Plan plan) {
   shape.has_usual_settings = has_usual_settings(call.tensor(0), plan);
+  if (plan == Plan::first && shape.has_usual_settings) {
+    if (const auto bytes = measured_workspace(call.properties(), shape.words, pass)) {
+      UncertainMemory known;
+      known.bytes = known.least = known.most = *bytes;
+      return known;
+    }
+  }
   return convolution_workspace(shape, pass, plan, chip_of(call.properties()));
 }
 
@@ -124,6 +142,7 @@ void search(Call& call, const Convolution& shape, Pass pass) {
 }
 
 void take_workspace(Call& call, const Convolution& shape, Pass pass) {
+  note_convolution(shape.words);
   bool is_new = false;
   Plan& plan = kept_plan(shape, pass, is_new);
   if (is_new && at::globalContext().benchmarkCuDNN()) {
@@ -204,10 +223,9 @@ void convolution_forward(Call& call) {
   set_output_shape(call, kForward);
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
-  take_workspace(call,
-                 describe(call.tensor(0), weight, output, call.argument(3).toIntVector(),
-                          call.argument(4).toIntVector(), call.argument(5).toInt(), false),
-                 Pass::forward);
+  const Numbers numbers{call.argument(3).toIntVector(), call.argument(2).toIntVector(),
+                        call.argument(4).toIntVector(), call.argument(5).toInt()};
+  take_workspace(call, describe(call.tensor(0), weight, output, numbers), Pass::forward);
   note_work(call, call.tensor(0), weight, output, call.argument(5).toInt(), false, Pass::forward);
 }
 
@@ -217,10 +235,13 @@ void transposed_forward(Call& call) {
   set_output_shape(call, kTransposed);
   const Tensor output = call.allocate(0);
   const Tensor weight = call.tensor(1);
-  take_workspace(call,
-                 describe(call.tensor(0), weight, output, call.argument(4).toIntVector(),
-                          call.argument(5).toIntVector(), call.argument(6).toInt(), true),
-                 Pass::forward);
+  const Numbers numbers{call.argument(4).toIntVector(),
+                        call.argument(2).toIntVector(),
+                        call.argument(5).toIntVector(),
+                        call.argument(6).toInt(),
+                        true,
+                        call.argument(3).toIntVector()};
+  take_workspace(call, describe(call.tensor(0), weight, output, numbers), Pass::forward);
   note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
@@ -253,12 +274,15 @@ void convolution_backward(Call& call) {
   const Tensor gradient = call.tensor(0);
   const Tensor input = call.tensor(1);
   const Tensor weight = call.tensor(2);
-  const auto stride = call.argument(4).toIntVector();
-  const auto dilation = call.argument(6).toIntVector();
-  const Convolution shape = describe(input, weight, gradient, stride, dilation,
-                                     call.argument(9).toInt(), call.argument(7).toBool());
-  const auto mask = call.argument(10).toBoolList();
   const bool transposed = call.argument(7).toBool();
+  const Numbers numbers{call.argument(4).toIntVector(),
+                        call.argument(5).toIntVector(),
+                        call.argument(6).toIntVector(),
+                        call.argument(9).toInt(),
+                        transposed,
+                        call.argument(8).toIntVector()};
+  const Convolution shape = describe(input, weight, gradient, numbers);
+  const auto mask = call.argument(10).toBoolList();
   for (const auto& [pass, is_wanted] :
        {std::pair(Pass::input_gradient, mask[0]), std::pair(Pass::weight_gradient, mask[1])}) {
     if (is_wanted) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "chips/chip.h"
 #include "device/runtime.h"
@@ -24,6 +25,7 @@ struct Convolution {
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
   Operands bytes{};
   bool has_usual_settings = true;  // those with which the tables were measured
+  std::string words;               // all of it: measured_convolutions.h
 };
 
 // The plan that cuDNN's heuristics choose first; of all plans that it offers, the one with the

@@ -1,0 +1,55 @@
+"""`plimsoll measure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from plimsoll.cli.progress import Progress
+
+
+def measure(
+    scripts: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[SCRIPT]...",
+            help="Programs whose convolutions are measured before those of well-known networks.",
+        ),
+    ] = None,
+    gpu: Annotated[int, typer.Option(help="The card's number, as nvidia-smi counts.")] = 0,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Take ten minutes, not two, for more convolutions.")
+    ] = False,
+    name: Annotated[
+        str,
+        typer.Option(help="What --gpu calls the card from then on.", show_default="PyTorch's name"),
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write.", show_default="a file of this user's", metavar="FILE"
+        ),
+    ] = None,
+    simulate: Annotated[
+        str, typer.Option(help="Measure a simulated card, to see what this does.", metavar="GPU")
+    ] = "",
+) -> None:
+    """Measure a card of this machine, so that predictions for it need no guesses.
+
+    Nobody else may use the card meanwhile. Its clocks and settings stay as they are.
+    """
+    from plimsoll.integrations.measuring.measure import measure_card
+
+    with Progress("measuring the card") as progress:
+        found = measure_card(
+            scripts or [],
+            gpu=gpu,
+            name=name,
+            thorough=thorough,
+            simulated=simulate,
+            out=out,
+            say=lambda line: progress.now(f"measuring {line}"),
+        )
+    print(found)

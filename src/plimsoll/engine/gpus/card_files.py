@@ -1,0 +1,263 @@
+"""Files about cards that `plimsoll measure` measured, one for each card and driver.
+
+A file is TOML, plain enough to be read and sent in. `[measured]` says on which card, when and with
+what; `[card]` has the fields of `GpuProfile`; `[rates]` what was timed; `[convolutions]` the
+workspaces of cuDNN's kernels; `[checks]` what else was measured, and what is foreseen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.files import NewFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FOLDER_VARIABLE = "PLIMSOLL_CARDS"
+"""The environment's variable that names the folder of these files."""
+_DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+_MOST_BYTES = 16 << 20
+"""The most that a file may have."""
+_MOST_NUMBER = 1 << 60
+_LONGEST_NAME = 100
+_SIZES = r"\d{1,12}(?:x\d{1,12}){0,4}"
+CONVOLUTION = re.compile(
+    r"(?P<type>bfloat16|float16|float32|float64)(?P<channels_last> channels_last)?"
+    rf"(?P<transposed> transposed)? (?P<input>{_SIZES}) by (?P<weight>{_SIZES})"
+    rf" stride (?P<stride>{_SIZES}) padding (?P<padding>{_SIZES})"
+    rf" dilation (?P<dilation>{_SIZES}) groups (?P<groups>\d{{1,12}})"
+    rf"(?: output_padding (?P<output_padding>{_SIZES}))?"
+)
+"""A convolution in words, as csrc/rules/measured_convolutions.h makes them."""
+_COUNTS = (
+    *("total_bytes", "multiprocessors", "l2_cache_bytes", "max_threads_per_multiprocessor"),
+    *("shared_memory_per_multiprocessor_bytes", "shared_memory_per_block_optin_bytes"),
+    "context_bytes",
+)
+_SPEEDS = ("memory_bandwidth_bytes_per_s", "bus_bytes_per_s", "fp32_flops", "tensor_flops")
+KINDS = ("datacenter", "desktop", "laptop", "workstation")
+
+
+@dataclass(frozen=True)
+class CardFile:
+    """What was measured of one card under one driver.
+
+    Attributes:
+        name: As `torch.cuda.get_device_name` says, or as the user called it.
+        driver: The driver's version, "" where it is not known.
+        date: When it was measured, as 2026-11-27.
+        torch: PyTorch's version.
+        cudnn: cuDNN's.
+        card: Fields of `GpuProfile`, without its names and sources.
+        rates: What was timed: bytes, operations or seconds, by name.
+        convolutions: Bytes of cuDNN's workspaces, by the convolution in words: of the forward pass,
+            and of the gradients of input and weight.
+        checks: Bytes by what took them, in words: measured, and foreseen by plimsoll's rules.
+    """
+
+    name: str
+    driver: str
+    date: str
+    torch: str
+    cudnn: str
+    card: dict[str, Any]
+    rates: dict[str, float] = field(default_factory=dict)
+    convolutions: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    checks: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """Where its figures come from, for `GpuProfile.sources`."""
+        driver = f", driver {self.driver}" if self.driver else ""
+        return f"plimsoll measure, {self.date}{driver}, PyTorch {self.torch}"
+
+    def to_toml(self) -> str:
+        """Return the text of its file."""
+        about = {key: value for key, value in asdict(self).items() if isinstance(value, str)}
+        parts = {key: value for key, value in self.card.items() if isinstance(value, dict)}
+        plain = {key: value for key, value in self.card.items() if key not in parts}
+        return "\n".join(
+            [
+                "# What `plimsoll measure` found on a card; docs/gpus.md says what each figure is.",
+                *_section("measured", about),
+                *_section("card", plain),
+                *(line for key, part in parts.items() for line in _section(f"card.{key}", part)),
+                *_section("rates", self.rates),
+                *_section("convolutions", self.convolutions),
+                *_section("checks", self.checks),
+                "",
+            ]
+        )
+
+
+def _section(name: str, values: Mapping[str, Any]) -> list[str]:
+    if not values:
+        return []
+    lines = [f"{_key(key)} = {json.dumps(value)}" for key, value in values.items()]
+    return ["", f"[{name}]", *lines]
+
+
+def _key(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_]+", text) else json.dumps(text)
+
+
+def cards_folder() -> Path:
+    """The folder of this user's card files.
+
+    It is the one that PLIMSOLL_CARDS names, or plimsoll/cards in XDG_DATA_HOME, or in
+    ~/.local/share.
+    """
+    if named := os.environ.get(FOLDER_VARIABLE):
+        return Path(named)
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111
+    return Path(base) / "plimsoll" / "cards"
+
+
+def file_of(name: str, driver: str) -> Path:
+    """The file in which a card's figures are kept."""
+    words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{name} {driver}").strip("-.") or "card"
+    return cards_folder() / f"{words}.toml"
+
+
+def write_card(found: CardFile, path: Path) -> None:
+    """Write a file, in one piece.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
+    with suppress(OSError):  # the writer says what is wrong
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with NewFile(path, force=True) as file:
+        file.write(found.to_toml().encode())
+
+
+def measured_cards() -> list[CardFile]:
+    """All cards in the folder, one file each: this machine's driver's, or else the newest.
+
+    Raises:
+        InputError: If a file cannot be read, or is no file of a card.
+    """
+    driver, best = driver_version(), dict[str, CardFile]()
+    try:
+        paths = sorted(cards_folder().glob("*.toml"))
+    except OSError as error:
+        raise InputError(f"{cards_folder()}: {error.strerror}") from None
+    for found in map(read_card, paths):
+        known = best.get(found.name)
+        if known is None or _rank(found, driver) >= _rank(known, driver):
+            best[found.name] = found
+    return list(best.values())
+
+
+def _rank(found: CardFile, driver: str) -> tuple[bool, str]:
+    return bool(driver) and found.driver == driver, found.date
+
+
+def driver_version() -> str:
+    """The version of this machine's driver, "" where it has none."""
+    with suppress(OSError):
+        text = _DRIVER_VERSION.read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", text):
+            return found[0]
+    return ""
+
+
+def read_card(path: Path) -> CardFile:
+    """Read a file.
+
+    Raises:
+        InputError: If it cannot be read, or is no file of a card.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    try:
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+        return _parse(tomllib.loads(content.decode()))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} is no file of a card: {error}; measure the card again, or remove the file"
+        ) from None
+
+
+def _parse(data: dict[str, Any]) -> CardFile:
+    about, card = _table(data, "measured"), _table(data, "card")
+    texts = {key: _text(about, key) for key in ("name", "driver", "date", "torch", "cudnn")}
+    if not texts["name"]:
+        raise ValueError("measured.name is empty")
+    capability = card.get("compute_capability")
+    if not isinstance(capability, str) or not re.fullmatch(r"\d{1,2}\.\d", capability):
+        raise ValueError("card.compute_capability is not as 9.0")
+    if card.get("kind") not in KINDS:
+        raise ValueError(f"card.kind is none of {', '.join(KINDS)}")
+    parts = _table(card, "context_parts")
+    return CardFile(
+        **texts,
+        card={
+            **{key: _count(card, key) for key in _COUNTS},
+            **{key: _number(card, key) for key in _SPEEDS},
+            "compute_capability": capability,
+            "kind": card["kind"],
+            "nvlinks": _count(card, "nvlinks", least=0),
+            "nccl_process_bytes": _count(card, "nccl_process_bytes", least=0),
+            "context_parts": {key: _count(parts, key, least=0) for key in parts},
+        },
+        rates={key: _number(data["rates"], key) for key in _table(data, "rates")},
+        convolutions={
+            _convolution(key): _bytes(value, 3)
+            for key, value in _table(data, "convolutions").items()
+        },
+        checks={key: _bytes(value, 2) for key, value in _table(data, "checks").items()},
+    )
+
+
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    found = data.get(key, {})
+    if not isinstance(found, dict):
+        raise ValueError(f"{key} is no table")
+    return found
+
+
+def _text(data: dict[str, Any], key: str) -> str:
+    found = data.get(key)
+    if not isinstance(found, str) or len(found) > _LONGEST_NAME or not found.isprintable():
+        raise ValueError(f"measured.{key} is no short text")
+    return found
+
+
+def _number(data: dict[str, Any], key: str) -> float:
+    found = data.get(key)
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < 1e30:
+        raise ValueError(f"{key} is no positive number")
+    return float(found)
+
+
+def _count(data: dict[str, Any], key: str, least: int = 1) -> int:
+    found = data.get(key)
+    if isinstance(found, bool) or not isinstance(found, int) or not least <= found < _MOST_NUMBER:
+        raise ValueError(f"{key} is no whole number from {least}")
+    return found
+
+
+def _convolution(words: str) -> str:
+    if not CONVOLUTION.fullmatch(words):
+        raise ValueError(f"{words[:_LONGEST_NAME]!r} is no convolution")
+    return words
+
+
+def _bytes(values: Any, count: int) -> Any:
+    if not isinstance(values, list) or len(values) != count:
+        raise ValueError(f"{values!r:.60} are not {count} numbers of bytes")
+    return tuple(_count({"bytes": value}, "bytes", least=0) for value in values)

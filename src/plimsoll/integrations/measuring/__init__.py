@@ -1,0 +1,6 @@
+"""A card of this machine, measured, so that predictions for it need no guesses.
+
+Begin with `measure.py`, which starts a process for each part. `on_card.py` is that process. The
+parts: `contexts.py`, what a process takes before its first tensor; `rates.py`, how fast the card
+is; `convolutions.py` and `attention.py`, what kernels take besides their operands; `nccl.py`.
+"""

@@ -1,0 +1,86 @@
+"""What the CUDA context of a process takes, part by part."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll.engine.gpus.profiles import CONTEXT_PARTS
+
+_SMALL = 64
+
+
+def _make(torch: Any) -> None:
+    torch.empty(1, device="cuda")
+
+
+def _launch_kernel(torch: Any) -> None:
+    torch.zeros(1, device="cuda")
+
+
+def _make_streams(torch: Any) -> None:
+    torch.cuda.Stream()
+
+
+def _multiply(torch: Any) -> None:
+    x = torch.ones(_SMALL, _SMALL, device="cuda")
+    torch.mm(x, x)
+
+
+def _multiply_in_a_thread(torch: Any) -> None:
+    thread = threading.Thread(target=_multiply, args=(torch,))
+    thread.start()
+    thread.join()
+
+
+def _convolve(torch: Any) -> None:
+    layer = torch.nn.Conv2d(_SMALL, _SMALL, 3, padding=1).cuda()
+    layer(torch.ones(8, _SMALL, 56, 56, device="cuda")).sum().backward()
+
+
+def _solve(torch: Any) -> None:
+    torch.linalg.eigh(torch.eye(_SMALL, device="cuda"))
+
+
+def _transform(torch: Any) -> None:
+    torch.fft.fft(torch.ones(4, 1000, device="cuda"))
+
+
+_STEPS: dict[str, Callable[[Any], None]] = {
+    "made": _make,
+    "kernels": _launch_kernel,
+    "streams": _make_streams,
+    "blas": _multiply,
+    "blas_handle": _multiply_in_a_thread,
+    "stacks": _convolve,
+    "solver": _solve,
+    "fourier": _transform,
+}
+assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)
+_OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
+"""What a training step of most programs has."""
+
+
+def context_parts(before_bytes: int) -> dict[str, int]:
+    """Load one part after the other; the bytes of the card that each took.
+
+    Args:
+        before_bytes: What was taken of the card before this process used it.
+    """
+    import torch
+
+    found, last = {}, before_bytes
+    for name, load in _STEPS.items():
+        load(torch)
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        now = total - free - torch.cuda.memory_reserved()
+        found[name] = max(0, now - last)
+        last = max(now, last)
+    return found
+
+
+def context_bytes(parts: dict[str, int]) -> int:
+    """What a context takes in a training step."""
+    return sum(parts[name] for name in _OF_TRAINING)

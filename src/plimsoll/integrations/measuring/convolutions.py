@@ -1,0 +1,172 @@
+"""The workspaces that cuDNN takes for convolutions, with the plan that it chooses first."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from plimsoll.engine.gpus.card_files import CONVOLUTION
+
+_MOST_BYTES = 1 << 30
+"""Of an operand."""
+_MOST_KEPT_BYTES = 4 << 30
+_TYPES = ("bfloat16", "float32", "float16")
+_LAYOUTS = ("", " channels_last")
+_BATCHES = (8, 32)
+_ALL_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[str, list[int]]:
+    """Measure convolutions, in words, until the time is over; those that fail are left out."""
+    end, found = time.monotonic() + seconds, {}
+    for words in convolutions:
+        if time.monotonic() > end:
+            break
+        try:
+            sizes = workspaces(words)
+        except RuntimeError:  # the card has no room for it, or cuDNN no kernel
+            continue
+        if sizes is not None:
+            found[words] = sizes
+    return found
+
+
+def workspaces(words: str) -> list[int] | None:
+    """The bytes that the forward pass and the gradients of input and weight take besides results.
+
+    Returns:
+        None for a convolution whose operands are too large.
+
+    Raises:
+        RuntimeError: As PyTorch does.
+    """
+    import torch
+
+    given = CONVOLUTION.fullmatch(words)
+    assert given is not None, words
+    numbers = {name: _numbers(given[name] or "") for name in _NUMBERS}
+    dtype = getattr(torch, given["type"])
+    dimensions = len(numbers["stride"])
+    lasts = torch.channels_last_3d if dimensions == 3 else torch.channels_last
+    layout = lasts if given["channels_last"] else torch.contiguous_format
+
+    def make(sizes: Sequence[int]) -> Any:
+        return torch.empty(*sizes, device="cuda", dtype=dtype).to(memory_format=layout)
+
+    how = (
+        *(numbers["stride"], numbers["padding"], numbers["dilation"]),
+        *(bool(given["transposed"]), numbers["output_padding"] or [0] * dimensions),
+        numbers["groups"][0],
+    )
+    out = torch.ops.aten.convolution(
+        torch.empty(*numbers["input"], device="meta", dtype=dtype),
+        torch.empty(*numbers["weight"], device="meta", dtype=dtype),
+        None,
+        *how,
+    )
+    operands = (numbers["input"], numbers["weight"], out.shape)
+    if max(map(_product, operands)) * dtype.itemsize > _MOST_BYTES:
+        return None
+    if torch.cuda.memory_reserved() > _MOST_KEPT_BYTES:
+        torch.cuda.empty_cache()
+    image, weight, gradient = map(make, operands)
+    forward = partial(torch.ops.aten.convolution, image, weight, None, *how)
+    backward = partial(torch.ops.aten.convolution_backward, gradient, image, weight, None, *how)
+    masks = ([True, False, False], [False, True, False])
+    return [_besides(forward), *(_besides(partial(backward, mask)) for mask in masks)]
+
+
+_NUMBERS = ("input", "weight", "stride", "padding", "dilation", "groups", "output_padding")
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split("x") if number]
+
+
+def _product(sizes: Sequence[int]) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def _besides(call: Callable[[], Any]) -> int:
+    """The bytes that a call asks for besides what it returns."""
+    import torch
+
+    torch.cuda.reset_peak_memory_stats()
+    result = call()
+    stats = torch.cuda.memory_stats()
+    del result
+    return int(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
+
+
+def common_convolutions(*, thorough: bool) -> list[str]:
+    """The convolutions of well-known networks, in words, in an order of no meaning."""
+    batches = _ALL_BATCHES if thorough else _BATCHES
+    found = [
+        _words(dtype + layout, batch, *layer)
+        for layer, batch, dtype, layout in itertools.product(
+            sorted(set(_layers())), batches, _TYPES, _LAYOUTS
+        )
+    ]
+    random.Random(0).shuffle(found)  # noqa: S311
+    return found
+
+
+_Layer = tuple[bool, int, int, int, int, int, int]
+"""Transposed, channels, side, out_channels, kernel, stride, padding."""
+
+
+def _words(
+    kind: str,
+    batch: int,
+    transposed: bool,
+    channels: int,
+    side: int,
+    out: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+) -> str:
+    wide = (channels, out) if transposed else (out, channels)
+    text = (
+        f"{kind}{' transposed' if transposed else ''} {batch}x{channels}x{side}x{side}"
+        f" by {wide[0]}x{wide[1]}x{kernel}x{kernel} stride {stride}x{stride}"
+        f" padding {padding}x{padding} dilation 1x1 groups 1"
+    )
+    return text + (" output_padding 0x0" if transposed else "")
+
+
+def _layers() -> Iterator[_Layer]:
+    # ResNet-50 and its like, at 224 pixels.
+    yield False, 3, 224, 64, 7, 2, 3
+    for side, channels in ((56, 64), (28, 128), (14, 256), (7, 512)):
+        yield False, channels, side, channels, 3, 1, 1
+        yield False, channels, side, 4 * channels, 1, 1, 0
+        yield False, 4 * channels, side, channels, 1, 1, 0
+        if side < 56:
+            yield False, channels // 2, 2 * side, channels, 3, 2, 1
+            yield False, channels, 2 * side, channels, 3, 2, 1
+            yield False, 2 * channels, 2 * side, 4 * channels, 1, 2, 0
+    # U-Nets, from 256 pixels on, and VGG's.
+    for side, channels in ((256, 64), (128, 128), (64, 256), (32, 512), (16, 1024)):
+        yield False, channels, side, channels, 3, 1, 1
+        yield False, channels // 2, side, channels, 3, 1, 1
+        yield False, 2 * channels, side, channels, 3, 1, 1
+        yield True, 2 * channels, side // 2, channels, 2, 2, 0
+    # Networks that denoise latent images.
+    for side, channels in ((64, 320), (32, 640), (16, 1280)):
+        yield False, channels, side, channels, 3, 1, 1
+        yield False, channels, side, channels, 3, 2, 1
+        yield False, 2 * channels, side, channels, 3, 1, 1
+    # Patches of transformers, and networks that make images from noise.
+    for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
+        yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
+    for channels, side in ((1024, 4), (512, 8), (256, 16), (128, 32)):
+        yield True, channels, side, channels // 2, 4, 2, 1
+        yield False, channels // 2, 2 * side, channels, 4, 2, 1

@@ -1,0 +1,58 @@
+"""A process that measures one part of a card: `python -m plimsoll.integrations.measuring.on_card`.
+
+It reads one JSON object from its input, `{"part": …}` with the part's arguments, and prints one as
+its last line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll.integrations.measuring import attention, contexts, convolutions, nccl, rates
+
+
+def card() -> dict[str, Any]:
+    """What PyTorch says of the card."""
+    import torch
+
+    found = torch.cuda.get_device_properties(0)
+    major, minor = torch.cuda.get_device_capability()
+    cudnn = torch.backends.cudnn.version() or 0
+    return {
+        "name": torch.cuda.get_device_name(0),
+        "count": torch.cuda.device_count(),
+        "torch": torch.__version__,
+        "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}",
+        "total_bytes": found.total_memory,
+        "multiprocessors": found.multi_processor_count,
+        "compute_capability": f"{major}.{minor}",
+        "l2_cache_bytes": found.L2_cache_size,
+        "max_threads_per_multiprocessor": found.max_threads_per_multi_processor,
+        "shared_memory_per_multiprocessor_bytes": found.shared_memory_per_multiprocessor,
+        "shared_memory_per_block_optin_bytes": found.shared_memory_per_block_optin,
+    }
+
+
+PARTS: dict[str, Callable[..., Any]] = {
+    "card": card,
+    "contexts": contexts.context_parts,
+    "rates": rates.rates,
+    "convolutions": convolutions.measure_convolutions,
+    "attention": attention.attention,
+    "one_rank": nccl.one_rank,
+    "two_ranks": nccl.two_ranks,
+}
+
+
+def main() -> None:
+    """Measure a part."""
+    given = json.load(sys.stdin)
+    found = PARTS[given.pop("part")](**given)
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

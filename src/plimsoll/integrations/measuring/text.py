@@ -1,0 +1,47 @@
+"""What `plimsoll measure` says in the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import format_size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from plimsoll.engine.gpus.card_files import CardFile
+
+_CLOSE = 0.02
+"""The share by which a check may be off."""
+_MOST_SHOWN = 5
+
+
+def measured_text(found: CardFile, path: Path, left_out: int, seconds: float) -> str:
+    """Lines for a person, the answer first."""
+    card = found.card
+    lines = [
+        f"{found.name} is measured, in {seconds:.0f} s: predictions for it use {path} from now on",
+        f"  memory        {format_size(card['total_bytes'])}",
+        f"  context       {format_size(card['context_bytes'])} in training",
+        f"  bandwidth     {found.rates['copy_bytes_per_s'] / 1e9:,.0f} GB/s, copying",
+        f"  products      {found.rates['tensor_flops'] / 1e12:,.0f} TFLOPS in halves, "
+        f"{found.rates['fp32_flops'] / 1e12:,.1f} in single precision",
+        f"  launches      {found.rates['launches_per_s']:,.0f} a second",
+        f"  NCCL          {format_size(card['nccl_process_bytes'])} in each process",
+        f"  convolutions  {len(found.convolutions)}",
+    ]
+    if left_out:
+        lines.append(
+            f"  not measured  {left_out} convolutions of the scripts: no time, or too large"
+        )
+    off = {
+        words: pair
+        for words, pair in found.checks.items()
+        if abs(pair[0] - pair[1]) > _CLOSE * max(pair)
+    }
+    lines.append(
+        f"  checks        {len(found.checks) - len(off)} of {len(found.checks)} are as foreseen"
+    )
+    for words, (measured, foreseen) in list(off.items())[:_MOST_SHOWN]:
+        lines.append(f"    {words}: {format_size(measured)}, foreseen {format_size(foreseen)}")
+    return "\n".join(lines)
