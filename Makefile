@@ -198,12 +198,12 @@ $(FUZZ)/.built: $(VENV)/.tested $(SOURCES)
 	@touch $@
 
 build-core-tests: $(VENV)/.tested
-	cmake -S . -B $(CORE_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
+	cmake -S . -B $(CORE_TESTS) -G Ninja -DPLIMSOLL_STRICT=ON -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
 	  -DPLIMSOLL_SANITIZE=ON >/dev/null
 	+cmake --build $(CORE_TESTS) -- --quiet
 
 build-thread-tests: $(VENV)/.tested
-	cmake -S . -B $(THREAD_TESTS) -G Ninja -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
+	cmake -S . -B $(THREAD_TESTS) -G Ninja -DPLIMSOLL_STRICT=ON -DPLIMSOLL_BINDINGS=OFF -DPLIMSOLL_CORE_TESTS=ON \
 	  -DPLIMSOLL_SANITIZE_THREAD=ON >/dev/null
 	+cmake --build $(THREAD_TESTS) --target stress -- --quiet
 
@@ -270,7 +270,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(SOURCES)
-	nice $(PIP) install -q --no-build-isolation --no-deps -e .
+	nice $(PIP) install -q --no-build-isolation --no-deps -C cmake.define.PLIMSOLL_STRICT=ON -e .
 	@touch $@
 
 $(VENV)/.packages: $(VENV)/.ready

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll.base.errors import InputError
-from plimsoll.base.telemetry.nvml import GpuReading, Nvml
-from plimsoll.base.units import format_size
 from plimsoll.engine.gpus import card_files
 from plimsoll.engine.gpus.card_files import CardFile
 from plimsoll.engine.gpus.profiles import GpuProfile, gpu_profiles
 from plimsoll.integrations.measuring import rates
 from plimsoll.integrations.measuring.contexts import context_bytes
 from plimsoll.integrations.measuring.convolutions import common_convolutions
+from plimsoll.integrations.measuring.idle import Idle
 from plimsoll.integrations.measuring.text import measured_text
 from plimsoll.torch.simulated.ranks.nccl import Bytes, Communicator, Process
 
@@ -35,8 +34,6 @@ _MOST_PREDICTIONS = 4
 _MOST_SECONDS = 900
 """After which a part's process is stopped."""
 _CONVOLUTION_SECONDS = {False: 60.0, True: 480.0}
-_MOST_IDLE_BYTES = 1 << 30
-"""The most that an idle card may have in use, such as for a desktop."""
 
 Say = Callable[[str], None]
 
@@ -54,15 +51,17 @@ class Measured:
         path: Their file.
         left_out: Convolutions for which there was no time, or that the card refused.
         seconds: How long it took.
+        unseen: Why nobody knows whether others used the card meanwhile; "" where they did not.
     """
 
     found: CardFile
     path: Path
     left_out: int
     seconds: float
+    unseen: str
 
     def __str__(self) -> str:
-        return measured_text(self.found, self.path, self.left_out, self.seconds)
+        return measured_text(self.found, self.path, self.left_out, self.seconds, self.unseen)
 
 
 @dataclass
@@ -72,22 +71,24 @@ class _Machine:
     Attributes:
         gpu: The card's number.
         simulated: The name of the simulated card; "" for the real one.
-        before_bytes: What was taken of the card before.
+        idle: Looks whether others use the card.
         environment: Variables of the processes, beside those of this one.
     """
 
     gpu: int
     simulated: str
-    before_bytes: int = 0
+    idle: Idle
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, part: str, gpus: str = "", **arguments: Any) -> Any:
         """Measure a part in a process of its own.
 
         Raises:
-            InputError: If the process fails.
+            InputError: If the process fails, or others used the card meanwhile.
         """
-        return _result(part, self.start(part, gpus, **arguments))
+        found = _result(part, self.start(part, gpus, **arguments))
+        self.idle.check()
+        return found
 
     def start(self, part: str, gpus: str = "", **arguments: Any) -> subprocess.Popen[str]:
         command = [sys.executable]
@@ -153,19 +154,33 @@ def measure_card(
     Raises:
         InputError: If others use the card, a script is none, or something cannot be measured.
     """
-    began = time.monotonic()
     for script in scripts:
         if not script.is_file():
             raise InputError(f"{script}: no such file")
-    machine = _Machine(gpu, simulated)
-    if not simulated:
-        machine.before_bytes = _idle_bytes(gpu, Nvml().read().gpus)
+    with Idle(None if simulated else gpu) as idle:
+        return _measure(scripts, _Machine(gpu, simulated, idle), name, thorough, out, say)
+
+
+def _measure(
+    scripts: Sequence[Path],
+    machine: _Machine,
+    name: str,
+    thorough: bool,
+    out: Path | None,
+    say: Say,
+) -> Measured:
+    began, simulated = time.monotonic(), machine.simulated
     say("the card")
     about = machine.run("card")
+    if not about:
+        raise InputError(
+            "PyTorch sees no GPU here, so there is none to measure; "
+            "`plimsoll measure --simulate H100` shows what this does"
+        )
     name = name or str(about.pop("name"))
     about.pop("name", None)
     say(f"{name}: its context")
-    parts = machine.run("contexts", before_bytes=machine.before_bytes)
+    parts = machine.run("contexts", before_bytes=machine.idle.before_bytes)
     say(f"{name}: how fast it is")
     speeds = machine.run("rates")
     known = _known(name)
@@ -217,35 +232,7 @@ def measure_card(
     path = out or card_files.file_of(name, driver)
     card_files.write_card(found, path)
     left_out = sum(words not in measured for words in wanted[:own])
-    return Measured(found, path, left_out, time.monotonic() - began)
-
-
-def _idle_bytes(gpu: int, readings: Sequence[GpuReading]) -> int:
-    """What is taken of a card that nobody uses.
-
-    Raises:
-        InputError: If somebody uses it.
-    """
-    for reading in readings:
-        if reading.index != gpu:
-            continue
-        if reading.processes:
-            users = ", ".join(
-                f"process {pid}" + (f" has {format_size(size)}" if size else "")
-                for pid, size in sorted(reading.processes.items())
-            )
-            raise InputError(
-                f"GPU {gpu} ({reading.name}) is used by others, whose memory would be measured "
-                f"with it: {users}; end them, or choose another card with --gpu"
-            )
-        used = reading.used_bytes or 0
-        if used > _MOST_IDLE_BYTES:
-            raise InputError(
-                f"GPU {gpu} ({reading.name}) has {format_size(used)} in use by others that are not "
-                "seen from here; measure when it is free, or choose another card with --gpu"
-            )
-        return used
-    return 0
+    return Measured(found, path, left_out, time.monotonic() - began, machine.idle.unseen)
 
 
 def _known(name: str) -> GpuProfile | None:
@@ -335,6 +322,6 @@ def _predicted_convolutions(script: Path, name: str, machine: _Machine) -> list[
 
 def _attention(machine: _Machine, name: str) -> dict[str, tuple[int, int]]:
     """What attention took, beside what is foreseen for such a card."""
-    foreseen = _Machine(0, name, environment=machine.environment).run("attention")
+    foreseen = _Machine(0, name, Idle(None), machine.environment).run("attention")
     measured: Mapping[str, int] = machine.run("attention")
     return {words: (size, int(foreseen[words])) for words, size in measured.items()}

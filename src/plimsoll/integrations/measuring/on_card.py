@@ -15,9 +15,11 @@ from plimsoll.integrations.measuring import attention, contexts, convolutions, n
 
 
 def card() -> dict[str, Any]:
-    """What PyTorch says of the card."""
+    """What PyTorch says of the card; nothing where it sees none."""
     import torch
 
+    if not torch.cuda.is_available():
+        return {}
     found = torch.cuda.get_device_properties(0)
     major, minor = torch.cuda.get_device_capability()
     cudnn = torch.backends.cudnn.version() or 0

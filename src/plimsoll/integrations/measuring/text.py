@@ -16,7 +16,7 @@ _CLOSE = 0.02
 _MOST_SHOWN = 5
 
 
-def measured_text(found: CardFile, path: Path, left_out: int, seconds: float) -> str:
+def measured_text(found: CardFile, path: Path, left_out: int, seconds: float, unseen: str) -> str:
     """Lines for a person, the answer first."""
     card = found.card
     lines = [
@@ -30,6 +30,8 @@ def measured_text(found: CardFile, path: Path, left_out: int, seconds: float) ->
         f"  NCCL          {format_size(card['nccl_process_bytes'])} in each process",
         f"  convolutions  {len(found.convolutions)}",
     ]
+    if unseen:
+        lines.append(f"  not known     whether others used the card meanwhile: {unseen}")
     if left_out:
         lines.append(
             f"  not measured  {left_out} convolutions of the scripts: no time, or too large"
