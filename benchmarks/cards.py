@@ -82,7 +82,7 @@ def compare(gpu: str, cards: str, results: Path) -> None:
         cells = []
         for place, figure in enumerate(figures):
             cells.append(f"{found[figure] / MIB:.1f}")
-            span = found[figure.replace("_bytes", "_range_bytes")]
+            span = found.get(figure.replace("_bytes", "_range_bytes"))
             if span:
                 cells[-1] += f" ({span[0] / MIB:.1f} to {span[1] / MIB:.1f})"
             if real := runs.get(program.stem):

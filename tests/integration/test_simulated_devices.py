@@ -139,7 +139,7 @@ def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> N
 
 
 @on_simulated_gpus(gpu="H100")
-def test_each_thread_that_multiplies_has_a_cublas_handle_of_its_own() -> None:
+def test_each_thread_has_handles_of_libraries_of_its_own() -> None:
     def taken_mib() -> float:
         free, total = torch.cuda.mem_get_info()
         return (total - free - torch.cuda.memory_reserved()) / MiB
@@ -160,3 +160,10 @@ def test_each_thread_that_multiplies_has_a_cublas_handle_of_its_own() -> None:
         thread.start()
         thread.join()
         assert taken_mib() - before == 66 + 2 * 64
+
+    square = torch.eye(8, device="cuda", requires_grad=True)
+    before = taken_mib()
+    solved = torch.cholesky_solve(square, torch.linalg.cholesky(square))
+    assert taken_mib() - before == 98
+    solved.sum().backward()
+    assert taken_mib() - before == 98 + 96

@@ -16,6 +16,8 @@ from plimsoll.recordings.analysis.lines import LineShare
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
 """The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""
+FREE_LATER = "when blocks that NCCL used are free again hangs on the host's pace"
+"""Assumed where another pace of the host changes what is reserved."""
 PACE = "the host's pace"
 SIZES_BY_DATA = (
     "its size depends on values that nobody knows",
@@ -32,6 +34,7 @@ DECIDES = {
     **dict.fromkeys(SIZES_BY_DATA, "what the data is like"),
     **dict.fromkeys(WORKSPACES, "cuDNN's workspaces"),
     LETS_GO_LATER: PACE,
+    FREE_LATER: PACE,
 }
 """The assumptions that make a peak a range, each with what decides where in it the peak lies."""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
@@ -51,6 +54,9 @@ WATCHER_FAILED = "plimsoll failed to note this, and the program went on without 
 CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction, which knows the category of every block."""
 
+
+_WORKED_OUT = "device_used_range_bytes"
+"""The key of a prediction's data that follows from others."""
 
 _Number = TypeVar("_Number", int, float)
 
@@ -372,14 +378,14 @@ class PredictionParts:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""
-        return asdict(self)
+        return asdict(self) | {_WORKED_OUT: self.device_used_range_bytes}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Returns the parts that `to_dict` turned into plain data."""
         return cls(
             **{
-                **values,
+                **{key: value for key, value in values.items() if key != _WORKED_OUT},
                 "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
                 "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
                 "host_peak_range_bytes": _pair(values["host_peak_range_bytes"]),

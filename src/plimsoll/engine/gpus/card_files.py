@@ -203,6 +203,8 @@ def _parse(data: dict[str, Any]) -> CardFile:
     if card.get("kind") not in KINDS:
         raise ValueError(f"card.kind is none of {', '.join(KINDS)}")
     parts = _table(card, "context_parts")
+    if parts:
+        _count(parts, "made")
     return CardFile(
         **texts,
         card={

@@ -24,11 +24,15 @@ _IGNORED_WORDS = re.compile(r"nvidia|geforce|tesla|quadro|generation|gpu")
 _MOST_SUGGESTIONS = 3
 _LEAST_PART = 2
 _LEAST_SIMILARITY = 0.6
-CONTEXT_PARTS = ("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "fourier")
+CONTEXT_PARTS = (
+    *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
+    "fourier",
+)
 """What a process loads on a card when it first needs it: PyTorch's kernels, its pool of streams,
 cuBLAS with a thread's handle, the handle of each further thread that multiplies (such as that of
-the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER and
-cuFFT. The enumeration Library of csrc/device/runtime.h has the same order."""
+the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER with
+a thread's handle, that of each further thread, and cuFFT. The enumeration Library of
+csrc/device/runtime.h has the same order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,11 @@ def _multiply(torch: Any) -> None:
 
 
 def _multiply_in_a_thread(torch: Any) -> None:
-    thread = threading.Thread(target=_multiply, args=(torch,))
+    _in_a_thread(_multiply, torch)
+
+
+def _in_a_thread(work: Callable[[Any], None], torch: Any) -> None:
+    thread = threading.Thread(target=work, args=(torch,))
     thread.start()
     thread.join()
 
@@ -41,6 +45,10 @@ def _convolve(torch: Any) -> None:
 
 def _solve(torch: Any) -> None:
     torch.linalg.eigh(torch.eye(_SMALL, device="cuda"))
+
+
+def _solve_in_a_thread(torch: Any) -> None:
+    _in_a_thread(_solve, torch)
 
 
 def _transform(torch: Any) -> None:
@@ -55,6 +63,7 @@ _STEPS: dict[str, Callable[[Any], None]] = {
     "blas_handle": _multiply_in_a_thread,
     "stacks": _convolve,
     "solver": _solve,
+    "solver_handle": _solve_in_a_thread,
     "fourier": _transform,
 }
 assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)

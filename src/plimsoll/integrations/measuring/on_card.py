@@ -11,7 +11,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll.integrations.measuring import attention, contexts, convolutions, nccl, rates
+from plimsoll.integrations.measuring import (
+    attention_calls,
+    contexts,
+    convolutions,
+    nccl_ranks,
+    rates,
+)
 
 
 def card() -> dict[str, Any]:
@@ -43,9 +49,9 @@ PARTS: dict[str, Callable[..., Any]] = {
     "contexts": contexts.context_parts,
     "rates": rates.rates,
     "convolutions": convolutions.measure_convolutions,
-    "attention": attention.attention,
-    "one_rank": nccl.one_rank,
-    "two_ranks": nccl.two_ranks,
+    "attention": attention_calls.attention,
+    "one_rank": nccl_ranks.one_rank,
+    "two_ranks": nccl_ranks.two_ranks,
 }
 
 

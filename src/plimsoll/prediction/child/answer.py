@@ -17,6 +17,7 @@ from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack,
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
+    FREE_LATER,
     SIZES_BY_DATA,
     WATCHER_FAILED,
     Assumed,
@@ -139,7 +140,7 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        assumptions=_assumptions(simulation),
+        assumptions=_assumptions(simulation, hangs_on_pace=uncertain.hangs_on_pace),
         convolutions=simulation.library.convolutions(),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
@@ -187,7 +188,7 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
     )
 
 
-def _assumptions(simulation: Simulation) -> list[Assumed]:
+def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed]:
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
@@ -199,6 +200,8 @@ def _assumptions(simulation: Simulation) -> list[Assumed]:
         entry[2] = max(entry[2], assumption.bytes)
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
+    if hangs_on_pace:
+        merged[FREE_LATER, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
     # A value that was not computed matters only where a read or a size depended on one.

@@ -1,8 +1,14 @@
-"""The range of a run's peaks where kernels took memory of which only a range is known.
+"""The range of a run's peaks where its memory is not known to the byte, or not to the moment.
 
-The run is replayed with other sizes of that memory. The two in which all of it is as small, or as
-large, as it can be are not enough: the most may be reserved with sizes that fit each other's blocks
-badly. So sizes are also drawn at random, most of them what they are thought to be.
+Kernels may take memory of which only a range is known. The run is replayed with other sizes of that
+memory. The two in which all of it is as small, or as large, as it can be are not enough: the most
+may be reserved with sizes that fit each other's blocks badly. So sizes are also drawn at random,
+most of them what they are thought to be.
+
+In a job, a block that NCCL's streams use as well may be used again when they are done. How many
+requests the host makes until then hangs on its pace. So the run is also replayed with such blocks
+free at once, and later: 3 and 10 times as many events after their free; 40 times where ranks send
+each other letters, because a rank waits for its neighbours then.
 """
 
 from __future__ import annotations
@@ -32,6 +38,10 @@ _MOST_EVENTS = 20_000_000
 _AS_THOUGHT = 0.85
 """The share of kernels that take what is thought. Where a row of data/cudnn_workspaces.csv is left
 out, its neighbour tells it in 80 to 90 % of cases."""
+_LATER = (0, 3, 10)
+"""How many times as late a block is free again; on two H100s four jobs lay within these."""
+_LATER_WITH_LETTERS = (*_LATER, 40)
+_PACES_DRAWN = 6
 _KEPT = (
     Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, Action.SEGMENT_FREE,
     Action.SEGMENT_UNMAP,
@@ -41,6 +51,8 @@ _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 """The events of memory that a kernel takes and gives back."""
 _ADDRESS = 1 << 62
 """Such memory has this address, which is higher than any of a run."""
+_OWN_ADDRESS, _APART = 1 << 52, 1 << 9
+"""Blocks have addresses from here on, one for each event."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +61,15 @@ class UncertainPeaks:
 
     Attributes:
         allocated: The least and the most of the allocated memory; None where all sizes are known.
-        reserved: The same of the reserved memory.
+        reserved: The same of the reserved memory; None where the pace does not matter either.
+        hangs_on_pace: Whether the host's pace decides how much is reserved.
         fails_with: The most that is allocated in a run that the room is too little for; None where
             there was none.
     """
 
     allocated: tuple[int, int] | None = None
     reserved: tuple[int, int] | None = None
+    hangs_on_pace: bool = False
     fails_with: int | None = None
 
 
@@ -71,34 +85,68 @@ def uncertain_peaks(
         room_bytes: The memory that PyTorch's allocator can reserve there.
     """
     memory = [each for each in simulation.library.uncertain_memory() if each.device == device]
-    if not memory:
+    is_of_job = device in simulation.communicators.most
+    if not memory and not is_of_job:
         return UncertainPeaks()
     run = _Run(simulation, device, memory)
-    draws = list(_draws(memory, _MOST_EVENTS // max(1, run.events)))
-    as_thought = run.replay({each.kind: each.bytes for each in memory})
-    peaks = [run.replay(sizes) for sizes in draws]
+    most = _MOST_EVENTS // max(1, run.events)
+    thought = {each.kind: each.bytes for each in memory}
+    later = _LATER_WITH_LETTERS if simulation.groups_of_letters else _LATER
+    sizes = [_Draw(each) for each in _draws(memory, most)] if memory else []
+    paces = [_Draw(thought, each) for each in _paces(later, run.late_frees, most)]
+    paces = paces if is_of_job else []
+    if not sizes and not paces:
+        return UncertainPeaks()
+    as_thought = run.replay(_Draw(thought))
+    peaks = [run.replay(draw) for draw in (*sizes, *paces)]
     failing = [
         each.allocated_bytes
-        for each, sizes in zip(peaks, draws, strict=True)
-        if each.reserved_bytes > room_bytes and run.replay(sizes, room_bytes).failed
+        for each, draw in zip(peaks, (*sizes, *paces), strict=True)
+        if each.reserved_bytes > room_bytes and run.replay(draw, room_bytes).failed
     ]
 
     def bounds(size: int, thought: int, drawn: list[int]) -> tuple[int, int]:
         return size + min(0, min(drawn) - thought), size + max(0, max(drawn) - thought)
 
-    return UncertainPeaks(
-        bounds(
-            peak.allocated_bytes,
-            as_thought.allocated_bytes,
-            [each.allocated_bytes for each in peaks],
-        ),
-        bounds(
-            peak.reserved_bytes,
-            as_thought.reserved_bytes,
-            [each.reserved_bytes for each in peaks],
-        ),
-        max(failing, default=None),
+    reserved = bounds(
+        peak.reserved_bytes, as_thought.reserved_bytes, [each.reserved_bytes for each in peaks]
     )
+    is_known = reserved == (peak.reserved_bytes, peak.reserved_bytes)
+    if is_known and not sizes:
+        return UncertainPeaks()
+    allocated = bounds(
+        peak.allocated_bytes, as_thought.allocated_bytes, [each.allocated_bytes for each in peaks]
+    )
+    hangs_on_pace = any(
+        each.reserved_bytes != as_thought.reserved_bytes for each in peaks[len(sizes) :]
+    )
+    return UncertainPeaks(
+        allocated if sizes else None, reserved, hangs_on_pace, max(failing, default=None)
+    )
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """How a run may go.
+
+    Attributes:
+        sizes: Bytes of uncertain memory, by kind.
+        paces: How many times as late each late free ends as it did; None for as late.
+    """
+
+    sizes: Mapping[int, int]
+    paces: NDArray[np.float64] | None = None
+
+
+def _paces(later: Sequence[int], count: int, most: int) -> Iterator[NDArray[np.float64]]:
+    """All late frees as late, and each drawn on its own."""
+    if count == 0:
+        return
+    for factor in later:
+        yield np.full(count, float(factor))
+    random = np.random.default_rng(0)
+    for _ in range(min(most, _PACES_DRAWN)):
+        yield random.choice(np.array((1, *later), dtype=np.float64), count)
 
 
 def _draws(memory: Sequence[UncertainMemory], most: int) -> Iterator[dict[int, int]]:
@@ -125,6 +173,7 @@ class _Run:
 
     Attributes:
         events: How many are replayed.
+        late_frees: How many blocks were free again some events after they were freed.
     """
 
     def __init__(
@@ -151,9 +200,52 @@ class _Run:
         self._places = kept_before[places]
         self._kinds = [each.kind for each in memory]
         self._streams = np.array([each.stream for each in memory], dtype=np.uint64)
+        self._freed, self._free_again = self._find_late_frees()
+        self.late_frees = len(self._freed)
 
-    def replay(self, sizes: Mapping[int, int], room_bytes: int = AMPLE_MEMORY) -> _Peaks:
-        """The most that is allocated and reserved, with a size for each kind."""
+    def _find_late_frees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where blocks were freed that were not free again at once, and where they were.
+
+        Every block gets an address of its own, so that they may be free again later.
+        """
+        action, address = self._columns["action"], self._columns["address"].copy()
+        blocks: dict[int, tuple[int, int]] = {}
+        found: list[tuple[int, int]] = []
+        for place, (what, where) in enumerate(zip(action.tolist(), address.tolist(), strict=True)):
+            if what == Action.ALLOC:
+                blocks[where] = (_OWN_ADDRESS + place * _APART, 0)
+            elif what not in _TAKEN:
+                continue
+            own, freed = blocks[where]
+            address[place] = own
+            if what == Action.FREE_REQUESTED:
+                blocks[where] = (own, place)
+            elif what == Action.FREE_COMPLETED and place > freed + 1:
+                found.append((freed, place))
+        self._columns["address"] = address
+        freed_at, again_at = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return freed_at, again_at
+
+    def _at_pace(
+        self, paces: NDArray[np.float64] | None
+    ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
+        """The columns, and the places of uncertain memory, with late frees earlier or later."""
+        if paces is None:
+            return self._columns, self._places
+        when = np.arange(len(self._columns["action"]), dtype=np.float64)
+        lateness = (self._free_again - self._freed) * paces
+        when[self._free_again] = self._freed + np.maximum(lateness, 0.25) + 0.25
+        order = np.argsort(when, kind="stable")
+        place_of = np.empty(len(order) + 1, dtype=np.int64)
+        place_of[order] = np.arange(len(order))
+        place_of[-1] = len(order)
+        columns = {name: column[order] for name, column in self._columns.items()}
+        return columns, place_of[self._places]
+
+    def replay(self, draw: _Draw, room_bytes: int = AMPLE_MEMORY) -> _Peaks:
+        """The most that is allocated and reserved."""
+        sizes = draw.sizes
+        before, places = self._at_pace(draw.paces)
         taken = np.array([sizes[kind] for kind in self._kinds], dtype=np.uint64)
         some = taken > 0
         count = int(np.count_nonzero(some))
@@ -163,8 +255,8 @@ class _Run:
             "size": np.repeat(taken[some], 3),
             "stream": np.repeat(self._streams[some], 3),
         }
-        at = np.repeat(self._places[some], 3)
-        columns = {name: np.insert(self._columns[name], at, new) for name, new in added.items()}
+        at = np.repeat(places[some], 3)
+        columns = {name: np.insert(before[name], at, new) for name, new in added.items()}
         none = np.zeros(len(columns["action"]), dtype=np.uint64)
         batch = EventBatch.of({**columns, "time_us": none, "pool_first": none, "pool_second": none})
         name = self._allocator.name

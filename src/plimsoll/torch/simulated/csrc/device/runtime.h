@@ -53,7 +53,16 @@ struct StackTime {
 
 // What a process loads on a card when it first needs it; the driver takes memory for each, beside
 // PyTorch's. Python has the same order: engine/gpus/profiles.py, CONTEXT_PARTS.
-enum class Library : std::uint8_t { kernels, streams, blas, blas_handle, stacks, solver, fourier };
+enum class Library : std::uint8_t {
+  kernels,
+  streams,
+  blas,
+  blas_handle,
+  stacks,
+  solver,
+  solver_handle,
+  fourier
+};
 
 struct Device {
   plimsoll_engine* engine = nullptr;

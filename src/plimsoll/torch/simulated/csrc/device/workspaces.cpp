@@ -7,75 +7,13 @@
 #include <mutex>
 #include <tuple>
 #include <utility>
-#include <vector>
 
+#include "device/library_handles.h"
 #include "device/memory.h"
 #include "device/runtime.h"
 
 namespace plimsoll::simulated {
 namespace {
-
-// PyTorch hands a device's cuBLAS handles to threads from a pool: the main thread has one, and the
-// thread of the backward pass another. Each (handle, stream) keeps a workspace.
-class HandlePool {
- public:
-  int take(c10::DeviceIndex device) {
-    const auto [handle, is_made] = claim(device);
-    if (is_made) return handle;
-    try {
-      runtime().load_again(device, handle == 0 ? Library::blas : Library::blas_handle);
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      handles_[device].unmade.push_back(handle);
-      throw;
-    }
-    return handle;
-  }
-  void give_back(c10::DeviceIndex device, int handle) {
-    const std::lock_guard lock(mutex_);
-    handles_[device].free.push_back(handle);
-  }
-
- private:
-  struct Handles {
-    std::vector<int> free, unmade;  // `unmade`: the card had no room for them
-    int count = 0;
-  };
-
-  // A handle's number, and whether the card has its memory already.
-  std::pair<int, bool> claim(c10::DeviceIndex device) {
-    const std::lock_guard lock(mutex_);
-    Handles& of = handles_[device];
-    for (std::vector<int>* const from : {&of.free, &of.unmade}) {
-      if (from->empty()) continue;
-      const int handle = from->back();
-      from->pop_back();
-      return {handle, from == &of.free};
-    }
-    return {of.count++, false};
-  }
-
-  std::mutex mutex_;
-  std::map<c10::DeviceIndex, Handles> handles_;
-};
-
-HandlePool& handle_pool() {
-  static auto* const pool = new HandlePool;
-  return *pool;
-}
-
-struct ThreadHandles {
-  std::map<c10::DeviceIndex, int> handles;
-  int of(c10::DeviceIndex device) {
-    const auto place = handles.find(device);
-    if (place != handles.end()) return place->second;
-    return handles[device] = handle_pool().take(device);  // may raise: then the thread has none
-  }
-  ~ThreadHandles() {
-    for (const auto& [device, handle] : handles) handle_pool().give_back(device, handle);
-  }
-};
-thread_local ThreadHandles thread_handles;
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
@@ -110,7 +48,7 @@ Workspaces& workspaces() {
 }  // namespace
 
 void take_workspace(c10::DeviceIndex device, bool is_lt, bool is_kept, std::size_t bytes) {
-  const WorkspaceKey key{device, thread_handles.of(device), runtime().current_stream(device)};
+  const WorkspaceKey key{device, blas_handle(device), runtime().current_stream(device)};
   if (is_kept && workspaces().has(is_lt, key)) return;
   const DeviceScope on(device);
   at::DataPtr memory = take_memory(bytes);

@@ -7,6 +7,7 @@
 
 #include "checks/arguments.h"
 #include "checks/checks.h"
+#include "device/library_handles.h"
 #include "device/memory.h"
 #include "device/tensors.h"
 #include "device/workspaces.h"
@@ -119,7 +120,13 @@ void launch(const Call& call) {
     state.assume(call.info().name, std::string(call.assumed_memory()) + kMayTakeMore,
                  tensor_bytes(call));
   }
-  for (const Library library : call.libraries()) state.load(call.device(), library);
+  for (const Library library : call.libraries()) {
+    if (library == Library::solver) {
+      need_solver_handle(call.device());
+    } else {
+      state.load(call.device(), library);
+    }
+  }
   const KernelTime* const row = kernel_time(call);
   const double time = kernel_ns(call, row);
   state.pass_host_time(call.device(), host_ns(call, row));

@@ -1,0 +1,103 @@
+#include "device/library_handles.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "device/runtime.h"
+
+namespace plimsoll::simulated {
+namespace {
+
+class HandlePool {
+ public:
+  // What is loaded with the first handle of a device, and with each further one.
+  HandlePool(Library first, Library further) : first_(first), further_(further) {}
+
+  int take(c10::DeviceIndex device) {
+    const auto [handle, is_made] = claim(device);
+    if (is_made) return handle;
+    try {
+      runtime().load_again(device, handle == 0 ? first_ : further_);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      handles_[device].unmade.push_back(handle);
+      throw;
+    }
+    return handle;
+  }
+  void give_back(c10::DeviceIndex device, int handle) {
+    const std::lock_guard lock(mutex_);
+    handles_[device].free.push_back(handle);
+  }
+
+ private:
+  struct Handles {
+    std::vector<int> free, unmade;  // `unmade`: the card had no room for them
+    int count = 0;
+  };
+
+  // A handle's number, and whether the card has its memory already.
+  std::pair<int, bool> claim(c10::DeviceIndex device) {
+    const std::lock_guard lock(mutex_);
+    Handles& of = handles_[device];
+    for (std::vector<int>* const from : {&of.free, &of.unmade}) {
+      if (from->empty()) continue;
+      const int handle = from->back();
+      from->pop_back();
+      return {handle, from == &of.free};
+    }
+    return {of.count++, false};
+  }
+
+  const Library first_, further_;
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, Handles> handles_;
+};
+
+// Pools outlive every thread.
+HandlePool& blas_pool() {
+  static auto* const pool = new HandlePool(Library::blas, Library::blas_handle);
+  return *pool;
+}
+
+HandlePool& solver_pool() {
+  static auto* const pool = new HandlePool(Library::solver, Library::solver_handle);
+  return *pool;
+}
+
+class ThreadHandles {
+ public:
+  explicit ThreadHandles(HandlePool& pool) : pool_(pool) {}
+  ~ThreadHandles() {
+    for (const auto& [device, handle] : handles_) pool_.give_back(device, handle);
+  }
+  ThreadHandles(const ThreadHandles&) = delete;
+  ThreadHandles& operator=(const ThreadHandles&) = delete;
+
+  int of(c10::DeviceIndex device) {
+    const auto place = handles_.find(device);
+    if (place != handles_.end()) return place->second;
+    const int handle = pool_.take(device);  // may raise: then the thread has none
+    return handles_[device] = handle;
+  }
+
+ private:
+  HandlePool& pool_;
+  std::map<c10::DeviceIndex, int> handles_;
+};
+
+}  // namespace
+
+int blas_handle(c10::DeviceIndex device) {
+  thread_local ThreadHandles handles(blas_pool());
+  return handles.of(device);
+}
+
+void need_solver_handle(c10::DeviceIndex device) {
+  thread_local ThreadHandles handles(solver_pool());
+  handles.of(device);
+}
+
+}  // namespace plimsoll::simulated

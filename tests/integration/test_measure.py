@@ -1,0 +1,139 @@
+"""A card is measured, and predictions use what was found: a simulated one under another name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll.engine.gpus.card_files import CONVOLUTION, FOLDER_VARIABLE, read_card
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.torch.simulated.start import running
+from tests.simulated import PROGRAMS, on_simulated_gpus
+
+torch = pytest.importorskip("torch")
+
+SCRIPT = PROGRAMS / "measured" / "uneven.py"
+
+
+def plimsoll(*arguments: str, cards: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {FOLDER_VARIABLE: str(cards)},
+    )
+
+
+def predicted(gpu: str, cards: Path) -> dict[str, Any]:
+    done = plimsoll("predict", "--gpu", gpu, "--json", str(SCRIPT), cards=cards)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.long
+def test_predictions_for_a_card_that_was_measured_are_those_of_the_card(tmp_path: Path) -> None:
+    done = plimsoll(
+        *("measure", "--simulate", "A100", "--name", "Pretended 40GB", str(SCRIPT)), cards=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "Pretended-40GB.toml"
+    assert done.stdout.startswith("Pretended 40GB is measured, in ")
+    assert f"predictions for it use {path} from now on" in done.stdout
+    assert "60 of 60 are as foreseen" in done.stdout
+    found, real = read_card(path), gpu_profile("A100")
+    assert found.card["total_bytes"] == real.total_bytes
+    assert found.card["multiprocessors"] == real.multiprocessors
+    assert found.card["tensor_flops"] == pytest.approx(real.tensor_flops, rel=0.1)
+    assert found.card["memory_bandwidth_bytes_per_s"] == pytest.approx(
+        real.memory_bandwidth_bytes_per_s, rel=0.1
+    )
+
+    before, after = predicted("A100", tmp_path), predicted("Pretended 40GB", tmp_path)
+    assert before["peak_reserved_range_bytes"], "nobody has measured an A100"
+    assert after["peak_reserved_range_bytes"] is None
+    for figure in ("peak_allocated_bytes", "peak_reserved_bytes"):
+        assert after[figure] == before[figure]
+    assert after["convolutions"] == before["convolutions"]
+
+
+def test_where_there_is_no_card_a_line_says_so(tmp_path: Path) -> None:
+    done = plimsoll("measure", cards=tmp_path)
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "plimsoll: PyTorch sees no GPU here, so there is none to measure; "
+        "`plimsoll measure --simulate H100` shows what this does"
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_script_that_is_none_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    done = plimsoll("measure", "--simulate", "H100", "nothing.py", cards=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "plimsoll: nothing.py: no such file\n"
+
+
+@on_simulated_gpus(gpu="H100")
+def test_a_convolution_in_words_is_the_same_convolution_again() -> None:
+    from plimsoll.integrations.measuring.convolutions import common_convolutions, workspaces
+
+    simulation = running()
+    assert simulation is not None
+
+    def ran() -> set[str]:
+        return set(simulation.library.convolutions())
+
+    def run(layer: Any, *sizes: int, **kinds: Any) -> None:
+        layer = layer.cuda().to(**kinds)
+        layer(torch.zeros(*sizes, device="cuda").to(**kinds)).sum().backward()
+
+    nn = torch.nn
+    run(nn.Conv1d(6, 8, 5, stride=3, padding=2, dilation=2), 4, 6, 50)
+    run(nn.Conv2d(6, 8, (1, 5), padding=(0, 2), groups=2), 4, 6, 20, 30, dtype=torch.float16)
+    run(nn.Conv2d(4, 8, 3, stride=(2, 1)), 4, 4, 20, 30, memory_format=torch.channels_last)
+    run(nn.Conv3d(2, 4, (1, 3, 3)), 2, 2, 5, 9, 9, dtype=torch.bfloat16)
+    run(nn.ConvTranspose1d(4, 6, 4, stride=2, output_padding=1), 3, 4, 20)
+    run(nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), 3, 4, 9, 7)
+    words = ran()
+    assert len(words) == 6
+    assert all(map(CONVOLUTION.fullmatch, words))
+    again = {each: workspaces(each) for each in words}
+    assert None not in again.values()
+    assert ran() == words
+    common = common_convolutions(thorough=False)[:20]
+    for each in common:
+        workspaces(each)
+    assert ran() == {*words, *common}
+
+
+@on_simulated_gpus(gpu="H100")
+def test_what_was_measured_goes_before_every_table() -> None:
+    simulation = running()
+    assert simulation is not None
+
+    def peak() -> int:
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+        result = layer(x)
+        del result
+        return int(torch.cuda.memory_stats()["requested_bytes.all.peak"] - before)
+
+    layer, x = torch.nn.Conv2d(3, 8, 3, bias=False).cuda(), torch.zeros(2, 3, 9, 9, device="cuda")
+    with torch.no_grad():
+        peak()
+        words, *_ = simulation.library.convolutions()
+        for bytes_ in (0, 1 << 20, 7 << 20):
+            simulation.library.set_convolutions((9, 0), {words: (bytes_, 0, 0)})
+            results = 2 * 8 * 7 * 7 * 4
+            assert peak() == bytes_ + results
+        simulation.library.set_convolutions((8, 0), {words: (9 << 20, 0, 0)})  # another card
+        assert peak() == (7 << 20) + results

@@ -1,0 +1,201 @@
+"""Files of cards that were measured: what is written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.telemetry.nvml import GpuReading, Reading
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus import card_files
+from plimsoll.engine.gpus.card_files import CardFile, measured_cards, read_card, write_card
+from plimsoll.engine.gpus.profiles import CONTEXT_PARTS
+from plimsoll.integrations.measuring import idle
+from plimsoll.integrations.measuring.idle import Idle
+
+CONVOLUTION = "float32 8x3x9x9 by 4x3x3x3 stride 1x1 padding 1x1 dilation 1x1 groups 1"
+CARD = CardFile(
+    name="Pretended 24GB",
+    driver="580.1",
+    date="2026-11-27",
+    torch="2.11.0",
+    cudnn="9.19.0",
+    card={
+        **dict.fromkeys(card_files._COUNTS, 1 << 20),
+        **dict.fromkeys(card_files._SPEEDS, 1e12),
+        "total_bytes": 24 * GiB,
+        "compute_capability": "8.9",
+        "kind": "desktop",
+        "nvlinks": 0,
+        "nccl_process_bytes": 170 * MiB,
+        "context_parts": {"made": 300 * MiB, **dict.fromkeys(CONTEXT_PARTS, 10 * MiB)},
+    },
+    rates={"copy_bytes_per_s": 9e11},
+    convolutions={CONVOLUTION: (1, 2, 3)},
+    checks={"attention": (5, 5)},
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(card_files.FOLDER_VARIABLE, str(tmp_path / "cards"))
+    return tmp_path / "cards"
+
+
+def test_what_is_written_is_read_again(folder: Path) -> None:
+    write_card(CARD, folder / "card.toml")
+    assert read_card(folder / "card.toml") == CARD
+    assert measured_cards() == [CARD]
+
+
+def test_without_a_folder_no_card_was_measured() -> None:
+    assert measured_cards() == []
+
+
+def test_of_several_files_of_a_card_this_machines_driver_is_taken_or_the_newest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = replace(CARD, driver="590.2", date="2026-12-01")
+    for each in (CARD, newer):
+        write_card(each, card_files.file_of(each.name, each.driver))
+    monkeypatch.setattr(card_files, "driver_version", lambda: "")
+    assert measured_cards() == [newer]
+    monkeypatch.setattr(card_files, "driver_version", lambda: "580.1")
+    assert measured_cards() == [CARD]
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('"8.9"', '"nine"', "card.compute_capability is not as 9.0"),
+        ('"desktop"', '"toaster"', "card.kind is none of"),
+        ("multiprocessors = ", "multiprocessors = -", "multiprocessors is no whole number from 1"),
+        ("[1, 2, 3]", "[1, 2]", "are not 3 numbers of bytes"),
+        ("float32 8x3", "float128 8x3", "is no convolution"),
+        ("fp32_flops = ", "fp32_flops = nan #", "fp32_flops is no positive number"),
+        ('name = "Pretended 24GB"', 'name = ""', "measured.name is empty"),
+        ("[card]", "[card", ""),
+    ],
+)
+def test_what_is_no_card_is_refused_in_one_line(folder: Path, old: str, new: str, why: str) -> None:
+    path = folder / "card.toml"
+    write_card(CARD, path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError) as refused:
+        measured_cards()
+    said = str(refused.value)
+    assert said.startswith(f"{path} is no file of a card: ")
+    assert why in said
+    assert said.endswith("; measure the card again, or remove the file")
+    assert "\n" not in said
+
+
+@given(st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
+def test_any_bytes_are_a_card_or_refused(tmp_path_factory: Any, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("any") / "card.toml"
+    path.write_bytes(content)
+    with pytest.raises(InputError):
+        read_card(path)
+
+
+def _gpus(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "plimsoll", "gpus", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "", card_files.FOLDER_VARIABLE: str(folder)},
+    )
+
+
+def test_gpus_says_which_cards_are_measured_and_where_from(folder: Path) -> None:
+    write_card(CARD, folder / "own.toml")
+    write_card(replace(CARD, name="NVIDIA GeForce RTX 4090"), folder / "known.toml")
+    own = json.loads(_gpus(folder, "pretended", "--json").stdout)
+    assert own["name"] == own["full_name"] == "Pretended 24GB"
+    assert own["measured"] == "plimsoll measure, 2026-11-27, driver 580.1, PyTorch 2.11.0"
+    assert own["convolutions"] == 1
+    known = [json.loads(line) for line in _gpus(folder, "RTX 4090", "--json").stdout.splitlines()]
+    assert [each["measured"] != "" for each in known if each["name"] == "RTX 4090"] == [True]
+    assert "by the project" in _gpus(folder, "H200").stdout
+
+
+def test_a_broken_file_ends_a_command_in_one_line(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "card.toml").write_text("no toml")
+    done = _gpus(folder)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --- others on the card ---------------------------------------------------------------------------
+
+
+class _Nvml:
+    """A card, as NVML sees it from reading to reading."""
+
+    def __init__(self, *used: int, processes: dict[int, int | None] | None = None) -> None:
+        self._used = list(used)
+        self._processes = processes
+
+    def read(self) -> Reading:
+        used = self._used.pop(0) if len(self._used) > 1 else self._used[0]
+        return Reading((GpuReading(0, "", "A card", 24 * GiB, used, 0.0, self._processes),))
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.setattr(idle, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(idle, "cache_folder", lambda: tmp_path)
+
+    def set_card(*used: int, processes: dict[int, int | None] | None = None) -> None:
+        monkeypatch.setattr(idle, "Nvml", lambda: _Nvml(*used, processes=processes))
+
+    return set_card
+
+
+def test_a_card_that_others_use_is_refused(card: Any) -> None:
+    card(4 * GiB, processes={17: 4 * GiB})
+    with pytest.raises(InputError, match=r"process 17 has 4\.00 GiB; end them"), Idle(0):
+        pass
+    card(4 * GiB)
+    with pytest.raises(InputError, match="by others that are not seen from here"), Idle(0):
+        pass
+
+
+def test_others_that_begin_meanwhile_are_noticed(card: Any) -> None:
+    card(100 * MiB, 100 * MiB, 3 * GiB)
+    with Idle(0) as found:
+        assert found.before_bytes == 100 * MiB
+        found.check()
+        with pytest.raises(InputError, match="others began to use GPU 0 meanwhile"):
+            found.check()
+
+
+def test_what_an_ended_process_leaves_for_a_moment_is_no_use(card: Any) -> None:
+    card(0, 2 * GiB, 0)
+    with Idle(0) as found:
+        found.check()
+
+
+def test_two_measurements_of_a_card_exclude_each_other(card: Any) -> None:
+    card(0)
+    with Idle(0):
+        with pytest.raises(InputError, match="another plimsoll measures GPU 0"), Idle(0):
+            pass
+        with Idle(None):  # a simulated one
+            pass
+    with Idle(0):
+        pass
