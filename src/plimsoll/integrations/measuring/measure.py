@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,7 @@ from plimsoll.integrations.measuring.text import measured_text
 from plimsoll.torch.simulated.ranks.nccl import Bytes, Communicator, Process
 
 _ON_CARD = "plimsoll.integrations.measuring.on_card"
+_SAYS = "plimsoll: "
 _PREDICT = (sys.executable, "-m", "plimsoll", "predict", "--json")
 _MOST_PREDICTIONS = 4
 """How many programs are predicted at a time."""
@@ -109,8 +111,9 @@ class _Machine:
             text=True,
         )
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"part": part, **arguments}))
-        process.stdin.close()
+        with suppress(BrokenPipeError):  # it has ended, and what it said tells why
+            process.stdin.write(json.dumps({"part": part, **arguments}))
+            process.stdin.close()
         process.stdin = None
         return process
 
@@ -126,8 +129,10 @@ def _result(part: str, process: subprocess.Popen[str]) -> Any:
     for line in reversed(said.splitlines()):
         if line.startswith("{") or line.isdecimal():
             return json.loads(line)
-    last = (errors.strip() or "nothing was printed").splitlines()[-1]
-    raise InputError(f"the card's {part.replace('_', ' ')} could not be measured: {last}")
+    last = (errors.strip() or "its process printed nothing").splitlines()[-1]
+    if last.startswith(_SAYS):
+        raise InputError(last.removeprefix(_SAYS))
+    raise InputError(f"{part.replace('_', ' ')}: nothing could be measured: {last}")
 
 
 def measure_card(
@@ -169,7 +174,25 @@ def _measure(
     out: Path | None,
     say: Say,
 ) -> Measured:
-    began, simulated = time.monotonic(), machine.simulated
+    began = time.monotonic()
+    found, cards = _basics(machine, name, say)
+    with tempfile.TemporaryDirectory() as folder:
+        # What follows predicts for the card as far as it is measured, and by no older file.
+        machine.environment[card_files.FOLDER_VARIABLE] = folder
+        card_files.write_card(found, Path(folder, "card.toml"))
+        say(f"{found.name}: NCCL's memory")
+        found = _with_nccl(found, machine, cards, folder)
+        say(f"{found.name}: convolutions")
+        found, left_out = _with_convolutions(found, machine, scripts, thorough=thorough)
+        say(f"{found.name}: attention")
+        found = replace(found, checks=found.checks | _attention(machine, found.name))
+    path = out or card_files.file_of(found.name, found.driver)
+    card_files.write_card(found, path)
+    return Measured(found, path, left_out, time.monotonic() - began, machine.idle.unseen)
+
+
+def _basics(machine: _Machine, name: str, say: Say) -> tuple[CardFile, int]:
+    """The card without what NCCL and kernels take, and how many cards there are."""
     say("the card")
     about = machine.run("card")
     if not about:
@@ -177,24 +200,14 @@ def _measure(
             "PyTorch sees no GPU here, so there is none to measure; "
             "`plimsoll measure --simulate H100` shows what this does"
         )
-    name = name or str(about.pop("name"))
-    about.pop("name", None)
+    own_name, cards = str(about.pop("name")), int(about.pop("count"))
+    torch, cudnn = about.pop("torch"), about.pop("cudnn")
+    name = name or own_name
     say(f"{name}: its context")
     parts = machine.run("contexts", before_bytes=machine.idle.before_bytes)
     say(f"{name}: how fast it is")
     speeds = machine.run("rates")
     known = _known(name)
-    driver = "" if simulated else card_files.driver_version()
-    found = CardFile(
-        name=name,
-        driver=driver,
-        date=datetime.now(UTC).date().isoformat(),
-        torch=about.pop("torch"),
-        cudnn=about.pop("cudnn"),
-        card={},
-        rates=speeds,
-    )
-    cards = about.pop("count")
     card = about | {
         "memory_bandwidth_bytes_per_s": speeds["copy_bytes_per_s"] / rates.REACHED_OF_BANDWIDTH,
         "bus_bytes_per_s": speeds["bus_bytes_per_s"],
@@ -206,33 +219,29 @@ def _measure(
         "nccl_process_bytes": 0,
         "context_parts": parts,
     }
-    found = replace(found, card=card)
-    with tempfile.TemporaryDirectory() as folder:
-        # What follows predicts for the card as far as it is measured, and by no older file.
-        machine.environment[card_files.FOLDER_VARIABLE] = folder
-        card_files.write_card(found, Path(folder, "card.toml"))
-        say(f"{name}: NCCL's memory")
-        profile = _profile_of(found)
-        card["nccl_process_bytes"] = _nccl_process_bytes(machine, profile)
-        checks = _two_ranks(machine, profile, folder) if cards > 1 or simulated else {}
-        say(f"{name}: convolutions")
-        wanted = _convolutions_of(scripts, name, machine)
-        own = len(wanted)
-        wanted += [each for each in common_convolutions(thorough=thorough) if each not in wanted]
-        seconds = _CONVOLUTION_SECONDS[thorough]
-        measured = machine.run("convolutions", convolutions=wanted, seconds=seconds)
-        say(f"{name}: attention")
-        checks |= _attention(machine, name)
-    found = replace(
-        found,
-        card=card,
-        convolutions={words: tuple(sizes) for words, sizes in measured.items()},
-        checks=checks,
+    driver = "" if machine.simulated else card_files.driver_version()
+    date = datetime.now(UTC).date().isoformat()
+    return CardFile(name, driver, date, torch, cudnn, card, speeds), cards
+
+
+def _with_nccl(found: CardFile, machine: _Machine, cards: int, folder: str) -> CardFile:
+    profile = _profile_of(found)
+    card = found.card | {"nccl_process_bytes": _nccl_process_bytes(machine, profile)}
+    checks = _two_ranks(machine, profile, folder) if cards > 1 else {}
+    return replace(found, card=card, checks=checks)
+
+
+def _with_convolutions(
+    found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
+) -> tuple[CardFile, int]:
+    """The card with its convolutions, and how many of the scripts' are not among them."""
+    own = _convolutions_of(scripts, found.name, machine)
+    wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])
+    measured = machine.run(
+        "convolutions", convolutions=list(wanted), seconds=_CONVOLUTION_SECONDS[thorough]
     )
-    path = out or card_files.file_of(name, driver)
-    card_files.write_card(found, path)
-    left_out = sum(words not in measured for words in wanted[:own])
-    return Measured(found, path, left_out, time.monotonic() - began, machine.idle.unseen)
+    sizes = {words: tuple(each) for words, each in measured.items()}
+    return replace(found, convolutions=sizes), sum(words not in sizes for words in own)
 
 
 def _known(name: str) -> GpuProfile | None:
@@ -316,7 +325,7 @@ def _predicted_convolutions(script: Path, name: str, machine: _Machine) -> list[
         env=os.environ | machine.environment | {"CUDA_VISIBLE_DEVICES": ""},
     )
     if done.returncode == 2:
-        raise InputError(done.stderr.strip().splitlines()[-1].removeprefix("plimsoll: "))
+        raise InputError(done.stderr.strip().splitlines()[-1].removeprefix(_SAYS))
     return list(json.loads(done.stdout.splitlines()[-1])["convolutions"])
 
 

@@ -140,8 +140,7 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        assumptions=_assumptions(simulation, hangs_on_pace=uncertain.hangs_on_pace),
-        convolutions=simulation.library.convolutions(),
+        **_noted(simulation, hangs_on_pace=uncertain.hangs_on_pace),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
@@ -186,6 +185,14 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
         round_request=config.round_request,
         steps=labels.steps[device],
     )
+
+
+def _noted(simulation: Simulation, *, hangs_on_pace: bool) -> dict[str, Any]:
+    """Returns what the simulation noted while the program ran."""
+    return {
+        "assumptions": _assumptions(simulation, hangs_on_pace=hangs_on_pace),
+        "convolutions": simulation.library.convolutions(),
+    }
 
 
 def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed]:
