@@ -1,0 +1,108 @@
+"""The range of a run whose blocks wait for other streams, over paces of the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll import Allocator, SimulatedMachine
+from plimsoll.base.units import GiB, MiB
+from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Run, uncertain_peaks
+
+
+class Job:
+    """A rank's allocator, and as much of its simulation as is asked for."""
+
+    def __init__(self, *, of_job: bool = True, sends: bool = False) -> None:
+        machine = SimulatedMachine([16 * GiB])
+        self.gpu = machine.gpus[0]
+        self.allocator = Allocator(self.gpu)
+        self.allocator.record_memory_history()
+        self.simulation: Any = SimpleNamespace(
+            allocators=[self.allocator],
+            communicators=SimpleNamespace(most={0: None} if of_job else {}),
+            groups_of_letters=[[0, 1]] if sends else [],
+            library=SimpleNamespace(uncertain_memory=list),
+        )
+
+    def bucket(self, size: int, work: float = 0.01) -> None:
+        """Memory that NCCL's stream works on, and that the program lets go of at once."""
+        block = self.allocator.malloc(size)
+        self.allocator.record_stream(block, 7)
+        self.gpu.launch(7, work)
+        self.allocator.free(block)
+
+    def range(self) -> UncertainPeaks:
+        stats = self.allocator.memory_stats()
+        peak: Any = SimpleNamespace(
+            allocated_bytes=stats["allocated_bytes.all.peak"],
+            reserved_bytes=stats["reserved_bytes.all.peak"],
+        )
+        return uncertain_peaks(self.simulation, 0, peak, 16 * GiB)
+
+
+def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() -> None:
+    job = Job()
+    for _ in range(4):
+        job.bucket(100 * MiB)
+        job.allocator.free(job.allocator.malloc(100 * MiB))
+    job.gpu.synchronize()
+    job.bucket(100 * MiB)
+    found = job.range()
+    assert found.allocated is None
+    assert found.hangs_on_pace
+    assert found.reserved is not None
+    least, most = found.reserved
+    assert least == 100 * MiB  # each block is free again before the next request
+    assert most >= job.allocator.memory_stats()["reserved_bytes.all.peak"] >= 200 * MiB
+
+
+def test_without_blocks_that_wait_there_is_one_figure() -> None:
+    job = Job()
+    for _ in range(4):
+        job.allocator.free(job.allocator.malloc(100 * MiB))
+    assert job.range() == UncertainPeaks()
+
+
+def test_only_jobs_have_such_a_range() -> None:
+    job = Job(of_job=False)
+    for _ in range(4):
+        job.bucket(100 * MiB)
+    assert job.range() == UncertainPeaks()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 40), st.booleans(), st.sampled_from((0.0, 0.001, 0.01)), st.booleans()
+        ),
+        max_size=40,
+    ),
+    st.lists(st.sampled_from((0.0, 1.0, 3.0, 10.0)), min_size=40, max_size=40),
+)
+def test_any_run_replays_as_it_was_and_at_any_pace(
+    requests: list[tuple[int, bool, float, bool]], paces: list[float]
+) -> None:
+    job, kept = Job(), list[int]()
+    for size, is_shared, work, is_kept in requests:
+        if is_shared:
+            job.bucket(size * MiB, work)
+        else:
+            kept.append(job.allocator.malloc(size * MiB))
+        if not is_kept and kept:
+            job.allocator.free(kept.pop(0))
+        if work:
+            job.gpu.machine.advance(work / 2)
+    stats = job.allocator.memory_stats()
+    run = _Run(job.simulation, 0, [])
+    as_it_was = run.replay(_Draw({}))
+    assert as_it_was.allocated_bytes == stats["allocated_bytes.all.peak"]
+    assert as_it_was.reserved_bytes == stats["reserved_bytes.all.peak"]
+    other = run.replay(_Draw({}, np.array(paces[: run.late_frees])))
+    rounding = len(requests) * MiB  # a block that is used again may be larger than was asked for
+    assert abs(other.allocated_bytes - as_it_was.allocated_bytes) <= rounding
+    assert other.reserved_bytes >= other.allocated_bytes
