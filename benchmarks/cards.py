@@ -3,9 +3,9 @@
     python benchmarks/cards.py measure
     python benchmarks/cards.py compare [--gpu H100] [--cards FOLDER]
 
-The programs are in benchmarks/cards. `measure` runs each on a GPU that nobody else uses, and writes
-cards.json among the results: the most that PyTorch had, and what the card held besides. `compare`
-predicts them, and with --cards once more with the card files of that folder (`plimsoll measure`).
+The programs are in benchmarks/cards. `measure` runs each on a GPU without other processes, and
+writes cards.json among the results: the most that PyTorch had, and the most that the card held.
+`compare` predicts them, and with --cards once more with the card files of that folder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
 
-`measure` needs as many GPUs of one machine as the most ranks, used by nobody else, and PyTorch. An
+`measure` needs PyTorch, and as many GPUs of one machine as ranks, without other processes. An
 experiment is a job of its own: a process a rank and a card, with the environment that torchrun
 gives. It does one thing after the other. After each it asks the driver how much of the card is
 taken beside PyTorch's reserved memory. Processes are forked from one that has imported PyTorch, so
@@ -77,7 +77,7 @@ def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 class _Rank:
-    """What one rank of an experiment does."""
+    """One rank of an experiment."""
 
     def __init__(self) -> None:
         import torch
@@ -232,7 +232,7 @@ def _rank(statements: Sequence[str], folder: str) -> None:
     Path(folder, f"rank{number}.json").write_text(json.dumps(found))
     count, end = int(os.environ["WORLD_SIZE"]), time.monotonic() + 10
     while len(list(Path(folder).glob("rank*.json"))) < count and time.monotonic() < end:
-        time.sleep(0.01)  # rank 0 keeps the job's store, which others may still need
+        time.sleep(0.01)  # rank 0 keeps the job's store, which the other ranks may still need
 
 
 def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:

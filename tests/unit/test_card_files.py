@@ -140,7 +140,7 @@ def test_a_broken_file_ends_a_command_in_one_line(folder: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-# --- others on the card ---------------------------------------------------------------------------
+# --- other processes on the card ---------------------------------------------------------------
 
 
 class _Nvml:
@@ -166,21 +166,21 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return set_card
 
 
-def test_a_card_that_others_use_is_refused(card: Any) -> None:
+def test_a_card_that_is_in_use_is_refused(card: Any) -> None:
     card(4 * GiB, processes={17: 4 * GiB})
     with pytest.raises(InputError, match=r"process 17 has 4\.00 GiB; end them"), Idle(0):
         pass
     card(4 * GiB)
-    with pytest.raises(InputError, match="by others that are not seen from here"), Idle(0):
+    with pytest.raises(InputError, match="by processes that cannot be seen"), Idle(0):
         pass
 
 
-def test_others_that_begin_meanwhile_are_noticed(card: Any) -> None:
+def test_a_process_that_begins_meanwhile_is_noticed(card: Any) -> None:
     card(100 * MiB, 100 * MiB, 3 * GiB)
     with Idle(0) as found:
         assert found.before_bytes == 100 * MiB
         found.check()
-        with pytest.raises(InputError, match="others began to use GPU 0 meanwhile"):
+        with pytest.raises(InputError, match="another process began to use GPU 0 meanwhile"):
             found.check()
 
 

@@ -38,7 +38,7 @@ def measure(
 ) -> None:
     """Measure a card of this machine, so that predictions for it need no guesses.
 
-    Nobody else may use the card meanwhile. Its clocks and settings stay as they are.
+    No other process may use the card meanwhile. Its clocks and settings stay as they are.
     """
     from plimsoll.integrations.measuring.measure import measure_card
 

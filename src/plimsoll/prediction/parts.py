@@ -56,7 +56,7 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 
 
 _WORKED_OUT = "device_used_range_bytes"
-"""The key of a prediction's data that follows from others."""
+"""This key of a prediction's data follows from the other keys."""
 
 _Number = TypeVar("_Number", int, float)
 

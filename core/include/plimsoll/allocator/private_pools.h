@@ -92,15 +92,7 @@ class PrivatePools {
   [[nodiscard]] bool is_capturing() const { return !captures_.empty(); }
   // Where requests on the stream go; null stands for the default pool.
   [[nodiscard]] PoolType* pool_for(StreamId stream) {
-    const auto takes = [&](const Capture& capture) {
-      return !capture.filter || capture.filter(stream);
-    };
-    if (!version_.prefers_last_pool()) {
-      const auto first = std::find_if(captures_.begin(), captures_.end(), takes);
-      return first == captures_.end() ? nullptr : &at(first->pool);
-    }
-    const auto last = std::find_if(captures_.rbegin(), captures_.rend(), takes);
-    return last == captures_.rend() ? nullptr : &at(last->pool);
+    return captures_.empty() ? nullptr : capturing_pool_for(stream);
   }
 
   // Pairs of id and pool, by id; to forget one leaves the iterators of the others valid.
@@ -114,6 +106,18 @@ class PrivatePools {
     PoolId pool;
     Allocator::Filter filter;
   };
+
+  [[nodiscard]] PoolType* capturing_pool_for(StreamId stream) {
+    const auto takes = [&](const Capture& capture) {
+      return !capture.filter || capture.filter(stream);
+    };
+    if (!version_.prefers_last_pool()) {
+      const auto first = std::find_if(captures_.begin(), captures_.end(), takes);
+      return first == captures_.end() ? nullptr : &at(first->pool);
+    }
+    const auto last = std::find_if(captures_.rbegin(), captures_.rend(), takes);
+    return last == captures_.rend() ? nullptr : &at(last->pool);
+  }
 
   [[nodiscard]] auto capture_to(PoolId pool) {
     return std::find_if(captures_.begin(), captures_.end(),

@@ -49,7 +49,7 @@ KINDS = ("datacenter", "desktop", "laptop", "workstation")
 
 @dataclass(frozen=True)
 class CardFile:
-    """What was measured of one card under one driver.
+    """The measured figures of one card under one driver.
 
     Attributes:
         name: As `torch.cuda.get_device_name` says, or as the user called it.

@@ -61,11 +61,11 @@ class GpuProfile:
             for cards on PCIe alone.
         context_parts: Bytes that a context takes when it is made ("made"), and that each of
             CONTEXT_PARTS adds once a process has loaded it. Empty where that was not measured.
-        nccl_process_bytes: What NCCL takes of the card once in a process, beside what its
-            communicators take; 0 where that was not measured.
+        nccl_process_bytes: The memory of the card that NCCL takes once in a process, without its
+            communicators; 0 where that was not measured.
         convolutions: The workspaces of cuDNN's kernels that were measured on this very card, as in
             `CardFile`.
-        measured: Where its figures come from, if `plimsoll measure` measured the card; else "".
+        measured: The origin of the figures if `plimsoll measure` measured the card; else "".
         sources: Where each number comes from, by the name of its field.
     """
 

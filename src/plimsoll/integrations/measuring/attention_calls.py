@@ -1,4 +1,4 @@
-"""What attention takes besides its operands, forward and backward."""
+"""The memory that attention takes besides its operands, forward and backward."""
 
 from __future__ import annotations
 

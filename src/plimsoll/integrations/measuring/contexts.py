@@ -1,4 +1,4 @@
-"""What the CUDA context of a process takes, part by part."""
+"""The memory that the CUDA context of a process takes, part by part."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ _STEPS: dict[str, Callable[[Any], None]] = {
 }
 assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)
 _OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
-"""What a training step of most programs has."""
+"""The parts that a training step of most programs has."""
 
 
 def context_parts(before_bytes: int) -> dict[str, int]:
-    """Load one part after the other; the bytes of the card that each took.
+    """Loads one part after the other; returns the bytes of the card that each took.
 
     Args:
-        before_bytes: What was taken of the card before this process used it.
+        before_bytes: The memory of the card that was in use before this process used it.
     """
     import torch
 
@@ -91,5 +91,5 @@ def context_parts(before_bytes: int) -> dict[str, int]:
 
 
 def context_bytes(parts: dict[str, int]) -> int:
-    """What a context takes in a training step."""
+    """Returns the memory that a context takes in a training step."""
     return sum(parts[name] for name in _OF_TRAINING)

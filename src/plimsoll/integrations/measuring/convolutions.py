@@ -12,7 +12,7 @@ from typing import Any
 from plimsoll.engine.gpus.card_files import CONVOLUTION
 
 _MOST_BYTES = 1 << 30
-"""Of an operand."""
+"""The most that an operand may have."""
 _MOST_KEPT_BYTES = 4 << 30
 _TYPES = ("bfloat16", "float32", "float16")
 _LAYOUTS = ("", " channels_last")

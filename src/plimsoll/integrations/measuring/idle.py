@@ -1,4 +1,4 @@
-"""Whether others use a card, whose memory would be measured with it."""
+"""Looks for other processes on a card: their memory would be measured, too."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _PATIENCE_SECONDS = 5
 
 
 class Idle:
-    """A card that nobody else uses, for as long as the context lasts.
+    """Makes sure that no other process uses a card while the context lasts.
 
     Args:
         gpu: Its number, as nvidia-smi counts; None for a simulated one.
 
     Attributes:
-        before_bytes: What was in use before.
-        unseen: Why nobody knows whether others use it; "" where that is seen.
+        before_bytes: The memory that was in use before.
+        unseen: The reason why NVML does not say who uses the card; "" where it does.
 
     Raises:
-        InputError: If others use it.
+        InputError: If another process uses it.
     """
 
     def __init__(self, gpu: int | None) -> None:
@@ -67,7 +67,7 @@ class Idle:
         """Look again, after a part was measured.
 
         Raises:
-            InputError: If others use the card now.
+            InputError: If another process uses the card now.
         """
         if self._gpu is None or self.unseen:
             return
@@ -79,7 +79,7 @@ class Idle:
                 return
             if time.monotonic() > end:
                 raise InputError(
-                    f"others began to use GPU {self._gpu} meanwhile: "
+                    f"another process began to use GPU {self._gpu} meanwhile: "
                     f"{format_size(used - self.before_bytes)} more is in use; nothing is kept. "
                     "Measure when it is free"
                 )
@@ -108,12 +108,12 @@ class Idle:
                 for pid, size in sorted(reading.processes.items())
             )
             raise InputError(
-                f"{which} is used by others, whose memory would be measured with it: {users}; "
-                "end them, or choose another card with --gpu"
+                f"{which} is in use, and that memory would be measured, too: {users}; end them, "
+                "or choose another card with --gpu"
             )
         used = reading.used_bytes or 0
         if used > _MOST_BYTES:
             raise InputError(
-                f"{which} has {format_size(used)} in use by others that are not seen from here; "
-                "measure when it is free, or choose another card with --gpu"
+                f"{which} has {format_size(used)} in use by processes that cannot be seen "
+                "from here; measure when it is free, or choose another card with --gpu"
             )

@@ -46,14 +46,14 @@ def _say_nothing(line: str) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured, and where it is kept.
+    """A measurement and its file.
 
     Attributes:
         found: The figures.
         path: Their file.
         left_out: Convolutions for which there was no time, or that the card refused.
         seconds: How long it took.
-        unseen: Why nobody knows whether others used the card meanwhile; "" where they did not.
+        unseen: The reason why NVML did not say who used the card meanwhile; "" where it did.
     """
 
     found: CardFile
@@ -73,7 +73,7 @@ class _Machine:
     Attributes:
         gpu: The card's number.
         simulated: The name of the simulated card; "" for the real one.
-        idle: Looks whether others use the card.
+        idle: Looks for other processes on the card.
         environment: Variables of the processes, beside those of this one.
     """
 
@@ -86,7 +86,7 @@ class _Machine:
         """Measure a part in a process of its own.
 
         Raises:
-            InputError: If the process fails, or others used the card meanwhile.
+            InputError: If the process fails, or a process of another program used the card.
         """
         found = _result(part, self.start(part, gpus, **arguments))
         self.idle.check()
@@ -150,14 +150,15 @@ def measure_card(
     Args:
         scripts: Programs whose convolutions are measured before those of well-known networks.
         gpu: The card's number, as nvidia-smi counts.
-        name: What to call it; "" for what PyTorch calls it.
+        name: Its name in predictions; "" for the one that PyTorch reports.
         thorough: Take ten minutes, not two.
         simulated: The name of a card that is simulated, and measured instead of a real one.
         out: The file; None for this user's own of this card and driver.
         say: Called with what is being measured.
 
     Raises:
-        InputError: If others use the card, a script is none, or something cannot be measured.
+        InputError: If another process uses the card, a script does not exist, or a part cannot be
+            measured.
     """
     for script in scripts:
         if not script.is_file():
@@ -177,7 +178,7 @@ def _measure(
     began = time.monotonic()
     found, cards = _basics(machine, name, say)
     with tempfile.TemporaryDirectory() as folder:
-        # What follows predicts for the card as far as it is measured, and by no older file.
+        # From here on predictions for the card use its new figures, and no older file.
         machine.environment[card_files.FOLDER_VARIABLE] = folder
         card_files.write_card(found, Path(folder, "card.toml"))
         say(f"{found.name}: NCCL's memory")
@@ -260,7 +261,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Where a card of a name that nobody knows is built in."""
+    """Guesses from an unknown card's name where it is built in."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"
@@ -278,7 +279,7 @@ def _nccl_process_bytes(machine: _Machine, card: GpuProfile) -> int:
 
 
 def _two_ranks(machine: _Machine, card: GpuProfile, folder: str) -> dict[str, tuple[int, int]]:
-    """What two ranks take, on this card and its neighbour, beside what is foreseen."""
+    """Returns the memory that two ranks take, on this card and its neighbour; and the rule's."""
     if machine.simulated:
         return {}
     store = str(Path(folder, "store"))
@@ -306,7 +307,7 @@ def _foreseen(card: GpuProfile) -> dict[str, int]:
     return {name: (size.low + size.high) // 2 for name, size in sizes.items()}
 
 
-# --- what is foreseen -----------------------------------------------------------------------------
+# --- predictions -----------------------------------------------------------------------------
 
 
 def _convolutions_of(scripts: Sequence[Path], name: str, machine: _Machine) -> list[str]:
@@ -330,7 +331,7 @@ def _predicted_convolutions(script: Path, name: str, machine: _Machine) -> list[
 
 
 def _attention(machine: _Machine, name: str) -> dict[str, tuple[int, int]]:
-    """What attention took, beside what is foreseen for such a card."""
+    """Returns the memory that attention took, and the simulated card's."""
     foreseen = _Machine(0, name, Idle(None), machine.environment).run("attention")
     measured: Mapping[str, int] = machine.run("attention")
     return {words: (size, int(foreseen[words])) for words, size in measured.items()}

@@ -1,4 +1,4 @@
-"""What NCCL takes of a card once in a process, and for two ranks, where there are two cards."""
+"""The memory that NCCL takes once in a process, and for two ranks, where there are two cards."""
 
 from __future__ import annotations
 

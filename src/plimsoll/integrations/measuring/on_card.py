@@ -21,7 +21,7 @@ from plimsoll.integrations.measuring import (
 
 
 def card() -> dict[str, Any]:
-    """What PyTorch says of the card; nothing where it sees none."""
+    """Returns PyTorch's figures of the card; nothing where it sees none."""
     import torch
 
     if not torch.cuda.is_available():

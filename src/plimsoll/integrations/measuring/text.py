@@ -1,4 +1,4 @@
-"""What `plimsoll measure` says in the end."""
+"""The answer of `plimsoll measure` as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def measured_text(found: CardFile, path: Path, left_out: int, seconds: float, un
         f"  convolutions  {len(found.convolutions)}",
     ]
     if unseen:
-        lines.append(f"  not known     whether others used the card meanwhile: {unseen}")
+        lines.append(f"  not known     which processes used the card meanwhile: {unseen}")
     if left_out:
         lines.append(
             f"  not measured  {left_out} convolutions of the scripts: no time, or too large"

@@ -5,8 +5,8 @@ memory. The two in which all of it is as small, or as large, as it can be are no
 may be reserved with sizes that fit each other's blocks badly. So sizes are also drawn at random,
 most of them what they are thought to be.
 
-In a job, a block that NCCL's streams use as well may be used again when they are done. How many
-requests the host makes until then hangs on its pace. So the run is also replayed with such blocks
+In a job, a block that NCCL's streams use as well is free again when they are done. The host's pace
+decides how many requests come before that. So the run is also replayed with such blocks
 free at once, and later: 3 and 10 times as many events after their free; 40 times where ranks send
 each other letters, because a rank waits for its neighbours then.
 """
@@ -204,7 +204,7 @@ class _Run:
         self.late_frees = len(self._freed)
 
     def _find_late_frees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where blocks were freed that were not free again at once, and where they were.
+        """Finds where blocks were freed that were not free again at once, and where they were.
 
         Every block gets an address of its own, so that they may be free again later.
         """

@@ -3,7 +3,7 @@
 The rules were learnt from NCCL's source (2.28 to 2.30: init.cc, channel.cc, transport/p2p.cc,
 transport/net.cc, graph/search.cc), the sizes of kernels and of their stacks from its libraries.
 They were held against H200s (one and two ranks) and H100s (two to four ranks that NVLink joins), by
-benchmarks/nccl.py and benchmarks/jobs.py. All else is extrapolated, and some of it gives a range.
+benchmarks/nccl.py and benchmarks/jobs.py. Other machines are extrapolated, some with a range.
 
 NCCL asks the driver for each table and buffer apart, and the driver gives 2 MiB at least: that, and
 not what the tables hold, is what a channel costs.
@@ -34,13 +34,13 @@ _STACK_BEFORE = 1024
 _OTHER = (70 * MiB, 90 * MiB)
 """Streams, maps, the driver's own: the rest of what H100s and H200s were measured to take."""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""What a process took less or more of a card in jobs than when it was measured."""
+"""A process takes so much less or more of a card in jobs than when `plimsoll measure` ran."""
 MOST_MEASURED = 4
 """The most ranks of a communicator that was measured."""
 _LINKS_OF_HOPPER = 18
-"""Of NVLink, from an H100 or H200 to the others of its machine."""
+"""The links of NVLink that an H100 or H200 has."""
 _LINKS_OF_SWITCH = 12
-"""Those of cards whose machines have switches of NVLink: A100 and later."""
+"""Cards with so many links are in machines with switches of NVLink: A100 and later."""
 _SPEEDS = {
     8: (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
     9: (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
@@ -170,7 +170,7 @@ class Communicator:
         return Bytes(low, self._most_algorithms() * high)
 
     def _most_algorithms(self) -> int:
-        """How many algorithms connect ranks at most: the ring, and others for some sizes.
+        """Returns how many algorithms connect ranks at most: the ring, and more for some sizes.
 
         Where NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) takes the ring
         for every size. A tree's latency is not lower there, and its bandwidth is a third less.

@@ -12,7 +12,7 @@ namespace {
 
 class HandlePool {
  public:
-  // What is loaded with the first handle of a device, and with each further one.
+  // `first` is loaded with the first handle of a device, `further` with each further one.
   HandlePool(Library first, Library further) : first_(first), further_(further) {}
 
   int take(c10::DeviceIndex device) {

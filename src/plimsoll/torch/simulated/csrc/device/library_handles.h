@@ -1,6 +1,6 @@
 // The handles of cuBLAS and cuSOLVER: PyTorch hands a device's to threads from a pool. The main
-// thread has one, and the thread of the backward pass another; those of an ended thread serve
-// others. Each takes memory of the card beside PyTorch's.
+// thread has one, and the thread of the backward pass has one. The handles of an ended thread serve
+// the next threads. Each handle takes memory of the card beside PyTorch's.
 #pragma once
 
 #include <c10/core/Device.h>

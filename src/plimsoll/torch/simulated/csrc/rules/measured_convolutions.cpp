@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Numbers with an x between; of a line, `first` stands for the height that it has not.
+// Numbers with an x between. A line has no height: `first` stands there.
 std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t first) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
