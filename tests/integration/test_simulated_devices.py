@@ -142,7 +142,7 @@ def test_the_first_gpu_has_a_context_after_the_same_calls_as_on_two_h100s() -> N
 def test_each_thread_has_handles_of_libraries_of_its_own() -> None:
     def taken_mib() -> float:
         free, total = torch.cuda.mem_get_info()
-        return (total - free - torch.cuda.memory_reserved()) / MiB
+        return float(total - free - torch.cuda.memory_reserved()) / MiB
 
     def multiply() -> None:
         torch.mm(x, x)
