@@ -24,10 +24,15 @@ class Chip:
     has_measured_times: bool
 
 
+def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
+    """The row of a compute capability, or the one before it, or the first."""
+    rows = read_numbers(table)
+    known = [(row["major"], row["minor"]) for row in rows]
+    return rows[max(bisect(known, capability) - 1, 0)]
+
+
 @cache
 def chip_of(capability: tuple[int, int]) -> Chip:
     """The row of a compute capability, or the one before it where there is none."""
-    rows = read_numbers(_TABLE)
-    known = [(row["major"], row["minor"]) for row in rows]
-    row = rows[max(bisect(known, capability) - 1, 0)]
+    row = nearest_row(_TABLE, capability)
     return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured"]))

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.base.units import KiB, MiB
+from plimsoll.torch.simulated.chips import nearest_row
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from plimsoll.engine.gpus.profiles import GpuProfile
 
@@ -37,37 +40,41 @@ _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
 """A process takes so much less or more of a card in jobs than when `plimsoll measure` ran."""
 MOST_MEASURED = 4
 """The most ranks of a communicator that was measured."""
-_LINKS_OF_HOPPER = 18
-"""The links of NVLink that an H100 or H200 has."""
+_LINKS_MEASURED = 18
+"""The links of NVLink that the measured cards have."""
 _LINKS_OF_SWITCH = 12
 """Cards with so many links are in machines with switches of NVLink: A100 and later."""
-_SPEEDS = {
-    8: (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
-    9: (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
-    10: (90, 80, 70, 60, 50, 40, 30, 24, 20, 19, 18),
-}
-"""GB/s that NCCL tries for a channel, by compute capability."""
-_LINK_SPEED = {8: 20.0, 9: 20.6, 10: 40.1}
-"""GB/s of a link of NVLink, as NCCL counts."""
+_TABLE = Path(__file__).with_name("nccl.csv")
 
 
 @dataclass(frozen=True)
-class _Kernels:
-    """Bytes of NCCL's code on the card, and of stack a thread."""
+class _Chip:
+    """A row of nccl.csv, which says what the columns are."""
 
-    code: int
-    ring: int
-    tree: int
-    letters: int
+    code_bytes: int
+    ring_stack: int
+    letters_stack: int
+    reads: bool
+    measured: bool
+    link_mb_per_s: int
+    keeps_slow: bool
+    speeds: tuple[int, ...]
 
 
-_KERNELS = {
-    8: _Kernels(45_983_282, 1304, 1472, 1504),
-    9: _Kernels(101_146_244, 1736, 1864, 1976),
-    10: _Kernels(97_696_876, 1864, 1976, 2040),
-    12: _Kernels(86_338_156, 1112, 1280, 1240),
-}
-"""By compute capability, of NCCL 2.28."""
+@cache
+def _chip_of(capability: tuple[int, int]) -> _Chip:
+    row = nearest_row(_TABLE, capability)
+    speeds = (speed for name, speed in row.items() if name.startswith("speed_") and speed)
+    return _Chip(
+        code_bytes=row["code_bytes"],
+        ring_stack=row["ring_stack"],
+        letters_stack=row["letters_stack"],
+        reads=bool(row["reads"]),
+        measured=bool(row["measured"]),
+        link_mb_per_s=row["link_mb_per_s"],
+        keeps_slow=bool(row["keeps_slow"]),
+        speeds=tuple(speeds),
+    )
 
 
 @dataclass(frozen=True)
@@ -139,12 +146,12 @@ class Communicator:
     @property
     def is_extrapolated(self) -> bool:
         """Whether it is of a kind that was not measured."""
-        return not self._is_of_hopper or len(self.node_of) > MOST_MEASURED or self._nodes > 1
+        is_measured_card = self._chip.measured and self.card.nvlinks == _LINKS_MEASURED
+        return not is_measured_card or len(self.node_of) > MOST_MEASURED or self._nodes > 1
 
     @property
-    def _is_of_hopper(self) -> bool:
-        """Whether the card is linked like those that were measured."""
-        return self.card.compute_capability == (9, 0) and self.card.nvlinks == _LINKS_OF_HOPPER
+    def _chip(self) -> _Chip:
+        return _chip_of(self.card.compute_capability)
 
     @property
     def _nodes(self) -> int:
@@ -211,7 +218,7 @@ class Communicator:
         buffers = _HEADER + self.settings.small_buffers + self.settings.buffer
         if not self.card.nvlinks and self.card.kind != "datacenter":
             return 0, 0  # cards without a way to each other: through the host's memory
-        if self.card.nvlinks and self.card.compute_capability == (8, 0):  # which read
+        if self.card.nvlinks and self._chip.reads:
             return (
                 _pieces(_HEADER + self.settings.buffer),
                 _pieces(_HEADER + self.settings.small_buffers),
@@ -266,7 +273,7 @@ class Process:
         if measured := self.card.nccl_process_bytes:
             low, high = (max(0, measured + around) for around in _AROUND_MEASURED)
             return Bytes(low, high)
-        code = _pieces(_kernels(self.card).code)
+        code = _pieces(_chip_of(self.card.compute_capability).code_bytes)
         return Bytes(code + _OTHER[0], code + _OTHER[1])
 
     def launch(self, pattern: str) -> Bytes:
@@ -277,25 +284,20 @@ class Process:
         """
         if not pattern:
             return Bytes()
-        kernels = _kernels(self.card)
-        needed = kernels.ring if pattern == "ring" else kernels.letters
+        chip = _chip_of(self.card.compute_capability)
+        needed = chip.ring_stack if pattern == "ring" else chip.letters_stack
         grown = max(0, needed - self._stack)
         self._stack = max(self._stack, needed)
         size = grown * self.card.multiprocessors * self.card.max_threads_per_multiprocessor
         return Bytes(size, size)
 
 
-def _kernels(card: GpuProfile) -> _Kernels:
-    return _KERNELS[max(known for known in _KERNELS if known <= max(8, card.compute_capability[0]))]
-
-
 def _channels_of_links(card: GpuProfile) -> int:
     """Of cards that NVLink joins: as many as fill the links, tried from the fastest (search.cc)."""
-    known: Mapping[int, tuple[int, ...]] = _SPEEDS
-    generation = max(each for each in known if each <= max(8, min(card.compute_capability[0], 10)))
-    total = card.nvlinks * _LINK_SPEED[generation]
+    chip = _chip_of(card.compute_capability)
+    total = card.nvlinks * chip.link_mb_per_s / 1000
     count, best = 0, 0.0
-    for speed in known[generation]:
+    for speed in chip.speeds:
         if speed > total:
             continue
         if count and speed / best <= 0.49:
@@ -304,7 +306,7 @@ def _channels_of_links(card: GpuProfile) -> int:
             count, best = min(int(total / speed), _MOST_CHANNELS // 2), speed
         if count * best >= total:
             break
-    if best >= 25 and not (generation > 8 and best < 50 and count > 4):
+    if best >= 25 and not (chip.keeps_slow and best < 50 and count > 4):
         count = min(2 * count, _MOST_CHANNELS // 2)
     return 2 * count
 
