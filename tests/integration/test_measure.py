@@ -46,7 +46,7 @@ def test_predictions_for_a_card_that_was_measured_are_those_of_the_card(tmp_path
     assert done.returncode == 0, done.stderr
     path = tmp_path / "Pretended-40GB.toml"
     assert done.stdout.startswith("Pretended 40GB is measured, in ")
-    assert f"predictions for it use {path} from now on" in done.stdout
+    assert f"predictions for it use {path} from now on" in done.stdout, done.stdout
     assert "60 of 60 are as foreseen" in done.stdout
     found, real = read_card(path), gpu_profile("A100")
     assert found.card["total_bytes"] == real.total_bytes
@@ -65,14 +65,37 @@ def test_predictions_for_a_card_that_was_measured_are_those_of_the_card(tmp_path
 
 
 def test_where_there_is_no_card_a_line_says_so(tmp_path: Path) -> None:
-    done = plimsoll("measure", cards=tmp_path)
     if torch.cuda.is_available():
         pytest.skip("there is one")
+    done = plimsoll("measure", cards=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "plimsoll: PyTorch sees no GPU here, so there is none to measure; "
         "`plimsoll measure --simulate H100` shows what this does"
     ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--name", "GPU"), "the name 'GPU' has no letters or digits of its own"),
+        (("--name", "A:1"), "the name 'A:1' has a colon, after which --gpu takes a size"),
+        (("--out", "no/where.toml"), "no/where.toml: cannot be written: No such file or directory"),
+        (
+            ("--simulate", "NOPE"),
+            "unknown GPU 'NOPE'; no known name is near; `plimsoll gpus`",
+        ),
+    ],
+)
+def test_bad_options_are_refused_at_once(
+    options: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    simulate = () if "--simulate" in options else ("--simulate", "H100")
+    done = plimsoll("measure", *simulate, *options, cards=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"plimsoll: {why}")
+    assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -132,8 +155,8 @@ def test_what_was_measured_goes_before_every_table() -> None:
         peak()
         words, *_ = simulation.library.convolutions()
         for bytes_ in (0, 1 << 20, 7 << 20):
-            simulation.library.set_convolutions((9, 0), {words: (bytes_, 0, 0)})
+            simulation.library.set_convolutions(0, {words: (bytes_, 0, 0)})
             results = 2 * 8 * 7 * 7 * 4
             assert peak() == bytes_ + results
-        simulation.library.set_convolutions((8, 0), {words: (9 << 20, 0, 0)})  # another card
+        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)})  # another card
         assert peak() == (7 << 20) + results

@@ -16,11 +16,17 @@ from hypothesis import strategies as st
 from plimsoll.base.errors import InputError
 from plimsoll.base.telemetry.nvml import GpuReading, Reading
 from plimsoll.base.units import GiB, MiB
-from plimsoll.engine.gpus import card_files
-from plimsoll.engine.gpus.card_files import CardFile, measured_cards, read_card, write_card
-from plimsoll.engine.gpus.profiles import CONTEXT_PARTS
+from plimsoll.engine.gpus import card_files, profiles
+from plimsoll.engine.gpus.card_files import (
+    CONTEXT_PARTS,
+    CardFile,
+    measured_cards,
+    read_card,
+    write_card,
+)
+from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.integrations.measuring import idle
-from plimsoll.integrations.measuring.idle import Idle
+from plimsoll.integrations.measuring.idle import CardInUseError, Idle
 
 CONVOLUTION = "float32 8x3x9x9 by 4x3x3x3 stride 1x1 padding 1x1 dilation 1x1 groups 1"
 CARD = CardFile(
@@ -83,7 +89,9 @@ def test_of_several_files_of_a_card_this_machines_driver_is_taken_or_the_newest(
         ("[1, 2, 3]", "[1, 2]", "are not 3 numbers of bytes"),
         ("float32 8x3", "float128 8x3", "is no convolution"),
         ("fp32_flops = ", "fp32_flops = nan #", "fp32_flops is no positive number"),
-        ('name = "Pretended 24GB"', 'name = ""', "measured.name is empty"),
+        ('name = "Pretended 24GB"', 'name = "GPU"', "measured.name has no letters or digits of"),
+        ('name = "Pretended 24GB"', 'name = "A:B"', "measured.name has a colon"),
+        ("fourier = ", "fouriers = ", "card.context_parts has other parts"),
         ("[card]", "[card", ""),
     ],
 )
@@ -132,6 +140,23 @@ def test_gpus_says_which_cards_are_measured_and_where_from(folder: Path) -> None
     assert "by the project" in _gpus(folder, "H200").stdout
 
 
+def test_a_measured_card_goes_before_others_of_its_names(folder: Path) -> None:
+    names = ("4090", "NVIDIA A100 80GB PCIe", "Foo", "RTX Foo", "Größe 7 🚀")
+    for number, name in enumerate(names):
+        write_card(replace(CARD, name=name), folder / f"{number}.toml")
+    try:
+        for cached in (profiles._profiles, profiles._names):
+            cached.cache_clear()
+        assert gpu_profile("RTX 4090").measured, "the built-in card of this name"
+        for name in names:
+            assert gpu_profile(name).measured
+        assert not gpu_profile("A100-80GB").measured, "another card, of which that is an alias"
+        assert gpu_profile("A100-80GB").nvlinks == 12
+    finally:
+        for cached in (profiles._profiles, profiles._names):
+            cached.cache_clear()
+
+
 def test_a_broken_file_ends_a_command_in_one_line(folder: Path) -> None:
     folder.mkdir()
     (folder / "card.toml").write_text("no toml")
@@ -152,7 +177,12 @@ class _Nvml:
 
     def read(self) -> Reading:
         used = self._used.pop(0) if len(self._used) > 1 else self._used[0]
-        return Reading((GpuReading(0, "", "A card", 24 * GiB, used, 0.0, self._processes),))
+        others = GpuReading(0, "other", "Another", 24 * GiB, 20 * GiB, 0.0, {3: 20 * GiB})
+        ours = GpuReading(1, UUID, "A card", 24 * GiB, used, 0.0, self._processes)
+        return Reading((others, ours))
+
+
+UUID = "12-ab"
 
 
 @pytest.fixture
@@ -168,34 +198,48 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def test_a_card_that_is_in_use_is_refused(card: Any) -> None:
     card(4 * GiB, processes={17: 4 * GiB})
-    with pytest.raises(InputError, match=r"process 17 has 4\.00 GiB; end them"), Idle(0):
+    with pytest.raises(CardInUseError, match=r"GPU 1 .*process 17 has 4\.00 GiB; end"), Idle(UUID):
         pass
     card(4 * GiB)
-    with pytest.raises(InputError, match="by processes that cannot be seen"), Idle(0):
+    with pytest.raises(CardInUseError, match="by processes that cannot be seen"), Idle(UUID):
         pass
+
+
+def test_a_desktop_may_be_drawn_with_it(card: Any) -> None:
+    card(300 * MiB, processes={5: 120 * MiB, 6: 90 * MiB})
+    with Idle(UUID) as found:
+        assert found.before_bytes == 300 * MiB
+        assert found.unseen == ""
 
 
 def test_a_process_that_begins_meanwhile_is_noticed(card: Any) -> None:
     card(100 * MiB, 100 * MiB, 3 * GiB)
-    with Idle(0) as found:
+    with Idle(f"GPU-{UUID.upper()}") as found:
         assert found.before_bytes == 100 * MiB
         found.check()
-        with pytest.raises(InputError, match="another process began to use GPU 0 meanwhile"):
+        with pytest.raises(CardInUseError, match="another process began to use the card meanwhile"):
             found.check()
 
 
 def test_what_an_ended_process_leaves_for_a_moment_is_no_use(card: Any) -> None:
     card(0, 2 * GiB, 0)
-    with Idle(0) as found:
+    with Idle(UUID) as found:
         found.check()
+
+
+def test_a_card_that_nvml_does_not_list_is_not_seen(card: Any) -> None:
+    card(0)
+    with Idle("unknown") as found:
+        found.check()
+        assert found.unseen == "NVML does not list the card"
 
 
 def test_two_measurements_of_a_card_exclude_each_other(card: Any) -> None:
     card(0)
-    with Idle(0):
-        with pytest.raises(InputError, match="another plimsoll measures GPU 0"), Idle(0):
+    with Idle(UUID):
+        with pytest.raises(CardInUseError, match="another plimsoll measures this card"), Idle(UUID):
             pass
-        with Idle(None):  # a simulated one
+        with Idle("unknown"):
             pass
-    with Idle(0):
+    with Idle(UUID):
         pass

@@ -7,7 +7,8 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.base.units import GiB, KiB, MiB
-from plimsoll.engine.gpus.profiles import GpuProfile, Kind, gpu_profile, gpu_profiles
+from plimsoll.engine.gpus.card_names import name_keys
+from plimsoll.engine.gpus.profiles import GpuProfile, Kind, _built_in, gpu_profile, gpu_profiles
 
 NOMINAL_GIB = {
     "P100": 16,
@@ -91,6 +92,14 @@ def test_a_profile_is_sane(gpu: GpuProfile) -> None:
     assert gpu.kind in get_args(Kind)
     assert (gpu.kind == "laptop") == ("Laptop" in gpu.full_name)
     assert (gpu.kind in ("desktop", "laptop")) == ("GeForce" in gpu.full_name)
+
+
+def test_every_name_is_one_cards() -> None:
+    owner: dict[str, str] = {}
+    for profile, aliases in _built_in():
+        for name in (profile.name, profile.full_name, *aliases):
+            for key in name_keys(name):
+                assert owner.setdefault(key, profile.name) == profile.name
 
 
 @each_gpu

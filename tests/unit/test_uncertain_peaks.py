@@ -98,7 +98,7 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
         if work:
             job.gpu.machine.advance(work / 2)
     stats = job.allocator.memory_stats()
-    run = _Run(job.simulation, 0, [])
+    run = _Run(job.simulation, 0, [], waits=True)
     as_it_was = run.replay(_Draw({}))
     assert as_it_was.allocated_bytes == stats["allocated_bytes.all.peak"]
     assert as_it_was.reserved_bytes == stats["reserved_bytes.all.peak"]

@@ -18,7 +18,14 @@ def measure(
             help="Programs whose convolutions are measured before those of well-known networks.",
         ),
     ] = None,
-    gpu: Annotated[int, typer.Option(help="The card's number, as nvidia-smi counts.")] = 0,
+    gpu: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="The card's number, as nvidia-smi counts.",
+            show_default="the first that programs see",
+        ),
+    ] = None,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="Take ten minutes, not two, for more convolutions.")
     ] = False,

@@ -40,7 +40,7 @@ DECIDES = {
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
 """Only other trials tell the range of these."""
 EXTRAPOLATED_NCCL = (
-    "extrapolated: measured were one to four ranks on H100s and H200s that NVLink joins"
+    "extrapolated: measured were up to four ranks on H100s and two on H200s that NVLink joins"
 )
 ENDED_BY_SIGNAL = (
     "a signal ended it before it told what it had in live blocks: taken to be all that it took of "

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
+from plimsoll.engine.gpus.card_names import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,13 +39,24 @@ CONVOLUTION = re.compile(
     rf"(?: output_padding (?P<output_padding>{_SIZES}))?"
 )
 """A convolution in words, as csrc/rules/measured_convolutions.h makes them."""
-_COUNTS = (
+OF_PYTORCH = (
     *("total_bytes", "multiprocessors", "l2_cache_bytes", "max_threads_per_multiprocessor"),
     *("shared_memory_per_multiprocessor_bytes", "shared_memory_per_block_optin_bytes"),
-    "context_bytes",
+    "compute_capability",
 )
+"""The figures of a card that PyTorch says."""
+_COUNTS = (*OF_PYTORCH[:-1], "context_bytes")
 _SPEEDS = ("memory_bandwidth_bytes_per_s", "bus_bytes_per_s", "fp32_flops", "tensor_flops")
 KINDS = ("datacenter", "desktop", "laptop", "workstation")
+CONTEXT_PARTS = (
+    *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
+    "fourier",
+)
+"""What a process loads on a card when it first needs it: PyTorch's kernels, its pool of streams,
+cuBLAS with a thread's handle, the handle of each further thread that multiplies (such as that of
+the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER with
+a thread's handle, that of each further thread, and cuFFT. The enumeration Library of
+csrc/device/runtime.h has the same order."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +114,16 @@ class CardFile:
 def _section(name: str, values: Mapping[str, Any]) -> list[str]:
     if not values:
         return []
-    lines = [f"{_key(key)} = {json.dumps(value)}" for key, value in values.items()]
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in values.items()]
     return ["", f"[{name}]", *lines]
 
 
 def _key(text: str) -> str:
-    return text if re.fullmatch(r"[A-Za-z0-9_]+", text) else json.dumps(text)
+    return text if re.fullmatch(r"[A-Za-z0-9_]+", text) else _value(text)
+
+
+def _value(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)  # TOML's, for lines of text, numbers and lists
 
 
 def cards_folder() -> Path:
@@ -195,16 +211,16 @@ def read_card(path: Path) -> CardFile:
 def _parse(data: dict[str, Any]) -> CardFile:
     about, card = _table(data, "measured"), _table(data, "card")
     texts = {key: _text(about, key) for key in ("name", "driver", "date", "torch", "cudnn")}
-    if not texts["name"]:
-        raise ValueError("measured.name is empty")
+    if why_not := unusable(texts["name"]):
+        raise ValueError(f"measured.name {why_not}")
     capability = card.get("compute_capability")
     if not isinstance(capability, str) or not re.fullmatch(r"\d{1,2}\.\d", capability):
         raise ValueError("card.compute_capability is not as 9.0")
     if card.get("kind") not in KINDS:
         raise ValueError(f"card.kind is none of {', '.join(KINDS)}")
     parts = _table(card, "context_parts")
-    if parts:
-        _count(parts, "made")
+    if parts and parts.keys() != {"made", *CONTEXT_PARTS}:
+        raise ValueError("card.context_parts has other parts than this version of plimsoll")
     return CardFile(
         **texts,
         card={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -13,26 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.card_files import CardFile, measured_cards
+from plimsoll.engine.gpus.card_names import name_key, name_keys
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 Kind = Literal["datacenter", "desktop", "laptop", "workstation"]
 
-_NOT_LETTERS_OR_DIGITS = re.compile(r"[^a-z0-9]+")
-_IGNORED_WORDS = re.compile(r"nvidia|geforce|tesla|quadro|generation|gpu")
 _MOST_SUGGESTIONS = 3
 _LEAST_PART = 2
 _LEAST_SIMILARITY = 0.6
-CONTEXT_PARTS = (
-    *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
-    "fourier",
-)
-"""What a process loads on a card when it first needs it: PyTorch's kernels, its pool of streams,
-cuBLAS with a thread's handle, the handle of each further thread that multiplies (such as that of
-the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER with
-a thread's handle, that of each further thread, and cuFFT. The enumeration Library of
-csrc/device/runtime.h has the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +105,9 @@ def gpu_profile(name: str) -> GpuProfile:
             context.
     """
     chip, colon, size = name.partition(":")
-    profile = _names().get(_key(chip))
+    profile = _names().get(name_key(chip))
     if profile is None:
-        raise InputError(f"unknown GPU {chip.strip()!r}; {_hint(_key(chip))}")
+        raise InputError(f"unknown GPU {chip.strip()!r}; {_hint(name_key(chip))}")
     if not colon:
         return profile
     total_bytes = parse_memory(size)
@@ -145,11 +134,11 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
     Raises:
         InputError: If no name does.
     """
-    key = _key(containing)
+    key = name_key(containing)
     found = [
         profile
         for profile, aliases in _profiles()
-        if any(key in _key(name) for name in (profile.name, profile.full_name, *aliases))
+        if any(key in name_key(name) for name in (profile.name, profile.full_name, *aliases))
     ]
     if not found:
         raise InputError(f"no GPU's name contains {containing.strip()!r}; {_hint(key)}")
@@ -158,21 +147,23 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
 
 @cache
 def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
-    """Every profile with its other names; what was measured here replaces what is built in."""
-    found = list(_built_in())
+    """Every profile with its other names; a card that was measured here replaces the built-in."""
+    found = {name_keys(profile.full_name): (profile, names) for profile, names in _built_in()}
     for card in measured_cards():
-        key = _key(card.name)
-        places = [
-            place
-            for place, (profile, aliases) in enumerate(found)
-            if key in map(_key, (profile.name, profile.full_name, *aliases))
-        ]
-        if places:
-            profile, aliases = found[places[0]]
-            found[places[0]] = _measured(card, profile.name, profile.full_name), aliases
+        key = name_keys(card.name)
+        known = found.get(key)
+        if known is None:
+            found[key] = _measured(card, card.name, card.name), ()
         else:
-            found.append((_measured(card, card.name, card.name), ()))
-    return tuple(found)
+            found[key] = _measured(card, known[0].name, known[0].full_name), known[1]
+    return tuple(found.values())
+
+
+def built_in_profile(name: str) -> GpuProfile | None:
+    """The project's own profile of the card that PyTorch reports by this name."""
+    keys = name_keys(name)
+    own = (profile for profile, _ in _built_in() if name_keys(profile.full_name) == keys)
+    return next(own, None)
 
 
 def _measured(card: CardFile, name: str, full_name: str) -> GpuProfile:
@@ -210,22 +201,13 @@ def _read(
 
 @cache
 def _names() -> dict[str, GpuProfile]:
-    """The profile of every name, as `_key` spells it."""
+    """The profile of every key of a name. A measured card goes before a built-in one."""
     names: dict[str, GpuProfile] = {}
-    for profile, aliases in _profiles():
+    for profile, aliases in sorted(_profiles(), key=lambda each: not each[0].measured):
         for name in (profile.name, profile.full_name, *aliases):
-            bare = _key(name).removeprefix("rtx")
-            is_rtx = bare != _key(name) or bare[0].isdigit()
-            for key in (bare, "rtx" + bare) if is_rtx else (bare,):
-                if names.setdefault(key, profile) is not profile:
-                    raise AssertionError(f"{key} names two GPUs")
+            for key in name_keys(name):
+                names.setdefault(key, profile)
     return names
-
-
-def _key(name: str) -> str:
-    """The name without what does not matter."""
-    letters = _NOT_LETTERS_OR_DIGITS.sub("", name.casefold())
-    return _IGNORED_WORDS.sub("", letters).replace("mobile", "laptop")
 
 
 def _hint(key: str) -> str:
@@ -241,7 +223,7 @@ def _hint(key: str) -> str:
         return "no known name is near; `plimsoll gpus` lists all"
 
     def order(name: str) -> tuple[float, bool, int, str]:
-        return -near[name], not _key(name).startswith(key[:1]), len(name), name
+        return -near[name], not name_key(name).startswith(key[:1]), len(name), name
 
     return (
         "did you mean "

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll.engine.gpus.profiles import CONTEXT_PARTS
+from plimsoll.engine.gpus.card_files import CONTEXT_PARTS
 
 _SMALL = 64
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from plimsoll.base.errors import InputError
-from plimsoll.base.telemetry.nvml import GpuReading, Nvml
+from plimsoll.base.telemetry.nvml import GpuReading, Nvml, plain_uuid
 from plimsoll.base.units import format_size
 from plimsoll.torch.building.cache import cache_folder
 
@@ -17,42 +17,47 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 30
 """The most that an idle card has in use, such as for a desktop."""
+_LEAST_OF_USER_BYTES = 256 << 20
+"""A process with less draws; CUDA's context alone takes more."""
 _MOST_GROWTH_BYTES = 32 << 20
 """The most by which that may change from part to part."""
 _PATIENCE_SECONDS = 5
 """So long the driver may take to free what an ended process had."""
 
 
+class CardInUseError(InputError):
+    """Another process uses the card."""
+
+
 class Idle:
     """Makes sure that no other process uses a card while the context lasts.
 
     Args:
-        gpu: Its number, as nvidia-smi counts; None for a simulated one.
+        uuid: The card's, as PyTorch says it.
 
     Attributes:
         before_bytes: The memory that was in use before.
         unseen: The reason why NVML does not say who uses the card; "" where it does.
 
     Raises:
-        InputError: If another process uses it.
+        CardInUseError: If another process uses it.
     """
 
-    def __init__(self, gpu: int | None) -> None:
-        self._gpu = gpu
+    def __init__(self, uuid: str) -> None:
+        self._uuid = plain_uuid(uuid)
         self._nvml = Nvml()
         self._held = ExitStack()
         self.before_bytes = 0
         self.unseen = ""
 
     def __enter__(self) -> Self:
-        if self._gpu is not None:
-            with ExitStack() as held:
-                self._lock(held)
-                reading = self._read()
-                if reading is not None:
-                    self._refuse_users(reading)
-                    self.before_bytes = reading.used_bytes or 0
-                self._held = held.pop_all()
+        with ExitStack() as held:
+            self._lock(held)
+            reading = self._read()
+            if reading is not None:
+                self._refuse_users(reading)
+                self.before_bytes = reading.used_bytes or 0
+            self._held = held.pop_all()
         return self
 
     def __exit__(
@@ -67,9 +72,9 @@ class Idle:
         """Look again, after a part was measured.
 
         Raises:
-            InputError: If another process uses the card now.
+            CardInUseError: If another process uses the card now.
         """
-        if self._gpu is None or self.unseen:
+        if self.unseen:
             return
         end = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -78,8 +83,8 @@ class Idle:
             if used <= self.before_bytes + _MOST_GROWTH_BYTES:
                 return
             if time.monotonic() > end:
-                raise InputError(
-                    f"another process began to use GPU {self._gpu} meanwhile: "
+                raise CardInUseError(
+                    "another process began to use the card meanwhile: "
                     f"{format_size(used - self.before_bytes)} more is in use; nothing is kept. "
                     "Measure when it is free"
                 )
@@ -87,33 +92,45 @@ class Idle:
 
     def _lock(self, held: ExitStack) -> None:
         """Keep other measurements of the card away."""
-        file = held.enter_context((cache_folder() / f"measures-gpu-{self._gpu}.lock").open("a"))
+        place = cache_folder() / f"measures-{self._uuid or 'gpu'}.lock"
+        file = held.enter_context(place.open("a"))
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(
-                f"another plimsoll measures GPU {self._gpu}: wait until it has ended"
+            raise CardInUseError(
+                "another plimsoll measures this card: wait until it has ended"
             ) from None
+        except OSError:
+            pass  # this file system has no locks
 
     def _read(self) -> GpuReading | None:
         found = self._nvml.read()
         self.unseen = found.unavailable or ""
-        return next((each for each in found.gpus if each.index == self._gpu), None)
+        own = [each for each in found.gpus if self._uuid and each.uuid == self._uuid]
+        if not own and not self.unseen:
+            self.unseen = "NVML does not list the card"
+        return next(iter(own), None)
 
     def _refuse_users(self, reading: GpuReading) -> None:
-        which = f"GPU {self._gpu} ({reading.name})"
-        if reading.processes:
-            users = ", ".join(
+        """Refuse a card with which other processes compute. A desktop may use it."""
+        which = f"GPU {reading.index} ({reading.name})"
+        users = {
+            pid: size
+            for pid, size in (reading.processes or {}).items()
+            if size is None or size >= _LEAST_OF_USER_BYTES
+        }
+        if users:
+            said = ", ".join(
                 f"process {pid}" + (f" has {format_size(size)}" if size else "")
-                for pid, size in sorted(reading.processes.items())
+                for pid, size in sorted(users.items())
             )
-            raise InputError(
-                f"{which} is in use, and that memory would be measured, too: {users}; end them, "
+            raise CardInUseError(
+                f"{which} is in use, and that memory would be measured, too: {said}; end them, "
                 "or choose another card with --gpu"
             )
         used = reading.used_bytes or 0
         if used > _MOST_BYTES:
-            raise InputError(
+            raise CardInUseError(
                 f"{which} has {format_size(used)} in use by processes that cannot be seen "
                 "from here; measure when it is free, or choose another card with --gpu"
             )

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -18,18 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from plimsoll.base.errors import InputError
+from plimsoll.base.files import check_can_be_made
 from plimsoll.engine.gpus import card_files
-from plimsoll.engine.gpus.card_files import CardFile
-from plimsoll.engine.gpus.profiles import GpuProfile, gpu_profiles
+from plimsoll.engine.gpus.card_files import CONVOLUTION, CardFile, read_card
+from plimsoll.engine.gpus.card_names import unusable
+from plimsoll.engine.gpus.profiles import GpuProfile, built_in_profile
 from plimsoll.integrations.measuring import rates
 from plimsoll.integrations.measuring.contexts import context_bytes
 from plimsoll.integrations.measuring.convolutions import common_convolutions
-from plimsoll.integrations.measuring.idle import Idle
+from plimsoll.integrations.measuring.idle import CardInUseError, Idle
 from plimsoll.integrations.measuring.text import measured_text
-from plimsoll.torch.simulated.ranks.nccl import Bytes, Communicator, Process
+from plimsoll.torch.simulated.ranks.nccl import Communicator
 
 _ON_CARD = "plimsoll.integrations.measuring.on_card"
 _SAYS = "plimsoll: "
+_HAS_ANSWER = (0, 1, 3)
+"""The exit statuses of a prediction: fits, does not fit, not known."""
 _PREDICT = (sys.executable, "-m", "plimsoll", "predict", "--json")
 _MOST_PREDICTIONS = 4
 """How many programs are predicted at a time."""
@@ -51,19 +55,17 @@ class Measured:
     Attributes:
         found: The figures.
         path: Their file.
-        left_out: Convolutions for which there was no time, or that the card refused.
+        notes: A line for each part that could not be measured.
         seconds: How long it took.
-        unseen: The reason why NVML did not say who used the card meanwhile; "" where it did.
     """
 
     found: CardFile
     path: Path
-    left_out: int
+    notes: list[str]
     seconds: float
-    unseen: str
 
     def __str__(self) -> str:
-        return measured_text(self.found, self.path, self.left_out, self.seconds, self.unseen)
+        return measured_text(self.found, self.path, self.notes, self.seconds)
 
 
 @dataclass
@@ -71,25 +73,27 @@ class _Machine:
     """How processes are started on the card.
 
     Attributes:
-        gpu: The card's number.
+        gpus: The card's number and its neighbour's, as CUDA_VISIBLE_DEVICES takes them; "" for the
+            first of those that the environment names.
         simulated: The name of the simulated card; "" for the real one.
         idle: Looks for other processes on the card.
         environment: Variables of the processes, beside those of this one.
     """
 
-    gpu: int
+    gpus: str
     simulated: str
-    idle: Idle
+    idle: Idle | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
-    def run(self, part: str, gpus: str = "", **arguments: Any) -> Any:
+    def run(self, part: str, **arguments: Any) -> Any:
         """Measure a part in a process of its own.
 
         Raises:
             InputError: If the process fails, or a process of another program used the card.
         """
-        found = _result(part, self.start(part, gpus, **arguments))
-        self.idle.check()
+        found = _result(part, self.start(part, **arguments))
+        if self.idle is not None:
+            self.idle.check()
         return found
 
     def start(self, part: str, gpus: str = "", **arguments: Any) -> subprocess.Popen[str]:
@@ -97,11 +101,8 @@ class _Machine:
         if self.simulated:
             command += ["-m", "plimsoll", "run", "--simulate", self.simulated]
         environment = os.environ | self.environment
-        if not self.simulated:
-            environment |= {
-                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-                "CUDA_VISIBLE_DEVICES": gpus or str(self.gpu),
-            }
+        if (gpus := gpus or self.gpus) and not self.simulated:
+            environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}
         process = subprocess.Popen(  # noqa: S603
             [*command, "-m", _ON_CARD],
             env=environment,
@@ -129,16 +130,19 @@ def _result(part: str, process: subprocess.Popen[str]) -> Any:
     for line in reversed(said.splitlines()):
         if line.startswith("{") or line.isdecimal():
             return json.loads(line)
+    raise InputError(_last_line(errors, f"{part.replace('_', ' ')}: nothing could be measured: "))
+
+
+def _last_line(errors: str, doing: str) -> str:
+    """The last line of a process's complaints, as one of this command's."""
     last = (errors.strip() or "its process printed nothing").splitlines()[-1]
-    if last.startswith(_SAYS):
-        raise InputError(last.removeprefix(_SAYS))
-    raise InputError(f"{part.replace('_', ' ')}: nothing could be measured: {last}")
+    return last.removeprefix(_SAYS) if last.startswith(_SAYS) else doing + last
 
 
 def measure_card(
     scripts: Sequence[Path] = (),
     *,
-    gpu: int = 0,
+    gpu: int | None = None,
     name: str = "",
     thorough: bool = False,
     simulated: str = "",
@@ -149,7 +153,7 @@ def measure_card(
 
     Args:
         scripts: Programs whose convolutions are measured before those of well-known networks.
-        gpu: The card's number, as nvidia-smi counts.
+        gpu: The card's number, as nvidia-smi counts; None for the first that programs see.
         name: Its name in predictions; "" for the one that PyTorch reports.
         thorough: Take ten minutes, not two.
         simulated: The name of a card that is simulated, and measured instead of a real one.
@@ -157,43 +161,18 @@ def measure_card(
         say: Called with what is being measured.
 
     Raises:
-        InputError: If another process uses the card, a script does not exist, or a part cannot be
-            measured.
+        InputError: If another process uses the card, a script does not exist, the file cannot be
+            written, or a part cannot be measured.
     """
     for script in scripts:
         if not script.is_file():
             raise InputError(f"{script}: no such file")
-    with Idle(None if simulated else gpu) as idle:
-        return _measure(scripts, _Machine(gpu, simulated, idle), name, thorough, out, say)
-
-
-def _measure(
-    scripts: Sequence[Path],
-    machine: _Machine,
-    name: str,
-    thorough: bool,
-    out: Path | None,
-    say: Say,
-) -> Measured:
+    if name and (why_not := unusable(name)):
+        raise InputError(f"the name {name!r} {why_not}")
+    if out is not None:
+        check_can_be_made(out, force=out.exists() and bool(read_card(out)))
     began = time.monotonic()
-    found, cards = _basics(machine, name, say)
-    with tempfile.TemporaryDirectory() as folder:
-        # From here on predictions for the card use its new figures, and no older file.
-        machine.environment[card_files.FOLDER_VARIABLE] = folder
-        card_files.write_card(found, Path(folder, "card.toml"))
-        say(f"{found.name}: NCCL's memory")
-        found = _with_nccl(found, machine, cards, folder)
-        say(f"{found.name}: convolutions")
-        found, left_out = _with_convolutions(found, machine, scripts, thorough=thorough)
-        say(f"{found.name}: attention")
-        found = replace(found, checks=found.checks | _attention(machine, found.name))
-    path = out or card_files.file_of(found.name, found.driver)
-    card_files.write_card(found, path)
-    return Measured(found, path, left_out, time.monotonic() - began, machine.idle.unseen)
-
-
-def _basics(machine: _Machine, name: str, say: Say) -> tuple[CardFile, int]:
-    """The card without what NCCL and kernels take, and how many cards there are."""
+    machine = _Machine("" if gpu is None else str(gpu), simulated)
     say("the card")
     about = machine.run("card")
     if not about:
@@ -201,35 +180,88 @@ def _basics(machine: _Machine, name: str, say: Say) -> tuple[CardFile, int]:
             "PyTorch sees no GPU here, so there is none to measure; "
             "`plimsoll measure --simulate H100` shows what this does"
         )
-    own_name, cards = str(about.pop("name")), int(about.pop("count"))
-    torch, cudnn = about.pop("torch"), about.pop("cudnn")
-    name = name or own_name
+    with ExitStack() as held:
+        notes: list[str] = []
+        if not simulated:
+            machine.idle = held.enter_context(Idle(about["uuid"]))
+            if machine.idle.unseen:
+                notes.append(f"which processes used the card meanwhile: {machine.idle.unseen}")
+        found = _measured(machine, about, name, scripts, notes, thorough=thorough, say=say)
+    path = out or card_files.file_of(found.name, found.driver)
+    card_files.write_card(found, path)
+    return Measured(found, path, notes, time.monotonic() - began)
+
+
+def _measured(
+    machine: _Machine,
+    about: dict[str, Any],
+    name: str,
+    scripts: Sequence[Path],
+    notes: list[str],
+    *,
+    thorough: bool,
+    say: Say,
+) -> CardFile:
+    found = _basics(machine, about, name, say)
+    with tempfile.TemporaryDirectory() as folder:
+        # From here on predictions for the card use its new figures, and no older file.
+        machine.environment[card_files.FOLDER_VARIABLE] = folder
+        card_files.write_card(found, Path(folder, "card.toml"))
+        say(f"{found.name}: NCCL's memory")
+        found = _if_it_can(partial(_with_nccl, found, machine), found, "NCCL's memory", notes)
+        say(f"{found.name}: convolutions")
+        found, left_out = _with_convolutions(found, machine, scripts, thorough=thorough)
+        if left_out:
+            notes.append(f"{left_out} convolutions of the scripts: no time, or too large")
+        say(f"{found.name}: attention")
+        return _if_it_can(partial(_with_attention, found, machine), found, "attention", notes)
+
+
+def _if_it_can(
+    measure: Callable[[], CardFile], found: CardFile, what: str, notes: list[str]
+) -> CardFile:
+    """The card with one more part; without it, and a note, where that cannot be measured."""
+    try:
+        return measure()
+    except CardInUseError:
+        raise
+    except InputError as error:
+        notes.append(f"{what}: {error}")
+        return found
+
+
+def _basics(machine: _Machine, about: dict[str, Any], name: str, say: Say) -> CardFile:
+    """The card without what NCCL and kernels take."""
+    own_name = str(about["name"])
+    name = name or (f"Simulated {own_name}" if machine.simulated else own_name)
+    if why_not := unusable(name):
+        raise InputError(f"the card's name {name!r} {why_not}; give it another one with --name")
+    known = built_in_profile(own_name)
     say(f"{name}: its context")
-    parts = machine.run("contexts", before_bytes=machine.idle.before_bytes)
+    before = 0 if machine.idle is None else machine.idle.before_bytes
+    parts = machine.run("contexts", before_bytes=before)
     say(f"{name}: how fast it is")
     speeds = machine.run("rates")
-    known = _known(name)
-    card = about | {
+    card = {figure: about[figure] for figure in card_files.OF_PYTORCH} | {
         "memory_bandwidth_bytes_per_s": speeds["copy_bytes_per_s"] / rates.REACHED_OF_BANDWIDTH,
         "bus_bytes_per_s": speeds["bus_bytes_per_s"],
         "fp32_flops": speeds["fp32_flops"] / rates.REACHED_OF_FP32_FLOPS,
         "tensor_flops": speeds["tensor_flops"] / rates.REACHED_OF_TENSOR_FLOPS,
         "context_bytes": context_bytes(parts),
-        "kind": _kind(name) if known is None else known.kind,
+        "kind": _kind(own_name) if known is None else known.kind,
         "nvlinks": 0 if known is None else known.nvlinks,
         "nccl_process_bytes": 0,
         "context_parts": parts,
     }
     driver = "" if machine.simulated else card_files.driver_version()
     date = datetime.now(UTC).date().isoformat()
-    return CardFile(name, driver, date, torch, cudnn, card, speeds), cards
+    return CardFile(name, driver, date, about["torch"], about["cudnn"], card, speeds)
 
 
-def _with_nccl(found: CardFile, machine: _Machine, cards: int, folder: str) -> CardFile:
-    profile = _profile_of(found)
-    card = found.card | {"nccl_process_bytes": _nccl_process_bytes(machine, profile)}
-    checks = _two_ranks(machine, profile, folder) if cards > 1 else {}
-    return replace(found, card=card, checks=checks)
+def _with_nccl(found: CardFile, machine: _Machine) -> CardFile:
+    tables = Communicator(_profile_of(found), (0,), 0).begin()
+    process = max(0, int(machine.run("one_rank")) - tables.high)
+    return replace(found, card=found.card | {"nccl_process_bytes": process})
 
 
 def _with_convolutions(
@@ -245,13 +277,12 @@ def _with_convolutions(
     return replace(found, convolutions=sizes), sum(words not in sizes for words in own)
 
 
-def _known(name: str) -> GpuProfile | None:
-    """The profile of a card, if there is one."""
-    try:
-        found = gpu_profiles(name)
-    except InputError:
-        return None
-    return next((each for each in found if name in (each.full_name, each.name)), None)
+def _with_attention(found: CardFile, machine: _Machine) -> CardFile:
+    """The card with the memory that attention took, beside the simulated card's."""
+    simulated = _Machine("", found.name, environment=machine.environment).run("attention")
+    measured: Mapping[str, int] = machine.run("attention")
+    checks = {words: (size, int(simulated[words])) for words, size in measured.items()}
+    return replace(found, checks=checks)
 
 
 def _profile_of(found: CardFile) -> GpuProfile:
@@ -270,46 +301,6 @@ def _kind(name: str) -> str:
     return "workstation" if "rtx" in words or "quadro" in words else "datacenter"
 
 
-# --- NCCL -----------------------------------------------------------------------------------------
-
-
-def _nccl_process_bytes(machine: _Machine, card: GpuProfile) -> int:
-    tables = Communicator(card, (0,), 0).begin()
-    return max(0, int(machine.run("one_rank")) - tables.high)
-
-
-def _two_ranks(machine: _Machine, card: GpuProfile, folder: str) -> dict[str, tuple[int, int]]:
-    """Returns the memory that two ranks take, on this card and its neighbour; and the rule's."""
-    if machine.simulated:
-        return {}
-    store = str(Path(folder, "store"))
-    gpus = f"{machine.gpu},{machine.gpu ^ 1}"
-    ranks = [machine.start("two_ranks", gpus, rank=rank, store_file=store) for rank in (0, 1)]
-    try:
-        found, _ = (_result("two_ranks", process) for process in ranks)
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    return {
-        f"NCCL, two ranks: {name}": (int(found[name]), size)
-        for name, size in _foreseen(card).items()
-    }
-
-
-def _foreseen(card: GpuProfile) -> dict[str, int]:
-    made, process = Communicator(card, (0, 0), 0), Process(card)
-    total, sizes = made.begin() + process.begin(), dict[str, Bytes]()
-    sizes["communicator"] = total
-    total = total + made.connect_ring() + process.launch("ring")
-    sizes["all_reduce"] = total
-    sizes["all_to_all"] = total + made.connect((1,), (1,)) + process.launch("to 1 from 1")
-    return {name: (size.low + size.high) // 2 for name, size in sizes.items()}
-
-
-# --- predictions -----------------------------------------------------------------------------
-
-
 def _convolutions_of(scripts: Sequence[Path], name: str, machine: _Machine) -> list[str]:
     """The convolutions of programs, in words, as they run without a GPU."""
     with ThreadPoolExecutor(max(1, min(_MOST_PREDICTIONS, (os.cpu_count() or 1) // 2))) as pool:
@@ -325,13 +316,7 @@ def _predicted_convolutions(script: Path, name: str, machine: _Machine) -> list[
         check=False,
         env=os.environ | machine.environment | {"CUDA_VISIBLE_DEVICES": ""},
     )
-    if done.returncode == 2:
-        raise InputError(done.stderr.strip().splitlines()[-1].removeprefix(_SAYS))
-    return list(json.loads(done.stdout.splitlines()[-1])["convolutions"])
-
-
-def _attention(machine: _Machine, name: str) -> dict[str, tuple[int, int]]:
-    """Returns the memory that attention took, and the simulated card's."""
-    foreseen = _Machine(0, name, Idle(None), machine.environment).run("attention")
-    measured: Mapping[str, int] = machine.run("attention")
-    return {words: (size, int(foreseen[words])) for words, size in measured.items()}
+    if done.returncode not in _HAS_ANSWER or not done.stdout.strip():
+        raise InputError(_last_line(done.stderr, f"{script}: no prediction: "))
+    found = json.loads(done.stdout.splitlines()[-1])["convolutions"]
+    return [words for words in found if CONVOLUTION.fullmatch(words)]

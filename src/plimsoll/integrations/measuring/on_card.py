@@ -15,7 +15,7 @@ from plimsoll.integrations.measuring import (
     attention_calls,
     contexts,
     convolutions,
-    nccl_ranks,
+    nccl_rank,
     rates,
 )
 
@@ -31,7 +31,7 @@ def card() -> dict[str, Any]:
     cudnn = torch.backends.cudnn.version() or 0
     return {
         "name": torch.cuda.get_device_name(0),
-        "count": torch.cuda.device_count(),
+        "uuid": str(getattr(found, "uuid", "")),
         "torch": torch.__version__,
         "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}",
         "total_bytes": found.total_memory,
@@ -50,8 +50,7 @@ PARTS: dict[str, Callable[..., Any]] = {
     "rates": rates.rates,
     "convolutions": convolutions.measure_convolutions,
     "attention": attention_calls.attention,
-    "one_rank": nccl_ranks.one_rank,
-    "two_ranks": nccl_ranks.two_ranks,
+    "one_rank": nccl_rank.one_rank,
 }
 
 

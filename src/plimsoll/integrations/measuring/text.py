@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.units import format_size
+from plimsoll.engine.gpus.card_files import FOLDER_VARIABLE, cards_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from plimsoll.engine.gpus.card_files import CardFile
@@ -16,11 +18,17 @@ _CLOSE = 0.02
 _MOST_SHOWN = 5
 
 
-def measured_text(found: CardFile, path: Path, left_out: int, seconds: float, unseen: str) -> str:
+def _use(path: Path) -> str:
+    if path.parent == cards_folder():
+        return f"predictions for it use {path} from now on"
+    return f"predictions for it use {path} in the folder that {FOLDER_VARIABLE} names"
+
+
+def measured_text(found: CardFile, path: Path, notes: Sequence[str], seconds: float) -> str:
     """Lines for a person, the answer first."""
     card = found.card
     lines = [
-        f"{found.name} is measured, in {seconds:.0f} s: predictions for it use {path} from now on",
+        f"{found.name} is measured, in {seconds:.0f} s: {_use(path)}",
         f"  memory        {format_size(card['total_bytes'])}",
         f"  context       {format_size(card['context_bytes'])} in training",
         f"  bandwidth     {found.rates['copy_bytes_per_s'] / 1e9:,.0f} GB/s, copying",
@@ -30,12 +38,7 @@ def measured_text(found: CardFile, path: Path, left_out: int, seconds: float, un
         f"  NCCL          {format_size(card['nccl_process_bytes'])} in each process",
         f"  convolutions  {len(found.convolutions)}",
     ]
-    if unseen:
-        lines.append(f"  not known     which processes used the card meanwhile: {unseen}")
-    if left_out:
-        lines.append(
-            f"  not measured  {left_out} convolutions of the scripts: no time, or too large"
-        )
+    lines += [f"  not known     {note}" for note in notes]
     off = {
         words: pair
         for words, pair in found.checks.items()

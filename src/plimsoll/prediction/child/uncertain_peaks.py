@@ -88,20 +88,20 @@ def uncertain_peaks(
     is_of_job = device in simulation.communicators.most
     if not memory and not is_of_job:
         return UncertainPeaks()
-    run = _Run(simulation, device, memory)
+    run = _Run(simulation, device, memory, waits=is_of_job)
     most = _MOST_EVENTS // max(1, run.events)
     thought = {each.kind: each.bytes for each in memory}
     later = _LATER_WITH_LETTERS if simulation.groups_of_letters else _LATER
     sizes = [_Draw(each) for each in _draws(memory, most)] if memory else []
-    paces = [_Draw(thought, each) for each in _paces(later, run.late_frees, most)]
-    paces = paces if is_of_job else []
+    paces = [_Draw(thought, each) for each in _paces(later, run.late_frees)][: max(0, most)]
     if not sizes and not paces:
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces)]
+    # No pace makes a request fail: before that, PyTorch waits for the streams of freed blocks.
     failing = [
         each.allocated_bytes
-        for each, draw in zip(peaks, (*sizes, *paces), strict=True)
+        for each, draw in zip(peaks, sizes, strict=False)
         if each.reserved_bytes > room_bytes and run.replay(draw, room_bytes).failed
     ]
 
@@ -138,14 +138,14 @@ class _Draw:
     paces: NDArray[np.float64] | None = None
 
 
-def _paces(later: Sequence[int], count: int, most: int) -> Iterator[NDArray[np.float64]]:
+def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
     """All late frees as late, and each drawn on its own."""
     if count == 0:
         return
     for factor in later:
         yield np.full(count, float(factor))
     random = np.random.default_rng(0)
-    for _ in range(min(most, _PACES_DRAWN)):
+    for _ in range(_PACES_DRAWN):
         yield random.choice(np.array((1, *later), dtype=np.float64), count)
 
 
@@ -171,13 +171,24 @@ class _Peaks(NamedTuple):
 class _Run:
     """A device's run, in which the memory of a kind can have another size.
 
+    Args:
+        simulation: The run.
+        device: The device's number.
+        memory: The memory of which only a range is known.
+        waits: Whether blocks that waited for streams may be free again at other places.
+
     Attributes:
         events: How many are replayed.
         late_frees: How many blocks were free again some events after they were freed.
     """
 
     def __init__(
-        self, simulation: Simulation, device: int, memory: Sequence[UncertainMemory]
+        self,
+        simulation: Simulation,
+        device: int,
+        memory: Sequence[UncertainMemory],
+        *,
+        waits: bool,
     ) -> None:
         self._device = device
         self._allocator = simulation.allocators[device]
@@ -200,7 +211,8 @@ class _Run:
         self._places = kept_before[places]
         self._kinds = [each.kind for each in memory]
         self._streams = np.array([each.stream for each in memory], dtype=np.uint64)
-        self._freed, self._free_again = self._find_late_frees()
+        none = np.zeros(0, dtype=np.int64)
+        self._freed, self._free_again = self._find_late_frees() if waits else (none, none)
         self.late_frees = len(self._freed)
 
     def _find_late_frees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

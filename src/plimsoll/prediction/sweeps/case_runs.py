@@ -63,9 +63,9 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
         asked = {**asdict(request), "arguments": case.arguments}
     else:
         torch, asked = "", asdict(case)
-        if case.gpu is not None:
-            gpu_profile(case.gpu)
-    versions = [_FORM, metadata.version("plimsoll-gpu"), torch]
+    card = None if case.gpu is None else gpu_profile(case.gpu)
+    figures = "" if card is None else f"{card!r} {card.convolutions}"
+    versions = [_FORM, metadata.version("plimsoll-gpu"), torch, figures]
     if request is not None:
         digest = digests.of_script(request.script)
     else:

@@ -305,13 +305,11 @@ class Library:
             VALUES.index(values), UNKNOWN.index(unknown), ctypes.c_uint64(seed)
         )
 
-    def set_convolutions(
-        self, capability: tuple[int, int], measured: Mapping[str, tuple[int, int, int]]
-    ) -> None:
-        """Say what was measured for convolutions on cards of a compute capability: `CardFile`."""
+    def set_convolutions(self, device: int, measured: Mapping[str, tuple[int, int, int]]) -> None:
+        """Hand over the workspaces that were measured on a device's card: `CardFile`."""
         for words, sizes in measured.items():
             self.lib.plimsoll_set_measured_workspaces(
-                *capability, words.encode(), *map(ctypes.c_int64, sizes)
+                device, words.encode(), *map(ctypes.c_int64, sizes)
             )
 
     def convolutions(self) -> list[str]:

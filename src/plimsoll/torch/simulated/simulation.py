@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll import _core
 from plimsoll.base.errors import InputError, OutOfMemoryError
 from plimsoll.base.watchers import Watchers
-from plimsoll.engine.gpus.profiles import CONTEXT_PARTS
+from plimsoll.engine.gpus.card_files import CONTEXT_PARTS
 from plimsoll.engine.gpus.recorded_card import card_entry
 from plimsoll.engine.simulator.allocator import Allocator
 from plimsoll.engine.simulator.machine import SimulatedMachine
@@ -115,8 +115,9 @@ class Simulation:
             [gpu._driver.handle for gpu in self.machine.gpus],
             [_properties(profile) for profile in self.profiles],
         )
-        for profile in profiles:
-            self.library.set_convolutions(profile.compute_capability, profile.convolutions)
+        self.library.lib.plimsoll_forget_measured_workspaces()
+        for device, profile in enumerate(profiles):
+            self.library.set_convolutions(device, profile.convolutions)
         self.library.set_values(setup.values, setup.unknown, setup.seed)
         self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
         self.library.call_back(

@@ -52,7 +52,7 @@ struct StackTime {
 };
 
 // What a process loads on a card when it first needs it; the driver takes memory for each, beside
-// PyTorch's. Python has the same order: engine/gpus/profiles.py, CONTEXT_PARTS.
+// PyTorch's. Python has the same order: engine/gpus/card_files.py, CONTEXT_PARTS.
 enum class Library : std::uint8_t {
   kernels,
   streams,

@@ -184,10 +184,12 @@ PLIMSOLL_EXPORT void plimsoll_default_generators(int on) { make_next_generator_d
 PLIMSOLL_EXPORT void plimsoll_set_search(int most_plans, int empties_cache) {
   search_settings() = {most_plans, empties_cache != 0};
 }
-PLIMSOLL_EXPORT void plimsoll_set_measured_workspaces(int major, int minor, const char* words,
+PLIMSOLL_EXPORT void plimsoll_forget_measured_workspaces() { forget_measured_workspaces(); }
+PLIMSOLL_EXPORT void plimsoll_set_measured_workspaces(int device, const char* words,
                                                       int64_t forward, int64_t input_gradient,
                                                       int64_t weight_gradient) {
-  set_measured_workspaces(major, minor, words, {forward, input_gradient, weight_gradient});
+  set_measured_workspaces(static_cast<c10::DeviceIndex>(device), words,
+                          {forward, input_gradient, weight_gradient});
 }
 PLIMSOLL_EXPORT const char* plimsoll_convolutions() {
   thread_local std::string lines;

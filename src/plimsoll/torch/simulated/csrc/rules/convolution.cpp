@@ -53,6 +53,8 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   Convolution call;
   const bool is_line = input.dim() == 4 && (input.size(2) == 1 || weight.size(2) == 1) &&
                        weight.size(-1) != weight.size(2);
+  const bool is_flat =
+      input.dim() == 3 || (input.dim() == 4 && input.size(2) == 1 && weight.size(2) == 1);
   const bool is_volume = input.dim() == 5;
   call.kind = is_line ? kLines : (is_volume ? kVolumes : kImages) + (numbers.transposed ? 1 : 0);
   call.type = input.scalar_type() == at::kBFloat16 ? 1 : input.scalar_type() == at::kHalf ? 2 : 0;
@@ -70,7 +72,7 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   call.bytes = {storage(input), storage(weight), storage(output)};
   call.words = in_words(input, weight, numbers.stride, numbers.padding, numbers.dilation,
                         numbers.groups, numbers.transposed, numbers.output_padding,
-                        call.kind != kLines && wants_channels_last(input, weight));
+                        !is_flat && wants_channels_last(input, weight));
   return call;
 }
 
@@ -107,7 +109,7 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
 UncertainMemory workspace_of(const Call& call, Convolution shape, Pass pass, Plan plan) {
   shape.has_usual_settings = has_usual_settings(call.tensor(0), plan);
   if (plan == Plan::first && shape.has_usual_settings) {
-    if (const auto bytes = measured_workspace(call.properties(), shape.words, pass)) {
+    if (const auto bytes = measured_workspace(call.device(), shape.words, pass)) {
       UncertainMemory known;
       known.bytes = known.least = known.most = *bytes;
       return known;

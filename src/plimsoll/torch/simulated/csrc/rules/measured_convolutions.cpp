@@ -3,7 +3,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <utility>
 
 namespace plimsoll::simulated {
 namespace {
@@ -22,7 +21,7 @@ std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t 
 
 struct State {
   std::mutex mutex;
-  std::map<std::pair<int, int>, std::map<std::string, Workspaces>> measured;  // by capability
+  std::map<c10::DeviceIndex, std::map<std::string, Workspaces>> measured;
   std::set<std::string> noted;
 };
 
@@ -41,7 +40,8 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
   std::string text = type == at::kBFloat16 ? "bfloat16"
                      : type == at::kHalf   ? "float16"
                      : type == at::kDouble ? "float64"
-                                           : "float32";
+                     : type == at::kFloat  ? "float32"
+                                           : c10::toString(type);
   if (channels_last) text += " channels_last";
   if (transposed) text += " transposed";
   text += " " + sizes(input.sizes(), dimensions, 1) + " by " +
@@ -52,15 +52,20 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
   return text;
 }
 
-void set_measured_workspaces(int major, int minor, const char* words, const Workspaces& bytes) {
+void set_measured_workspaces(c10::DeviceIndex device, const char* words, const Workspaces& bytes) {
   const std::lock_guard lock(state().mutex);
-  state().measured[{major, minor}][words] = bytes;
+  state().measured[device][words] = bytes;
 }
 
-std::optional<std::uint64_t> measured_workspace(const DeviceProperties& card,
-                                                const std::string& words, Pass pass) {
+void forget_measured_workspaces() {
   const std::lock_guard lock(state().mutex);
-  const auto of_card = state().measured.find({card.major, card.minor});
+  state().measured.clear();
+}
+
+std::optional<std::uint64_t> measured_workspace(c10::DeviceIndex device, const std::string& words,
+                                                Pass pass) {
+  const std::lock_guard lock(state().mutex);
+  const auto of_card = state().measured.find(device);
   if (of_card == state().measured.end()) return std::nullopt;
   const auto found = of_card->second.find(words);
   if (found == of_card->second.end()) return std::nullopt;

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "device/runtime.h"
 #include "operation/multiplication.h"
 
 namespace plimsoll::simulated {
@@ -24,9 +24,10 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
 // Bytes of the forward pass, and of the gradients of input and weight.
 using Workspaces = std::array<std::int64_t, 3>;
 
-void set_measured_workspaces(int major, int minor, const char* words, const Workspaces& bytes);
-std::optional<std::uint64_t> measured_workspace(const DeviceProperties& card,
-                                                const std::string& words, Pass pass);
+void set_measured_workspaces(c10::DeviceIndex device, const char* words, const Workspaces& bytes);
+void forget_measured_workspaces();
+std::optional<std::uint64_t> measured_workspace(c10::DeviceIndex device, const std::string& words,
+                                                Pass pass);
 
 // The convolutions that this process ran.
 void note_convolution(const std::string& words);
