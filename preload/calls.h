@@ -14,7 +14,7 @@
 #define STANDS_FOR(Result, name, ...)                 \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name); \
   Result call_##name(__VA_ARGS__)
-// The function that stands for `other` gets a second name.
+// Gives a second name to the function that stands for libc's `other`.
 #define ALSO_STANDS_FOR(Result, name, other, ...) \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name) __attribute__((alias(#other)))
 #define EXPORTED_AS(name) __asm__(name) __attribute__((visibility("default")))

@@ -29,7 +29,7 @@ class Figures:
         reserved_bytes: The most taken from the driver.
         allocated_range: The least and the most, where a size is not certain; of a prediction alone.
         reserved_range: The same of `reserved_bytes`.
-        by_data: Whether a size depends on data that nobody knows.
+        by_data: Whether a size depends on data that the prediction does not know.
         allocations: How many there were; of a measurement alone.
         seconds: That the run took, its start included.
         versions: Of the libraries that the script needs.

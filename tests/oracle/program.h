@@ -2,7 +2,7 @@
 // other.
 //
 // As text it is one line: "gpu 1073741824 max_split_size_mb:64; malloc 512 0; free 0". A part of
-// a program is a program, too: an operation that makes no sense where it stands does nothing.
+// a program is a program, too, because an operation that makes no sense in its place does nothing.
 #pragma once
 
 #include <array>
