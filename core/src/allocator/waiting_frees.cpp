@@ -26,11 +26,9 @@ void WaitingFrees::wait_for_deferred() {
   while (!deferred_.empty()) {
     Block* const block = deferred_.front();
     std::vector<StreamId> streams = block->stream_uses;
-    if (const auto used = capture_uses_.find(block); used != capture_uses_.end()) {
-      std::erase_if(streams, [&](StreamId stream) { return used->second.contains(stream); });
-    }
+    for (const StreamId stream : block->capture_uses) std::erase(streams, stream);
     if (!streams.empty()) wait(block, streams);
-    capture_uses_.erase(block);
+    block->capture_uses.clear();
     deferred_.pop_front();
     if (streams.empty()) finish_(block);
   }

@@ -37,7 +37,10 @@ struct Block {
   std::uint64_t lent = 0;             // elastic: the order of such requests
   std::uint32_t context = 0;          // history's number for the stack of the last request
   std::uint32_t segment_context = 0;  // likewise, for the stack that made the segment
-  std::uint32_t order = 0;            // among free blocks of equal size, before the address
+  // Streams that a capture used it on, in order with its own work. In native they stay as long as
+  // this record does, as in PyTorch, which may so take a later use for one of the capture.
+  std::vector<StreamId> capture_uses;
+  std::uint32_t order = 0;  // among free blocks of equal size, before the address
   bool allocated = false;
   bool mapped = true;     // false: address space of an expandable segment without memory
   bool retired = false;   // elastic: its memory serves elsewhere already

@@ -9,12 +9,11 @@
 // finished goes on waiting. An allocator with several threads makes all calls under one lock.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -37,8 +36,10 @@ class WaitingFrees {
   void defer(Block* block) { deferred_.push_back(block); }
 
   // The block is used on `stream` inside a capture.
-  void use_in_capture(const Block* block, StreamId stream) { capture_uses_[block].insert(stream); }
-  void forget_capture_uses(const Block* block) { capture_uses_.erase(block); }
+  static void use_in_capture(Block* block, StreamId stream) {
+    auto& uses = block->capture_uses;
+    if (std::find(uses.begin(), uses.end(), stream) == uses.end()) uses.push_back(stream);
+  }
 
   // Finishes the frees whose events have passed; not to be called inside a capture.
   void process_events();
@@ -62,7 +63,6 @@ class WaitingFrees {
   ObjectPool<Free> frees_;
   std::map<StreamId, std::deque<std::pair<Event, Free*>>> pending_;
   std::deque<Block*> deferred_;
-  std::unordered_map<const Block*, std::unordered_set<StreamId>> capture_uses_;
   std::vector<StreamId> to_query_;  // kept for its room
 };
 

@@ -8,14 +8,14 @@ void QueuedWork::wait_to_free(Block* block) {
   if (arenas_.is_capturing()) {
     waiting_.defer(block);
   } else {
-    waiting_.forget_capture_uses(block);
+    block->capture_uses.clear();
     waiting_.wait(block);
   }
   const Arena::Guard guard(*block->arena);
   lending_.request_free(block);
 }
 
-void QueuedWork::note_use(const Block* block, StreamId stream) {
+void QueuedWork::note_use(Block* block, StreamId stream) {
   if (arenas_.is_capturing()) waiting_.use_in_capture(block, stream);
 }
 

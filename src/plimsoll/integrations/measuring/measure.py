@@ -73,16 +73,18 @@ class _Machine:
     """How processes are started on the card.
 
     Attributes:
-        gpus: The card's number and its neighbour's, as CUDA_VISIBLE_DEVICES takes them; "" for the
-            first of those that the environment names.
+        gpu: The card's number, as CUDA_VISIBLE_DEVICES takes it; "" for the first of those that
+            the environment names.
         simulated: The name of the simulated card; "" for the real one.
         idle: Looks for other processes on the card.
+        next_idle: Likewise on the second card; None where only one is measured.
         environment: Variables of the processes, beside those of this one.
     """
 
-    gpus: str
+    gpu: str
     simulated: str
     idle: Idle | None = None
+    next_idle: Idle | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, part: str, **arguments: Any) -> Any:
@@ -92,17 +94,18 @@ class _Machine:
             InputError: If the process fails, or a process of another program used the card.
         """
         found = _result(part, self.start(part, **arguments))
-        if self.idle is not None:
-            self.idle.check()
+        for idle in (self.idle, self.next_idle):
+            if idle is not None:
+                idle.check()
         return found
 
-    def start(self, part: str, gpus: str = "", **arguments: Any) -> subprocess.Popen[str]:
+    def start(self, part: str, **arguments: Any) -> subprocess.Popen[str]:
         command = [sys.executable]
         if self.simulated:
-            command += ["-m", "plimsoll", "run", "--simulate", self.simulated]
+            command += ["-m", "plimsoll", "run", "--simulate", self.simulated, "--gpus", "2"]
         environment = os.environ | self.environment
-        if (gpus := gpus or self.gpus) and not self.simulated:
-            environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}
+        if self.gpu and not self.simulated:
+            environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": self.gpu}
         process = subprocess.Popen(  # noqa: S603
             [*command, "-m", _ON_CARD],
             env=environment,
@@ -209,12 +212,15 @@ def _measured(
         card_files.write_card(found, Path(folder, "card.toml"))
         say(f"{found.name}: NCCL's memory")
         found = _if_it_can(partial(_with_nccl, found, machine), found, "NCCL's memory", notes)
+        if about["next_uuid"]:
+            of_two = partial(_with_two_ranks, found, machine, about["next_uuid"])
+            found = _if_it_can(of_two, found, "NCCL's memory of two ranks", notes)
         say(f"{found.name}: convolutions")
         found, left_out = _with_convolutions(found, machine, scripts, thorough=thorough)
         if left_out:
             notes.append(f"{left_out} convolutions of the scripts: no time, or too large")
         say(f"{found.name}: attention")
-        return _if_it_can(partial(_with_attention, found, machine), found, "attention", notes)
+        return _if_it_can(partial(_checked, found, machine, "attention"), found, "attention", notes)
 
 
 def _if_it_can(
@@ -264,6 +270,23 @@ def _with_nccl(found: CardFile, machine: _Machine) -> CardFile:
     return replace(found, card=found.card | {"nccl_process_bytes": process})
 
 
+def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardFile:
+    """The card with what NCCL took in a job on it and its neighbour.
+
+    Raises:
+        InputError: If that cannot be measured, also where another process uses the neighbour.
+    """
+    if machine.simulated:
+        return _checked(found, machine, "two_ranks")
+    try:
+        with Idle(next_uuid) as machine.next_idle:
+            return _checked(found, machine, "two_ranks")
+    except CardInUseError:
+        raise InputError("another process used the second card") from None
+    finally:
+        machine.next_idle = None
+
+
 def _with_convolutions(
     found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
 ) -> tuple[CardFile, int]:
@@ -277,12 +300,12 @@ def _with_convolutions(
     return replace(found, convolutions=sizes), sum(words not in sizes for words in own)
 
 
-def _with_attention(found: CardFile, machine: _Machine) -> CardFile:
-    """The card with the memory that attention took, beside the simulated card's."""
-    simulated = _Machine("", found.name, environment=machine.environment).run("attention")
-    measured: Mapping[str, int] = machine.run("attention")
+def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:
+    """The card with what this part measured, beside what it measures of the simulated card."""
+    simulated = _Machine("", found.name, environment=machine.environment).run(part)
+    measured: Mapping[str, int] = machine.run(part)
     checks = {words: (size, int(simulated[words])) for words, size in measured.items()}
-    return replace(found, checks=checks)
+    return replace(found, checks=found.checks | checks)
 
 
 def _profile_of(found: CardFile) -> GpuProfile:

@@ -15,7 +15,7 @@ from plimsoll.integrations.measuring import (
     attention_calls,
     contexts,
     convolutions,
-    nccl_rank,
+    nccl_ranks,
     rates,
 )
 
@@ -32,6 +32,7 @@ def card() -> dict[str, Any]:
     return {
         "name": torch.cuda.get_device_name(0),
         "uuid": str(getattr(found, "uuid", "")),
+        "next_uuid": _next_uuid(torch, found.name),
         "torch": torch.__version__,
         "cudnn": f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}",
         "total_bytes": found.total_memory,
@@ -44,13 +45,22 @@ def card() -> dict[str, Any]:
     }
 
 
+def _next_uuid(torch: Any, name: str) -> str:
+    """The second card that this process sees; "" where there is none of the same name."""
+    if torch.cuda.device_count() < 2:
+        return ""
+    found = torch.cuda.get_device_properties(1)
+    return str(getattr(found, "uuid", "")) if found.name == name else ""
+
+
 PARTS: dict[str, Callable[..., Any]] = {
     "card": card,
     "contexts": contexts.context_parts,
     "rates": rates.rates,
     "convolutions": convolutions.measure_convolutions,
     "attention": attention_calls.attention,
-    "one_rank": nccl_rank.one_rank,
+    "one_rank": nccl_ranks.one_rank,
+    "two_ranks": nccl_ranks.two_ranks,
 }
 
 

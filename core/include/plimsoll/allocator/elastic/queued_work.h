@@ -20,7 +20,7 @@ class QueuedWork {
   // A block that other streams used is freed: it is taken back as soon as they are done with it.
   void wait_to_free(Block* block);
   // It is used on `stream`, maybe inside a capture.
-  void note_use(const Block* block, StreamId stream);
+  void note_use(Block* block, StreamId stream);
 
   // Takes back what waits no longer; nothing while a graph is captured, for then no stream may be
   // asked.
