@@ -20,8 +20,9 @@ from plimsoll.base.units import format_size
 from plimsoll.engine.replays.replay import replay
 from plimsoll.engine.replays.text import replays_text
 from plimsoll.explanation.explain import explain
-from plimsoll.explanation.parts import Leak, ScriptRun
+from plimsoll.explanation.parts import ScriptRun
 from plimsoll.explanation.text import explanation_text
+from plimsoll.recordings.analysis.leaks import Leak
 from tests.recordings import EXAMPLES
 
 if TYPE_CHECKING:

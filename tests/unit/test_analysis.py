@@ -36,6 +36,7 @@ def run(
         address=np.array([event[1] for event in events], dtype=np.uint64),
         size=np.array([event[2] for event in events], dtype=np.uint64),
         shared=np.array([(shared or {}).get(i, 0) for i in range(len(events))], dtype=np.uint64),
+        stream=np.zeros(len(events), dtype=np.uint64),
         site=np.array([event[3] for event in events], dtype=np.uint32),
         frames=lambda site: STACKS.get(site, []),
         labels=labels or [],

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks, mann_kendall, theil_sen
+from plimsoll.recordings.analysis.leaks import LEAST_STEPS, find_leaks, mann_kendall, theil_sen
 from plimsoll.recordings.analysis.steps import Steps
 from tests.unit.test_analysis_steps import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.explanation.parts import Leak
+    from plimsoll.recordings.analysis.leaks import Leak
 
 SERIES = st.lists(st.integers(0, 50), min_size=3, max_size=30)
 

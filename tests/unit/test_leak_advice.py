@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from plimsoll.base.units import MiB
 from plimsoll.explanation.explain import explain
-from plimsoll.explanation.leaks import steps_to_warm_up
 from plimsoll.explanation.mended_leaks import with_leak_mended
 from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.leaks import steps_to_warm_up
 from plimsoll.recordings.analysis.steps import find_steps
 from plimsoll.recordings.recording import Mark, Recording
 from tests.unit.test_analysis_steps import Program

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plimsoll.engine.replays.parts import ReplayResult
-    from plimsoll.explanation.parts import Advice, Leak, OutOfMemory
+    from plimsoll.explanation.parts import Advice, OutOfMemory
     from plimsoll.recordings.analysis.categories import Categories
+    from plimsoll.recordings.analysis.leaks import Leak
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.recording import Recording

@@ -12,7 +12,6 @@ from plimsoll.explanation.explained_device import find_devices
 from plimsoll.explanation.explained_usage import ExplainedUsage, Owners
 from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
-from plimsoll.explanation.leaks import find_leaks
 from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
 from plimsoll.explanation.parts import CardUse, StepsFound
 from plimsoll.explanation.ranking import ranked
@@ -20,6 +19,7 @@ from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import read_source
 from plimsoll.explanation.state import recorded_failures
+from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.recording import Recording
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.gpus.recorded_card import RecordedCard
     from plimsoll.explanation.explained_device import Device
-    from plimsoll.explanation.parts import Advice, Leak, OutOfMemory, ScriptRun
+    from plimsoll.explanation.parts import Advice, OutOfMemory, ScriptRun
     from plimsoll.prediction.parts import GpuUse
+    from plimsoll.recordings.analysis.leaks import Leak
 
 
 def explain(

@@ -11,7 +11,8 @@ from plimsoll.base.units import format_count, format_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plimsoll.explanation.parts import Advice, ExplanationParts, Leak, OutOfMemory
+    from plimsoll.explanation.parts import Advice, ExplanationParts, OutOfMemory
+    from plimsoll.recordings.analysis.leaks import Leak
 
 
 def first_lines(e: ExplanationParts) -> Iterator[str]:

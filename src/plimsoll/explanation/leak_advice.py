@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from plimsoll.explanation.kept_advice import KeptAdvice
-    from plimsoll.explanation.parts import Leak
     from plimsoll.explanation.search import Search, Setting, Trial
+    from plimsoll.recordings.analysis.leaks import Leak
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.analysis.steps import Steps
 

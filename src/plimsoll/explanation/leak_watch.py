@@ -16,8 +16,8 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
 from plimsoll.engine.recorder.recorder import Recorder
-from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks
 from plimsoll.recordings.analysis.block_history import find_lifetimes
+from plimsoll.recordings.analysis.leaks import LEAST_STEPS, find_leaks
 from plimsoll.recordings.analysis.lines import source_lines
 from plimsoll.recordings.analysis.steps import find_steps
 from plimsoll.recordings.reading import read_recording
@@ -25,7 +25,7 @@ from plimsoll.torch.session.record import events_of
 
 if TYPE_CHECKING:
     from plimsoll.engine.simulator.allocator import Allocator
-    from plimsoll.explanation.parts import Leak
+    from plimsoll.recordings.analysis.leaks import Leak
 
 _MARK = "step of LeakWatch"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from plimsoll.explanation.edited_history import requests_alone
-from plimsoll.explanation.leaks import steps_to_warm_up
+from plimsoll.recordings.analysis.leaks import steps_to_warm_up
 from plimsoll.recordings.events import Action, EventBatch
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from plimsoll.recordings.analysis.leaks import Leak
 from plimsoll.recordings.analysis.lines import LineShare
 
 if TYPE_CHECKING:
@@ -146,28 +147,6 @@ class Fragmentation:
     movable_bytes: int | None
     pinned: list[PinnedSegment]
     pinned_segments: int
-
-
-@dataclass(frozen=True)
-class Leak:
-    """Live memory that grows from step to step.
-
-    Attributes:
-        what: The source line, or the size of the blocks without stacks.
-        slope_bytes: The growth of a step, as Theil and Sen's median of slopes.
-        confidence: The confidence that it is a trend: one less the probability, by Mann and
-            Kendall's test, of so much growth by chance.
-        grown_bytes: The growth from the first examined step to the last.
-        blocks: The growth in the number of blocks.
-        last_event: The last event that allocated such a block.
-    """
-
-    what: str
-    slope_bytes: float
-    confidence: float
-    grown_bytes: int
-    blocks: int
-    last_event: int
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from plimsoll.base.layout import Verbatim, paragraphs
 from plimsoll.base.units import format_count, format_size, size_row
 from plimsoll.explanation.first_lines import cause, effect, first_lines, reason
-from plimsoll.explanation.leaks import LEAST_STEPS
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.recordings.analysis.category_names import category_title
+from plimsoll.recordings.analysis.leaks import LEAST_STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,8 +19,8 @@ from plimsoll.torch.session.record import own_path, record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from plimsoll.explanation.parts import Leak
     from plimsoll.integrations.memory_figures import GpuMemory
+    from plimsoll.recordings.analysis.leaks import Leak
 
     Log = Callable[[dict[str, float], int | None], None]
 

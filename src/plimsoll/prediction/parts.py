@@ -13,6 +13,7 @@ from plimsoll.prediction.trials.kept_apart import KeptApart
 from plimsoll.prediction.trials.written import Written
 from plimsoll.recordings.analysis.category_names import CATEGORIES as ALL_CATEGORIES
 from plimsoll.recordings.analysis.lines import LineShare
+from plimsoll.recordings.causes.cause import Cause
 
 LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
 """The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""
@@ -272,6 +273,8 @@ class PredictionParts:
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
         written: The files that the script wrote, the largest first; empty where its writes were
             kept, because plimsoll does not look for them then.
+        causes: Why it takes what it takes, the most telling first; of the GPU that the figures are
+            of.
         kept_apart: The means that kept the script from real files, and the accesses that the kernel
             refused; None where the script's writes were kept.
         uses_cuda: Whether the script touched CUDA at all.
@@ -346,6 +349,7 @@ class PredictionParts:
     no_other_cards: str | None = None
     convolutions: list[str] = field(default_factory=list)
     kept_apart: KeptApart | None = None
+    causes: list[Cause] = field(default_factory=list)
 
     @property
     def room_bytes(self) -> int:
@@ -405,6 +409,7 @@ class PredictionParts:
                 "written": [Written(**one) for one in values["written"]],
                 "kept_apart": values["kept_apart"] and KeptApart.from_dict(values["kept_apart"]),
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
+                "causes": [Cause(**cause) for cause in values["causes"]],
                 "timeline": values["timeline"] and Timeline(**values["timeline"]),
             }
         )

@@ -2,7 +2,7 @@
 
 A leak of one rank shows beside the others before it would by itself: what a healthy rank leaves
 behind after its first step is nothing, or the same in all of them. So a few steps are enough here,
-where `explanation.leaks` asks for a trend over many.
+where `recordings.analysis.leaks` asks for a trend over many.
 """
 
 from __future__ import annotations

@@ -10,18 +10,18 @@ import numpy as np
 from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.recorded_card import recorded_card
 from plimsoll.engine.replays.replay import replay
-from plimsoll.explanation.leaks import LEAST_STEPS, find_leaks, leak_moments
 from plimsoll.explanation.ranks import passing
 from plimsoll.explanation.ranks.behaviour import Behaviour, BehaviourInTheMaking
 from plimsoll.explanation.ranks.growth import Kept, find_kept, kept_moment
 from plimsoll.recordings.analysis.block_history import BlockHistory
+from plimsoll.recordings.analysis.leaks import LEAST_STEPS, find_leaks, leak_moments
 from plimsoll.recordings.analysis.steps import find_steps
 from plimsoll.recordings.reading import read_recording
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from plimsoll.explanation.parts import Leak
+    from plimsoll.recordings.analysis.leaks import Leak
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
     from plimsoll.recordings.recording import DeviceTrace, Recording
 

@@ -11,6 +11,7 @@ import numpy as np
 from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.child.compiled_report import compiled_use
+from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
@@ -29,7 +30,7 @@ from plimsoll.prediction.parts import (
 from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
-from plimsoll.torch.simulated.library import BEYOND_BUDGET, UNKNOWN_READ
+from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION, UNKNOWN_READ
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
@@ -38,8 +39,11 @@ if TYPE_CHECKING:
     from plimsoll.prediction.child.high_water import HighWaterMark, HighWaterMarks
     from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.prediction.child.own_limits import TightestLimit
+    from plimsoll.prediction.child.peak_contents import PeakContents
+    from plimsoll.prediction.child.program_notes import ProgramNotes
     from plimsoll.prediction.child.stops import Stop
     from plimsoll.prediction.request import Request
+    from plimsoll.recordings.causes.cause import Cause
     from plimsoll.torch.simulated.simulation import Simulation
 
 
@@ -47,6 +51,7 @@ def make_report(
     simulation: Simulation,
     labels: BlockLabels,
     high_water: HighWaterMarks,
+    notes: ProgramNotes,
     request: Request,
     error: BaseException | None,
     stop: Stop | None,
@@ -66,7 +71,9 @@ def make_report(
         for device in sorted(simulation.contexts) or [0]
     ]
     fullest = min(used, key=lambda gpu: gpu.headroom_bytes)
-    prediction = _prediction(simulation, labels, request, used, fullest, ending, stop, seconds)
+    prediction = _prediction(
+        simulation, labels, notes, request, used, fullest, ending, stop, seconds
+    )
     return {
         "prediction": prediction.to_dict(),
         "device": fullest.device,
@@ -87,6 +94,7 @@ def _least_context(simulation: Simulation, device: int) -> int:
 def _prediction(
     simulation: Simulation,
     labels: BlockLabels,
+    notes: ProgramNotes,
     request: Request,
     used: list[_UsedGpu],
     fullest: _UsedGpu,
@@ -147,9 +155,17 @@ def _prediction(
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
+        causes=_causes(simulation, notes, run, peak, device),
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
+
+
+def _causes(
+    simulation: Simulation, notes: ProgramNotes, run: Run, peak: PeakContents, device: int
+) -> list[Cause]:
+    find = simulation.watchers.guarded("the causes of its memory", causes_of)
+    return find(run, peak, device, notes.of(device)) or []
 
 
 def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
@@ -172,13 +188,14 @@ def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
 def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
     """Returns the events of a device."""
     engine = simulation.allocators[device].engine
-    action, address, size, _, _, context, shared = engine.history_columns()
+    action, address, size, stream, _, context, shared = engine.history_columns()
     config = simulation.allocators[device].config
     return Run(
         action=action,
         address=address,
         size=size,
         shared=shared,
+        stream=stream,
         site=context,
         frames=simulation.site_stacks().__getitem__,
         labels=labels.by_device[device],
@@ -199,6 +216,8 @@ def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
+        if what.startswith(MATH_ATTENTION):  # a fact, for the recognisers
+            continue
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
         if entry[0] is None and assumption.stack:

@@ -17,6 +17,7 @@ from plimsoll.recordings.analysis.block_history import find_lifetimes
 from plimsoll.recordings.analysis.categories import find_categories
 from plimsoll.recordings.analysis.lines import LineShare
 from plimsoll.recordings.analysis.steps import NO_STEPS, find_steps
+from plimsoll.recordings.causes.reserved_peak import reserved_change
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Mark
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.timeline import Timeline
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.events import Frame
     from plimsoll.recordings.label import Label
 
@@ -40,6 +42,7 @@ class Run:
         address: Addresses.
         size: Bytes asked for.
         shared: The bytes of the block in shared memory.
+        stream: Streams.
         site: Numbers of the sites that asked, or gave back.
         frames: The call stack of a site, with its origin (`plimsoll.recordings.origin`).
         labels: The contents of addresses.
@@ -51,6 +54,7 @@ class Run:
     address: NDArray[np.uint64]
     size: NDArray[np.uint64]
     shared: NDArray[np.uint64]
+    stream: NDArray[np.uint64]
     site: NDArray[np.uint32]
     frames: Callable[[int], list[Frame]]
     labels: Sequence[Label]
@@ -72,6 +76,10 @@ class PeakContents:
         shared_lines: Source lines by the bytes that they had there then.
         level: The allocated bytes after each event, requested sizes and rounding.
         timeline: Memory over the run by category; None where nothing happened.
+        blocks: All blocks of the run. Their stacks are numbers of sites.
+        rounded: What each block takes, in bytes.
+        category: What each block is for, an index into `CATEGORIES` of `category_names`.
+        steps: The steps that optimizers ended.
     """
 
     event: int
@@ -83,6 +91,10 @@ class PeakContents:
     shared_lines: list[LineShare]
     level: NDArray[np.int64]
     timeline: Timeline | None
+    blocks: Lifetimes
+    rounded: NDArray[np.uint64]
+    category: NDArray[np.uint8]
+    steps: Steps
 
 
 def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
@@ -132,6 +144,10 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
         shared_lines=shared_lines,
         level=level,
         timeline=over_time(blocks, rounded, category, reserved_after(run), run.steps),
+        blocks=blocks,
+        rounded=rounded,
+        category=category,
+        steps=steps,
     )
 
 
@@ -143,8 +159,9 @@ def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
         "address": run.address,
         "size": run.size,
         "shared": run.shared,
+        "stream": run.stream,
         "stack": run.site,
-        **dict.fromkeys(("stream", "time_us", "pool_first", "pool_second"), nothing),
+        **dict.fromkeys(("time_us", "pool_first", "pool_second"), nothing),
     }
     blocks = find_lifetimes(LoadedTrace(0, EventBatch.of(columns), []))
     sizes, size_of = np.unique(blocks.size, return_inverse=True)
@@ -154,10 +171,7 @@ def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
 
 def reserved_after(run: Run) -> NDArray[np.int64]:
     """Returns the bytes taken from the driver after each event."""
-    takes = np.isin(run.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
-    gives = np.isin(run.action, (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP))
-    size = run.size.astype(np.int64)
-    return np.cumsum(np.where(takes, size, 0) - np.where(gives, size, 0))
+    return np.cumsum(reserved_change(run.action, run.size))
 
 
 def _step_peaks(level: NDArray[np.int64], steps: Sequence[int]) -> list[int]:

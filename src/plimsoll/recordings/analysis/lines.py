@@ -107,6 +107,11 @@ def renamed(line: str, rename: Callable[[str], str]) -> str:
     return _BEHIND.join(map(rename, line.split(_BEHIND)))
 
 
+def users_part(line: str) -> str | None:
+    """The first place of a line, which is the user's where it has one; None where it has none."""
+    return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
+
+
 def last_part(line: str) -> str:
     """A line without folders: `train.py:31 step` of `/home/me/train.py:31 step`."""
     return renamed(line, lambda place: place.replace("\\", "/").rpartition("/")[2])

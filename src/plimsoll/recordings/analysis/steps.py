@@ -16,7 +16,7 @@ one everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -86,6 +86,22 @@ def find_steps(
         inside = [min(max(end, 0), blocks.event_count) for end in ends]
         return Steps(np.unique(np.array([0, *inside], dtype=np.int64)), "marks", 1.0)
     return _find_rhythm(blocks if isinstance(blocks, Stretches) else WholeStretch(blocks))
+
+
+def find_rhythm(blocks: Lifetimes, first: int, last: int) -> Steps:
+    """Find the passes of a loop in a part of a history.
+
+    Args:
+        blocks: All blocks of the device.
+        first: The part's first event.
+        last: The event behind it.
+    """
+    inside = blocks[(blocks.start >= first) & (blocks.start < last)]
+    count = last - first
+    ends = {name: np.minimum(getattr(inside, name) - first, count) for name in ("end", "completed")}
+    part = replace(inside, event_count=count, start=inside.start - first, **ends)
+    found = _find_rhythm(WholeStretch(part))
+    return replace(found, boundaries=found.boundaries + first)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ BEYOND_BUDGET = "its values were not computed: there are many"
 """What is assumed of an operation beyond the budget; kBeyondBudget of csrc/device/runtime.h."""
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
 """What is assumed where a range is the answer; kSizeOfUnknown of csrc/device/runtime.h."""
+MATH_ATTENTION = "attention runs the math kernel: "
+"""Begins a note of why; kMathAttention of csrc/rules/attention_choice.cpp."""
 UNKNOWN_READ = "the host read"
 """How the assumptions begin that say so of values which nobody knows; csrc/device/runtime.h."""
 UNDECIDED_CHECK = (
@@ -140,7 +142,10 @@ class PinnedStatistics(ctypes.Structure):
 
     _fields_ = [
         (name, Counter)
-        for name in ("allocations", "active_requests", "allocated_bytes", "active_bytes")
+        for name in (
+            *("allocations", "active_requests", "allocated_bytes", "active_bytes"),
+            "asked_bytes",
+        )
     ]
 
 

@@ -77,9 +77,10 @@ class PinnedAllocator final : public c10::Allocator {
     } else {
       memory = take(rounded);
     }
-    live_.emplace(memory, Block{rounded, {}});
+    live_.emplace(memory, Block{rounded, size, {}});
     statistics_.active_requests.increase(1);
     statistics_.active_bytes.increase(rounded);
+    statistics_.asked_bytes.increase(size);
     return {memory, memory, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -130,8 +131,9 @@ class PinnedAllocator final : public c10::Allocator {
 
   void reset_statistics(bool peaks) {
     const std::lock_guard lock(mutex_);
-    for (Counter* const counter : {&statistics_.allocations, &statistics_.active_requests,
-                                   &statistics_.allocated_bytes, &statistics_.active_bytes}) {
+    for (Counter* const counter :
+         {&statistics_.allocations, &statistics_.active_requests, &statistics_.allocated_bytes,
+          &statistics_.active_bytes, &statistics_.asked_bytes}) {
       if (peaks) {
         counter->peak = counter->current;
       } else {
@@ -184,6 +186,7 @@ class PinnedAllocator final : public c10::Allocator {
 
   struct Block {
     std::size_t size = 0;
+    std::size_t asked = 0;
     std::set<Stream> streams;  // whose copies use it
   };
   struct Event {
@@ -193,6 +196,7 @@ class PinnedAllocator final : public c10::Allocator {
   struct Waiting {
     void* memory = nullptr;
     std::size_t size = 0;
+    std::size_t asked = 0;
     std::vector<Event> events;
   };
   struct Registered {
@@ -227,10 +231,10 @@ class PinnedAllocator final : public c10::Allocator {
     const Block& block = node.mapped();
     const Runtime& state = runtime();
     if (block.streams.empty() || state.is_over) {
-      pool.keep(memory, block.size);
+      pool.keep(memory, block.size, block.asked);
       return;
     }
-    Waiting waiting{memory, block.size, {}};
+    Waiting waiting{memory, block.size, block.asked, {}};
     for (const auto& [device, stream] : block.streams) {
       Event& event = waiting.events.emplace_back(Event{device, 0});
       state.gpus->record_event(state.device(device).gpu, static_cast<std::uint64_t>(stream),
@@ -239,10 +243,11 @@ class PinnedAllocator final : public c10::Allocator {
     pool.waiting_.push_back(std::move(waiting));
   }
 
-  void keep(void* memory, std::size_t size) {
+  void keep(void* memory, std::size_t size, std::size_t asked) {
     free_.emplace(size, memory);
     statistics_.active_requests.decrease(1);
     statistics_.active_bytes.decrease(size);
+    statistics_.asked_bytes.decrease(asked);
   }
 
   // Keeps what its copies are done with, in the order in which it was freed, up to the first that
@@ -258,7 +263,7 @@ class PinnedAllocator final : public c10::Allocator {
       for (const Event& event : oldest.events) {
         gpus.destroy_event(runtime().device(event.device).gpu, event.number);
       }
-      keep(oldest.memory, oldest.size);
+      keep(oldest.memory, oldest.size, oldest.asked);
       waiting_.pop_front();
     }
   }

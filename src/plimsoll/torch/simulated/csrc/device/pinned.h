@@ -27,6 +27,7 @@ struct Counter {
 struct PinnedStatistics {
   Counter allocations, active_requests;   // of the driver, of programs
   Counter allocated_bytes, active_bytes;  // the same
+  Counter asked_bytes;                    // of active_bytes, before it was rounded
 };
 PinnedStatistics pinned_statistics();
 // The peaks start anew, or else the totals.

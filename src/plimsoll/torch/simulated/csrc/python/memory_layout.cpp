@@ -68,7 +68,7 @@ PLIMSOLL_EXPORT const char* plimsoll_layout() {
                 FIELD(Counter, freed)) +
       STRUCTURE(PinnedStatistics, FIELD(PinnedStatistics, allocations),
                 FIELD(PinnedStatistics, active_requests), FIELD(PinnedStatistics, allocated_bytes),
-                FIELD(PinnedStatistics, active_bytes)) +
+                FIELD(PinnedStatistics, active_bytes), FIELD(PinnedStatistics, asked_bytes)) +
       STRUCTURE(HostAccount, FIELD(HostAccount, absent), FIELD(HostAccount, most_absent),
                 FIELD(HostAccount, extra)) +
       line("Role", {VALUE(Role, output), VALUE(Role, temporary), VALUE(Role, workspace),

@@ -14,6 +14,8 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <string_view>
 
 #include "chips/chip.h"
 #include "device/runtime.h"
@@ -23,6 +25,9 @@ namespace {
 
 using at::SDPBackend;
 using at::Tensor;
+
+// Begins such a note; MATH_ATTENTION of library.py.
+constexpr std::string_view kMathAttention = "attention runs the math kernel: ";
 
 const Chip& chip_of(const Tensor& tensor) {
   return chip_of(runtime().device(tensor.device().index()).properties);
@@ -130,6 +135,46 @@ void check_types(const AttentionCall& call) {
               mask, " and  query.dtype: ", type, " instead.");
 }
 
+// Why no fused kernel takes a call, for people.
+std::string why_math(const AttentionCall& call) {
+  const at::Context& context = at::globalContext();
+  if (!context.userEnabledFlashSDP() && !context.userEnabledMemEfficientSDP() &&
+      !context.userEnabledCuDNNSDP()) {
+    return "the program switches the fused kernels off";
+  }
+  if (call.query.dim() != 4) return "fused kernels take tensors of four dimensions";
+  if (!all_have_type(call, true)) return "fused kernels take no such type";
+  const std::string heads =
+      "heads of " + std::to_string(call.query.sym_size(-1).guard_int(__FILE__, __LINE__));
+  if (call.enable_gqa && call.query.sym_size(1) != call.key.sym_size(1)) {
+    const char* const with = call.mask.defined()             ? "a mask"
+                             : !all_have_type(call, false)   ? "float32"
+                             : call.query.sym_size(-1) > 256 ? heads.c_str()
+                                                             : "these inputs";
+    return std::string("no fused kernel takes grouped queries with ") + with;
+  }
+  if (!has_usable_shapes(call, true)) return "query and key differ in batch or heads";
+  if (!has_dense_last_dimension(call, false)) return "the last dimension has gaps in memory";
+  const Chip& chip = chip_of(call.query);
+  const std::int64_t alignment = is_half(call.query) ? chip.aligned_halves : chip.aligned_floats;
+  if (call.query.sym_size(-1) % alignment != 0 || call.value.sym_size(-1) % alignment != 0) {
+    return heads + " are no multiple of " + std::to_string(alignment);
+  }
+  if (!context.userEnabledMemEfficientSDP()) return "the program switches fused kernels off";
+  return "no fused kernel takes these inputs";
+}
+
+// Notes the scores, which the math kernel keeps.
+void note_math(const AttentionCall& call) {
+  if (call.query.dim() < 2 || call.key.dim() < 2) return;
+  const auto rows = (call.query.sym_numel() / call.query.sym_size(-1)).maybe_as_int();
+  const auto columns = call.key.sym_size(-2).maybe_as_int();
+  if (!rows || !columns) return;  // symbols: the program is being compiled
+  const auto bytes = static_cast<std::uint64_t>(*rows * *columns) * call.query.element_size();
+  runtime().assume(runtime().name("aten::scaled_dot_product_attention"),
+                   std::string(kMathAttention) + why_math(call), bytes);
+}
+
 Tensor to_additive(const Tensor& mask, const Tensor& query) {
   if (!mask.defined() || mask.scalar_type() != at::kBool) return mask;
   const auto options = mask.options().dtype(query.scalar_type());
@@ -189,7 +234,9 @@ std::int64_t choose_attention(const AttentionCall& call) {
   }
   for (const SDPBackend backend : order) {
     const auto number = static_cast<std::int64_t>(backend);
-    if (fits_attention(call, number)) return number;
+    if (!fits_attention(call, number)) continue;
+    if (backend == SDPBackend::math) note_math(call);
+    return number;
   }
   TORCH_CHECK(false, "No available kernel. Aborting execution.");
 }

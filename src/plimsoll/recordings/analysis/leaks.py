@@ -9,11 +9,10 @@ during warm-up, levels off, or is given back now and then is no leak.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from plimsoll.explanation.parts import Leak
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +27,28 @@ _LEAST_CONFIDENCE = 0.99
 _MOST_MOMENTS = 200  # so that all pairs of them can be looked at
 _MOST_GIVEN_BACK = 0.1  # of what it grew by
 _LEAST_IN_LATER_HALF = 0.5  # of the slope over all
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Live memory that grows from step to step.
+
+    Attributes:
+        what: The source line, or the size of the blocks without stacks.
+        slope_bytes: The growth of a step, as Theil and Sen's median of slopes.
+        confidence: The confidence that it is a trend: one less the probability, by Mann and
+            Kendall's test, of so much growth by chance.
+        grown_bytes: The growth from the first examined step to the last.
+        blocks: The growth in the number of blocks.
+        last_event: The last event that allocated such a block.
+    """
+
+    what: str
+    slope_bytes: float
+    confidence: float
+    grown_bytes: int
+    blocks: int
+    last_event: int
 
 
 def find_leaks(

@@ -1,0 +1,32 @@
+"""The causes that recognisers find in a simulated run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.recordings.analysis.lines import source_lines
+from plimsoll.recordings.causes.cause import Facts
+from plimsoll.recordings.causes.recognisers import find_causes
+from plimsoll.recordings.causes.reserved_peak import reserved_peak
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.child.peak_contents import PeakContents, Run
+    from plimsoll.recordings.causes.cause import Cause, Notes
+
+
+def causes_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> list[Cause]:
+    """Find the causes of one device's memory, the most telling first."""
+    line, lines = source_lines(peak.blocks.stack, run.frames)
+    facts = Facts(
+        device=device,
+        blocks=peak.blocks,
+        category=peak.category,
+        line=line,
+        lines=lines,
+        frames=run.frames,
+        steps=peak.steps,
+        event=peak.event,
+        reserved=reserved_peak(run.action, run.size, run.stream, peak.blocks, peak.rounded),
+        notes=notes,
+    )
+    return find_causes(facts)

@@ -1,0 +1,101 @@
+"""Tensors that a loop keeps with each pass: sums of losses, lists of outputs, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.base.units import MiB, format_size
+from plimsoll.recordings.analysis.category_names import NUMBER
+from plimsoll.recordings.analysis.leaks import find_leaks
+from plimsoll.recordings.analysis.lines import users_part
+from plimsoll.recordings.analysis.steps import find_rhythm
+from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.wording import subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.analysis.leaks import Leak
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.causes.cause import Facts
+
+_MEANT_TO_STAY = ("parameters", "optimizer_state", "kv_cache", "workspaces", "collectives")
+_LEAST_GROWN = MiB
+_LEAST_SHARE = 0.05
+_MUCH_LONGER = 3
+"""A stretch without a step's end is searched for a loop of its own if it is so many steps long."""
+_MOST_SEARCHED = 1 << 20
+"""Events of a stretch that are searched."""
+
+
+def kept_over_passes(facts: Facts) -> Cause | None:
+    """Find growth with every pass of a loop, which holds a twentieth of the peak or more."""
+    for passes in _loops(facts):
+        cause = _growth(facts, passes)
+        if cause is not None:
+            return cause
+    return None
+
+
+def _loops(facts: Facts) -> Iterator[Steps]:
+    """Yields the passes of the program's loops that can grow."""
+    yield facts.passes
+    ends = facts.passes.boundaries
+    if facts.passes.source != "marks":
+        return
+    after = int(np.searchsorted(ends, facts.event, side="right"))
+    first = int(ends[after - 1]) if after else 0
+    last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
+    # A loop between two steps, such as a validation, in which the peak is.
+    if last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
+        yield find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
+
+
+def _growth(facts: Facts, passes: Steps) -> Cause | None:
+    stays = np.isin(facts.category, [NUMBER[name] for name in _MEANT_TO_STAY])
+    blocks = np.flatnonzero(~stays)
+    names, group = _by_users_line(facts, blocks)
+    leaks = find_leaks(facts.blocks[blocks], passes, group, names)
+    most = max(leaks, key=lambda leak: leak.grown_bytes, default=None)
+    least = max(_LEAST_GROWN, _LEAST_SHARE * facts.allocated_bytes)
+    if most is None or most.grown_bytes < least:
+        return None
+    mine = facts.live[~stays[facts.live]]
+    mine = mine[[users_part(facts.lines[one]) == most.what for one in facts.line[mine].tolist()]]
+    of_graph = facts.bytes_of(mine[facts.records_graph(mine)])
+    return _cause(most, keeps_graph=2 * of_graph > most.grown_bytes)
+
+
+def _cause(leak: Leak, *, keeps_graph: bool) -> Cause:
+    more = format_size(round(leak.slope_bytes))
+    if keeps_graph:
+        what = f"each pass over {subject(leak.what)} keeps its graph, {more} more each time"
+        change = "keep the number, not the tensor, of what is summed up or collected there"
+        patch = "total += loss.item()  # or loss.detach()"
+    else:
+        what = f"{subject(leak.what)} keeps {more} more with each pass of its loop"
+        change = "keep what is collected there in host memory"
+        patch = "kept.append(result.detach().cpu())"
+    return Cause(
+        name="kept_over_passes",
+        sentence=f"{what}, {format_size(leak.grown_bytes)} in all",
+        change=change,
+        bytes=leak.grown_bytes,
+        line=leak.what,
+        patch=patch,
+        growth_bytes=round(leak.slope_bytes),
+    )
+
+
+def _by_users_line(facts: Facts, blocks: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
+    """The users' lines, and the index of each block's among them."""
+    numbers: dict[str, int] = {}
+    place = np.array(
+        [numbers.setdefault(users_part(line) or line, len(numbers)) for line in facts.lines],
+        dtype=np.int64,
+    )
+    return list(numbers), place[facts.line[blocks]]

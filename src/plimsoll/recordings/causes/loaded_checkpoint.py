@@ -1,0 +1,42 @@
+"""A checkpoint that was loaded onto the card, and stays there after its weights were copied."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.base.units import format_size
+from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.wording import subject
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Facts
+
+_LEAST_SHARE = 0.05
+_IN_USE = ("parameters", "optimizer_state", "gradients")
+
+
+def loaded_checkpoint(facts: Facts) -> Cause | None:
+    """Find a twentieth of the peak or more in tensors that were loaded and became nobody's."""
+    loaded = facts.live[facts.is_live_under(_loads)]
+    spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
+    size = facts.bytes_of(spare)
+    if not size or size < _LEAST_SHARE * facts.allocated_bytes:
+        return None
+    line = facts.line_of_most(spare)
+    return Cause(
+        name="loaded_checkpoint",
+        sentence=f"the checkpoint that {subject(line)} loads stays on the card, "
+        f"{format_size(size)}",
+        change='load it with map_location="cpu", or `del` it once it is copied',
+        bytes=size,
+        line=line,
+        patch='torch.load(path, map_location="cpu")',
+    )
+
+
+def _loads(file: str, function: str) -> bool:
+    return (file.endswith("torch/serialization.py") and "load" in function) or (
+        file.endswith("safetensors/torch.py") and function == "load_file"
+    )

@@ -1,0 +1,29 @@
+"""Page-locked memory of the host, whose pool rounds requests up to powers of two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import MiB, format_size
+from plimsoll.recordings.causes.cause import Cause
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Facts
+
+_LEAST_BYTES = 256 * MiB
+_LEAST_RATIO = 1.25
+
+
+def page_locked(facts: Facts) -> Cause | None:
+    """Find a quarter more page-locked memory than was asked for, and 256 MiB."""
+    asked, taken = facts.notes.pinned_asked_bytes, facts.notes.pinned_taken_bytes
+    if taken - asked < _LEAST_BYTES or taken < _LEAST_RATIO * asked:
+        return None
+    return Cause(
+        name="page_locked",
+        sentence=f"page-locked memory is rounded to powers of two: {format_size(taken)} of the "
+        f"host's memory for {format_size(asked)}",
+        change="pin one large tensor and use parts of it, or pin sizes just below a power of two",
+        bytes=taken - asked,
+        on_host=True,
+    )

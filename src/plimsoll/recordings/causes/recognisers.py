@@ -1,0 +1,63 @@
+"""All recognisers, and the order of what they find."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.recordings.causes.autocast_cache import autocast_cache
+from plimsoll.recordings.causes.cause import LEAST_SHARE
+from plimsoll.recordings.causes.data_parallel import data_parallel
+from plimsoll.recordings.causes.kept_over_passes import kept_over_passes
+from plimsoll.recordings.causes.loaded_checkpoint import loaded_checkpoint
+from plimsoll.recordings.causes.logits import logits
+from plimsoll.recordings.causes.math_attention import math_attention
+from plimsoll.recordings.causes.page_locked import page_locked
+from plimsoll.recordings.causes.search_of_plans import search_of_plans
+from plimsoll.recordings.causes.streams import idle_streams, waiting_frees
+from plimsoll.recordings.causes.unused_activations import unused_activations
+from plimsoll.recordings.causes.varied_sizes import varied_sizes
+from plimsoll.recordings.causes.whole_model_checkpoint import whole_model_checkpoint
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Cause, Facts, Recogniser
+
+RECOGNISERS: tuple[Recogniser, ...] = (
+    kept_over_passes,
+    unused_activations,
+    loaded_checkpoint,
+    math_attention,
+    whole_model_checkpoint,
+    autocast_cache,
+    logits,
+    data_parallel,
+    search_of_plans,
+    varied_sizes,
+    idle_streams,
+    waiting_frees,
+    page_locked,
+)
+_OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
+
+
+def find_causes(facts: Facts) -> list[Cause]:
+    """Find all causes, the one first that answers the question which the figures raise.
+
+    Where most of what is reserved is free, that is the allocator's; else growth comes first, and
+    then what holds the most.
+    """
+    found = [cause for each in RECOGNISERS if (cause := each(facts)) is not None]
+    least = LEAST_SHARE * facts.reserved.bytes
+    kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
+    mostly_free = 2 * facts.reserved.free_bytes > facts.reserved.bytes
+    return sorted(kept, key=lambda cause: _rank(cause, mostly_free=mostly_free))
+
+
+def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, int]:
+    of_allocator = cause.name in _OF_THE_ALLOCATOR
+    return (
+        cause.on_host,
+        of_allocator != mostly_free,
+        not cause.growth_bytes,
+        cause.name != "data_parallel",  # the figures of several cards ask for it
+        -cause.bytes,
+    )

@@ -1,0 +1,61 @@
+"""Reserved memory at its peak, taken apart for the recognisers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.recordings.causes.cause import Reserved
+from plimsoll.recordings.events import Action
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+
+_TAKES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
+_GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
+
+
+def reserved_change(action: NDArray[np.uint8], size: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The bytes that each event takes from the driver, or gives back."""
+    change = np.where(np.isin(action, _TAKES), size.astype(np.int64), 0)
+    change[np.isin(action, _GIVES)] = -size[np.isin(action, _GIVES)].astype(np.int64)
+    return change
+
+
+def reserved_peak(
+    action: NDArray[np.uint8],
+    size: NDArray[np.uint64],
+    stream: NDArray[np.uint64],
+    blocks: Lifetimes,
+    rounded: NDArray[np.uint64],
+) -> Reserved:
+    """Take reserved memory apart at the event where it was the most.
+
+    Args:
+        action: The events' codes.
+        size: Their bytes.
+        stream: Their streams.
+        blocks: The blocks of these events.
+        rounded: What each block takes, in bytes.
+    """
+    change = reserved_change(action, size)
+    level = np.cumsum(change)
+    if not len(level):
+        return Reserved(0, 0)
+    event = int(level.argmax())
+    held = (blocks.start <= event) & (blocks.completed > event)
+    pending = held & (blocks.end <= event)
+    taken = np.flatnonzero(change[: event + 1])
+    streams, which = np.unique(stream[taken], return_inverse=True)
+    of_stream = np.bincount(which, change[taken], len(streams)).astype(np.int64)
+    is_idle = (of_stream > 0) & ~np.isin(streams, blocks.stream[held])
+    return Reserved(
+        bytes=int(level[event]),
+        free_bytes=max(0, int(level[event]) - int(rounded[held].sum())),
+        pending_bytes=int(rounded[pending].sum()),
+        idle_streams=int(is_idle.sum()),
+        idle_stream_bytes=int(of_stream[is_idle].sum()),
+    )

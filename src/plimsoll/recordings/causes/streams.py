@@ -1,0 +1,44 @@
+"""Memory that streams keep apart: a new stream each epoch, and blocks that wait for others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import format_size
+from plimsoll.recordings.causes.cause import Cause
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Facts
+
+_LEAST_SHARE = 0.1
+_MANY_STREAMS = 3
+
+
+def idle_streams(facts: Facts) -> Cause | None:
+    """Find streams that are out of use and keep a tenth or more of what is reserved."""
+    reserved = facts.reserved
+    if reserved.idle_streams < _MANY_STREAMS:
+        return None
+    if reserved.idle_stream_bytes < _LEAST_SHARE * reserved.bytes:
+        return None
+    return Cause(
+        name="idle_streams",
+        sentence=f"{reserved.idle_streams} streams that are out of use keep "
+        f"{format_size(reserved.idle_stream_bytes)}, which serves no other stream",
+        change="make a stream once, and use it again in every epoch",
+        bytes=reserved.idle_stream_bytes,
+    )
+
+
+def waiting_frees(facts: Facts) -> Cause | None:
+    """Find a tenth or more of what is reserved in freed blocks that wait for another stream."""
+    reserved = facts.reserved
+    if not reserved.pending_bytes or reserved.pending_bytes < _LEAST_SHARE * reserved.bytes:
+        return None
+    return Cause(
+        name="waiting_frees",
+        sentence=f"record_stream keeps {format_size(reserved.pending_bytes)} that the program has "
+        "freed, until another stream has finished",
+        change="let the stream that made a tensor wait for its use, instead of record_stream",
+        bytes=reserved.pending_bytes,
+    )

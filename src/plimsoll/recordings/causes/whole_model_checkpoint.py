@@ -1,0 +1,44 @@
+"""One checkpoint around the whole model, which recomputes everything at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.base.units import format_size
+from plimsoll.recordings.analysis.category_names import NUMBER
+from plimsoll.recordings.causes.cause import Cause
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Facts
+
+_LEAST_SHARE = 0.25
+_NEARLY_ALL = 0.6
+"""Checkpoints around blocks have a part of what a step recomputes at a time."""
+
+
+def whole_model_checkpoint(facts: Facts) -> Cause | None:
+    """Find nearly all that a step recomputes, and a quarter of the peak, live at one time."""
+    found = facts.live_of("recomputed_activations")
+    size = facts.bytes_of(found)
+    ends = facts.steps.boundaries
+    if not size or size < _LEAST_SHARE * facts.allocated_bytes or not len(ends):
+        return None
+    after = int(np.searchsorted(ends, facts.event, side="right"))
+    first = int(ends[after - 1]) if after else 0
+    last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
+    blocks = facts.blocks
+    of_step = (facts.category == NUMBER["recomputed_activations"]) & (blocks.start >= first)
+    recomputed = int(blocks.size[of_step & (blocks.start < last)].sum())
+    if size < _NEARLY_ALL * recomputed:
+        return None
+    return Cause(
+        name="whole_model_checkpoint",
+        sentence=f"one checkpoint around the whole model recomputes all of it at once, "
+        f"{format_size(size)}",
+        change="put a checkpoint around each block of the model",
+        bytes=size,
+        line=facts.line_of_most(found),
+        patch="for block in model: x = checkpoint(block, x, use_reentrant=False)",
+    )

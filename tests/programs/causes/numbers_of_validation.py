@@ -1,0 +1,25 @@
+"""A validation that keeps numbers alone."""
+
+import torch
+from torch import nn
+
+LAYERS = [nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)]
+model = nn.Sequential(*LAYERS).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def batch_loss():
+    x = torch.randn(512, 256, device="cuda")
+    target = torch.randint(10, (512,), device="cuda")
+    return nn.functional.cross_entropy(model(x), target)
+
+
+for epoch in range(2):
+    for batch in range(10):
+        optimizer.zero_grad()
+        batch_loss().backward()
+        optimizer.step()
+    total = 0
+    for batch in range(40):
+        total += batch_loss().item()
+    print(total / 40)
