@@ -19,7 +19,7 @@ from plimsoll.base.units import format_size
 from plimsoll.cli import options
 from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import NOT_KNOWN, Verdict, console, hint, show
+from plimsoll.cli.terminal import NOT_KNOWN, Verdict, console, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +47,10 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
     ] = None,
+    advise: Annotated[
+        bool,
+        typer.Option("--advise", help="Try the changes that the causes ask for, a run for each."),
+    ] = False,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw memory over the run, below the answer.")
     ] = False,
@@ -68,6 +72,7 @@ def predict(
     the script fails. 3: whether it fits is not known; the answer says why.
     """
     from plimsoll.prediction.check_text import check_text
+    from plimsoll.prediction.fitting.advise import with_advice
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predicted_page import check_page, recorded, write_page
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
@@ -106,6 +111,8 @@ def predict(
         return
     with nullcontext(requests) if view is None else recorded(requests) as asked:
         results = _predicted(asked)
+        if advise:
+            results[0] = with_advice(asked[0], results[0])
         if as_json:
             for result in results:
                 print(json_line(result.to_dict()))
@@ -136,20 +143,21 @@ def _predicted(asked: Sequence[Request]) -> list[Prediction]:
 
 def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
     from plimsoll.base.script_file import is_stream
-    from plimsoll.prediction.text import prediction_text
+    from plimsoll.prediction.text import answer_lines, prediction_text
 
     first = results[0]
     verdict: Verdict | None = "yes" if all(result.fits for result in results) else None
     if any(result.fits is False for result in results):
         verdict = "no"
+    follow = [] if is_stream(program.words[-1]) else _next_step(first, program)
     if len(results) == 1 or not first.uses_cuda:
-        show(partial(prediction_text, first), verdict)
+        show(partial(prediction_text, first, follow=follow), verdict)
     else:
-        show(lambda width: paragraphs([_answer(results), _table(results, width)], width), verdict)
+        answer = [*_answer(results)]
+        answer[1:1] = answer_lines(first, follow)
+        show(lambda width: paragraphs([answer, _table(results, width)], width), verdict)
     if plots:
         _show_plot(results)
-    if first.uses_cuda and not is_stream(program.words[-1]):
-        hint(_next_step(first, program))
 
 
 def _next_step(p: Prediction, program: Program) -> list[str]:

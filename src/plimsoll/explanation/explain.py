@@ -14,7 +14,8 @@ from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
 from plimsoll.explanation.parts import CardUse, StepsFound
-from plimsoll.explanation.ranking import ranked
+from plimsoll.explanation.ranking import needed, ranked
+from plimsoll.explanation.recorded_causes import recorded_causes, with_savings
 from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import read_source
@@ -228,6 +229,8 @@ def _explanation(
 ) -> Explanation:
     chosen, past, base, steps = usage.device, usage.device.past, usage.device.base, usage.steps
     of_card = [] if past.is_what_if else failures.out_of_memory
+    causes = recorded_causes(usage, uses, failed=bool(failures.out_of_memory))
+    advice = needed(ranked(found.advice), causes, chosen.card, past.peak_dedicated_bytes)
     return Explanation(
         file=chosen.recording.name,
         device=usage.trace.device,
@@ -247,10 +250,11 @@ def _explanation(
         leaks=leaks,
         out_of_memory=failures.out_of_memory,
         served_requests=base.avoided_ooms if base is not None and past.is_what_if else 0,
-        advice=ranked(found.advice),
+        advice=advice,
         tried=len(found.search.trials),
         search_ended_early=found.search.ended_early,
         script=found.script_run,
+        causes=with_savings(causes, found.advice),
         notes=notes,
     )
 

@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim
-from plimsoll.base.units import format_count, format_size
+from plimsoll.base.units import format_size
+from plimsoll.recordings.causes.wording import most_held, why
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,13 +19,19 @@ if TYPE_CHECKING:
 def first_lines(e: ExplanationParts) -> Iterator[str]:
     """Yields the answer to the question or the main finding, its reason, and the first advice."""
     yield from answers(e)
+    found = e.causes[0] if e.causes else None
+    if found is not None:
+        yield why(found)
+        if found.patch:
+            yield Verbatim(f"Try: {found.patch}")
     if e.out_of_memory:
-        yield f"Why: {cause(e.out_of_memory[-1])} {reason(e.out_of_memory[-1])}"
-    if e.leaks:
-        yield _grown(e.leaks[0])
-    elif not e.out_of_memory:
-        yield from _most_held(e)
-    yield from _try(e)
+        failed = e.out_of_memory[-1]
+        begin = "Why: " if found is None else "It failed, as "
+        yield f"{begin}{cause(failed)} {reason(failed)}"
+    elif found is None and (line := most_held(e.peak.by_category, e.peak.lines)) is not None:
+        yield line
+    if found is None or not found.patch:
+        yield from _try(e)
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
@@ -93,11 +100,6 @@ def _leak(leak: Leak) -> str:
     return f"It leaks: {leak.what} holds {format_size(round(leak.slope_bytes))} more each step."
 
 
-def _grown(leak: Leak) -> str:
-    grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
-    return f"Why: over the steps looked at, {leak.what} has kept {grown}."
-
-
 def _peak(e: ExplanationParts) -> str:
     r = e.reserved
     when = "At its peak" if e.has_history else "Now"
@@ -109,19 +111,6 @@ def _peak(e: ExplanationParts) -> str:
         f"{whole}, {format_size(r.allocated_bytes)} of it for live tensors; {format_size(free)}, "
         f"{free / r.reserved_bytes:.1%}, is free."
     )
-
-
-def _most_held(e: ExplanationParts) -> Iterator[str]:
-    """Yields the categories that hold the most live memory, if there are any."""
-    known = {name: size for name, size in e.peak.by_category.items() if name != "other" and size}
-    held = []
-    if known:
-        name = max(known, key=known.__getitem__)
-        held.append(f"{name.replace('_', ' ')} ({format_size(known[name])})")
-    if e.peak.lines:
-        held.append(f"{e.peak.lines[0].line} ({format_size(e.peak.lines[0].bytes)})")
-    if held:
-        yield f"Why: the most is held by {', by line '.join(held)}."
 
 
 def _try(e: ExplanationParts) -> Iterator[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.explanation.parts import AdviceCost, AdviceKind
     from plimsoll.explanation.search import Setting, Trial
 
-LEAST_SHARE = 0.01
+LEAST_SHARE = 0.02
 """The share of peak reserved memory that advice must save."""
 _LEAST_SAVED = 2 * MiB
 _FRACTION = "per_process_memory_fraction"

@@ -10,6 +10,7 @@ from plimsoll.recordings.analysis.lines import LineShare
 
 if TYPE_CHECKING:
     from plimsoll.prediction.parts import GpuUse
+    from plimsoll.recordings.causes.cause import Cause
 
 OomCause = Literal["limit", "card"]
 OomReason = Literal[
@@ -304,6 +305,7 @@ class ExplanationParts:
         tried: The number of replays in the search for advice.
         search_ended_early: Whether the search ended before everything was tried.
         script: The script that changes were tried on, or None.
+        causes: Why it takes what it takes, the most telling first.
         notes: The limits of the explanation.
     """
 
@@ -329,6 +331,7 @@ class ExplanationParts:
     tried: int
     search_ended_early: bool
     script: ScriptRun | None
+    causes: list[Cause] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

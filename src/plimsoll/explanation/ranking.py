@@ -19,11 +19,17 @@ from typing import TYPE_CHECKING, get_args
 from plimsoll.explanation.parts import AdviceCost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from plimsoll.engine.gpus.recorded_card import RecordedCard
     from plimsoll.explanation.parts import Advice
+    from plimsoll.recordings.causes.cause import Cause
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
+LEAST_FULL = 0.1
+"""The share of a card below which what a program takes of it needs no setting."""
+NEARLY_FULL = 0.9
+"""The share from which host memory is worth its time."""
 LEAST_TIME = 0.01
 """The share of a step below which time is no cost."""
 
@@ -31,6 +37,33 @@ LEAST_TIME = 0.01
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
     """In this module's order; of what saves as much, what leaves the most of the card free."""
     return sorted(advice, key=_rank)
+
+
+def needed(
+    advice: Iterable[Advice], causes: Sequence[Cause], card: RecordedCard | None, used_bytes: int
+) -> list[Advice]:
+    """Leave out what nobody needs, and what would only put off the end of a program that grows.
+
+    Settings and limits help a card that is at least a tenth full, and host memory one that is
+    nearly full. Where a program grows, they let it fail a little later.
+
+    Args:
+        advice: The advice.
+        causes: The causes that were found.
+        card: The card, if it is known.
+        used_bytes: What the program takes of it at its peak.
+    """
+    share = None if card is None else used_bytes / card.total_bytes
+    grows = any(cause.growth_bytes for cause in causes)
+
+    def is_needed(one: Advice) -> bool:
+        if one.kind in ("leak", "program", "script"):
+            return True
+        if one.serves_failed_requests is None and share is not None:
+            return share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL) and not grows
+        return not grows
+
+    return [one for one in advice if is_needed(one)]
 
 
 def _rank(one: Advice) -> tuple[bool, bool, int, int, int, float]:

@@ -59,7 +59,7 @@ def try_changes(
         is_whole: Whether that is all it needed, for no request failed.
 
     Returns:
-        The changes that save 1 % or more, the script as it is, and notes.
+        The changes that save 2 % or more, the script as it is, and notes.
 
     Raises:
         InputError: If the script or `vary` cannot be used, or if it allocates nothing on a GPU.

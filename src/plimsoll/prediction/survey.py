@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from plimsoll.recordings.causes.cause import Cause
+
 Scalar = int | float | str | bool | None
 
 
@@ -213,6 +215,7 @@ class Survey:
             job, the use of the rank that needs the most.
         ranks: The number of ranks of the job; 1 for no job.
         wrappings: The outermost wrappers of the job's models.
+        causes: Why the script takes what it takes, as far as it can be changed for that.
     """
 
     arguments: list[ArgumentUse] = field(default_factory=list)
@@ -223,6 +226,7 @@ class Survey:
     allocators: list[AllocatorUse] = field(default_factory=list)
     ranks: int = 1
     wrappings: list[Wrapping] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON."""
@@ -244,6 +248,7 @@ class Survey:
             wrappings=[
                 Wrapping(**{**each, "made": _place(each["made"])}) for each in values["wrappings"]
             ],
+            causes=[Cause(**each) for each in values["causes"]],
         )
 
 

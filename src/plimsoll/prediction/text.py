@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from plimsoll.base.layout import paragraphs
+from plimsoll.base.layout import Verbatim, paragraphs
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_seconds, format_size, size_row
 from plimsoll.prediction.gpu_rows import gpu_rows
@@ -21,9 +22,10 @@ from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.kinds import Kind
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
+from plimsoll.recordings.causes.wording import most_held, why
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from plimsoll.prediction.compiled_use import EagerUse
     from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts
@@ -42,12 +44,15 @@ _MEASURED = "H200"
 _MOST_COMPILED = 6
 
 
-def prediction_text(prediction: PredictionParts, width: int | None = None) -> str:
+def prediction_text(
+    prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
+) -> str:
     """The whole prediction, without colour.
 
     Args:
         prediction: The prediction.
         width: The number of columns; None leaves lines as long as they are.
+        follow: The words of the next useful command.
     """
     if not prediction.uses_cuda:
         first = f"{prediction.script} never touches CUDA: it needs no GPU memory."
@@ -58,23 +63,39 @@ def prediction_text(prediction: PredictionParts, width: int | None = None) -> st
                 "started have no simulated GPUs, and are not seen: predict them by themselves"
             )
         programs = [f"  {each.operation}" for each in started]
-        own = [written_lines(prediction.written), kept_apart_lines(prediction.kept_apart)]
-        return paragraphs([[first, *programs], *own], width)
-    parts = (
+        files = [written_lines(prediction.written), kept_apart_lines(prediction.kept_apart)]
+        return paragraphs([[first, *programs], *files], width)
+    sections = (
         *(_categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
     )
+    job = [*job_verdict(prediction, width)]
+    own = [*_verdict(prediction, width)]
+    lead = job or own  # the answer begins it
+    lead[1:1] = answer_lines(prediction, follow)
     return paragraphs(
         [
-            job_verdict(prediction, width),
-            _verdict(prediction, width),
-            *(part(prediction) for part in parts),
+            job,
+            own,
+            *(section(prediction) for section in sections),
             written_lines(prediction.written),
             kept_apart_lines(prediction.kept_apart),
             _effort(prediction),
         ],
         width,
     )
+
+
+def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
+    """The lines after the verdict: the cause, and what to run or to write next."""
+    cause = p.causes[0] if p.causes else None
+    line = most_held(p.by_category, p.top_lines) if cause is None else why(cause)
+    if line is not None:
+        yield line
+    if cause is not None and cause.patch:
+        yield Verbatim(f"Try: {cause.patch}")
+    elif follow:
+        yield Verbatim(f"Next: {shlex.join(follow)}")
 
 
 def whose_line(p: PredictionParts) -> str | None:

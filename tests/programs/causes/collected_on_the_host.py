@@ -6,5 +6,5 @@ from torch import nn
 model = nn.Linear(256, 20_000).cuda()
 results = []
 with torch.no_grad():
-    for batch in range(40):
+    for _ in range(40):
         results.append(model(torch.randn(64, 256, device="cuda")).cpu())

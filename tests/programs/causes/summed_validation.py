@@ -8,18 +8,18 @@ model = nn.Sequential(*LAYERS).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
 
-def batch_loss():
+def batch_loss() -> torch.Tensor:
     x = torch.randn(512, 256, device="cuda")
     target = torch.randint(10, (512,), device="cuda")
     return nn.functional.cross_entropy(model(x), target)
 
 
-for epoch in range(2):
-    for batch in range(10):
+for _ in range(2):
+    for _ in range(10):
         optimizer.zero_grad()
         batch_loss().backward()
         optimizer.step()
-    total = 0
-    for batch in range(40):
-        total += batch_loss()
+    total = torch.zeros((), device="cuda")
+    for _ in range(40):
+        total = total + batch_loss()
     print(total.item() / 40)

@@ -14,6 +14,7 @@ from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
+from plimsoll.prediction.child.program_notes import notes_of
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
 from plimsoll.prediction.parts import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from plimsoll.prediction.child.labels import BlockLabels
     from plimsoll.prediction.child.own_limits import TightestLimit
     from plimsoll.prediction.child.peak_contents import PeakContents
-    from plimsoll.prediction.child.program_notes import ProgramNotes
     from plimsoll.prediction.child.stops import Stop
     from plimsoll.prediction.request import Request
     from plimsoll.recordings.causes.cause import Cause
@@ -51,7 +51,6 @@ def make_report(
     simulation: Simulation,
     labels: BlockLabels,
     high_water: HighWaterMarks,
-    notes: ProgramNotes,
     request: Request,
     error: BaseException | None,
     stop: Stop | None,
@@ -71,9 +70,7 @@ def make_report(
         for device in sorted(simulation.contexts) or [0]
     ]
     fullest = min(used, key=lambda gpu: gpu.headroom_bytes)
-    prediction = _prediction(
-        simulation, labels, notes, request, used, fullest, ending, stop, seconds
-    )
+    prediction = _prediction(simulation, labels, request, used, fullest, ending, stop, seconds)
     return {
         "prediction": prediction.to_dict(),
         "device": fullest.device,
@@ -94,7 +91,6 @@ def _least_context(simulation: Simulation, device: int) -> int:
 def _prediction(
     simulation: Simulation,
     labels: BlockLabels,
-    notes: ProgramNotes,
     request: Request,
     used: list[_UsedGpu],
     fullest: _UsedGpu,
@@ -155,17 +151,17 @@ def _prediction(
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
-        causes=_causes(simulation, notes, run, peak, device),
+        causes=_causes(simulation, run, peak, device),
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
 
 
-def _causes(
-    simulation: Simulation, notes: ProgramNotes, run: Run, peak: PeakContents, device: int
-) -> list[Cause]:
-    find = simulation.watchers.guarded("the causes of its memory", causes_of)
-    return find(run, peak, device, notes.of(device)) or []
+def _causes(simulation: Simulation, run: Run, peak: PeakContents, device: int) -> list[Cause]:
+    def find() -> list[Cause]:
+        return causes_of(run, peak, device, notes_of(simulation))
+
+    return simulation.watchers.guarded("the causes of its memory", find)() or []
 
 
 def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:

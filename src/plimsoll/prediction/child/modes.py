@@ -27,7 +27,6 @@ from plimsoll.prediction.child.host_report import host_figures
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.least_room import add_least
-from plimsoll.prediction.child.program_notes import ProgramNotes
 from plimsoll.prediction.child.programs import StartedPrograms
 from plimsoll.prediction.child.ranks import pretend_to_be_one, run_ranks
 from plimsoll.prediction.child.stops import Stops
@@ -123,10 +122,9 @@ class Answered(AsItIs):
         folder = Path(request.report).with_name("processes")
         folder.mkdir()
         self._started = processes.StartedProcesses(request, self._process, str(folder))
-        self._notes = ProgramNotes(self.simulation)
-        self._started.tell(self.simulation, self._labels, self._high_water, self._notes)
-        self._watchers: list[HighWaterMarks | BlockLabels | ProgramNotes | Surveyor]
-        self._watchers = [self._high_water, self._labels, self._notes]
+        self._started.tell(self.simulation, self._labels, self._high_water)
+        self._watchers: list[HighWaterMarks | BlockLabels | Surveyor]
+        self._watchers = [self._high_water, self._labels]
         self._recorder = None if request.record is None else record(request.record)
         self._failed_rank: int | None = None
 
@@ -165,8 +163,8 @@ class Answered(AsItIs):
         seconds = time.perf_counter() - self._began
         host_use = self._host.stop()
         report = make_report(
-            self.simulation, self._labels, self._high_water, self._notes, self._request,
-            ended_by, self.stops.stop, seconds,
+            self.simulation, self._labels, self._high_water, self._request, ended_by,
+            self.stops.stop, seconds,
         )  # fmt: skip
         if self._request.finds_least:
             add_least(self.simulation, report)

@@ -30,7 +30,6 @@ from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
-from plimsoll.prediction.child.program_notes import ProgramNotes
 from plimsoll.prediction.child.script_ending import line_of
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
@@ -63,7 +62,6 @@ class StartedProcesses:
         note_failure(self.folder, simulation.watchers)
         labels = BlockLabels(simulation)
         high_water = HighWaterMarks(simulation)
-        notes = ProgramNotes(simulation)
         surveyor = first_ranks_surveyor(self.request, simulation, labels)
         if surveyor is not None:
             surveyor.listen()
@@ -72,12 +70,11 @@ class StartedProcesses:
             torch = sys.modules["torch"]
             high_water.install(torch)
             labels.install(torch)
-            notes.install(torch)
             if surveyor is not None:
                 surveyor.install(torch)
 
         simulation.after_import(install)
-        self.tell(simulation, labels, high_water, notes, surveyor)
+        self.tell(simulation, labels, high_water, surveyor)
         host = HostWatch(simulation, labels)
         host.begin()
         Finalize(None, tell_host_use, (host, self.folder), exitpriority=1)
@@ -87,7 +84,6 @@ class StartedProcesses:
         simulation: Simulation,
         labels: BlockLabels,
         high_water: HighWaterMarks,
-        notes: ProgramNotes,
         surveyor: Surveyor | None = None,
     ) -> None:
         """Let this process, and those forked from it, tell what they use; not the program's own."""
@@ -110,9 +106,7 @@ class StartedProcesses:
             if isinstance(error, KeyboardInterrupt):
                 stop = Stop("interrupted", line_of(error))
             seconds = time.perf_counter() - began
-            report = make_report(
-                simulation, labels, high_water, notes, self.request, error, stop, seconds
-            )
+            report = make_report(simulation, labels, high_water, self.request, error, stop, seconds)
             _write(path, told_by(simulation, report))
             if report["error"] is None and stop is None:
                 leave_survey(self.request, simulation, surveyor, report["device"])

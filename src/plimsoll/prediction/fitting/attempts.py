@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.standard_error import stderr_bytes
 from plimsoll.prediction.child_process import started
+from plimsoll.prediction.fitting.changes.of_causes import own_causes
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
 from plimsoll.prediction.fitting.side_by_side import slots
@@ -242,6 +243,7 @@ class Attempts:
             if prediction.out_of_memory is not None:
                 return Attempt(changes, None, None, "it runs out of shared memory")
             found = Survey.from_dict(json.loads(survey.read_text()))
+            found = replace(found, causes=own_causes(self._path, prediction.causes))
             if prediction.shared is not None and prediction.shared.peak_bytes:
                 found = replace(found, allocators=[self._with_shared(prediction)])
             if any(change.kind == "offload" for change in changes):

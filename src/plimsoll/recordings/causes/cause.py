@@ -69,25 +69,11 @@ class MathAttention:
 
 
 @dataclass(frozen=True)
-class AutocastCache:
-    """The copies of weights that autocast kept while no graph was recorded.
-
-    Attributes:
-        line: The line that ended the block with the most, or None.
-        bytes: The most that one block kept.
-    """
-
-    line: str | None
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Notes:
     """What a running program said of itself, beyond its requests. Recordings may lack it.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.
-        autocast_cache: The copies that autocast kept; None where it kept none.
         pinned_asked_bytes: The page-locked memory that the program had at its peak.
         pinned_taken_bytes: What the pool had from the driver then.
         searches: Whether cuDNN searched for plans (`torch.backends.cudnn.benchmark`).
@@ -95,7 +81,6 @@ class Notes:
     """
 
     math_attention: Sequence[MathAttention] = ()
-    autocast_cache: AutocastCache | None = None
     pinned_asked_bytes: int = 0
     pinned_taken_bytes: int = 0
     searches: bool = False
@@ -136,6 +121,7 @@ class Facts:
         event: The moment of the most allocated memory.
         reserved: Reserved memory at its peak.
         notes: What the program said of itself.
+        failed: Whether a request failed for want of memory.
     """
 
     device: int
@@ -148,6 +134,7 @@ class Facts:
     event: int
     reserved: Reserved
     notes: Notes = field(default_factory=Notes)
+    failed: bool = False
 
     @cached_property
     def passes(self) -> Steps:

@@ -48,6 +48,9 @@ def find_causes(facts: Facts) -> list[Cause]:
     found = [cause for each in RECOGNISERS if (cause := each(facts)) is not None]
     least = LEAST_SHARE * facts.reserved.bytes
     kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
+    if facts.failed and any(cause.growth_bytes for cause in kept):
+        # A setting would let it fail a little later.
+        kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
     mostly_free = 2 * facts.reserved.free_bytes > facts.reserved.bytes
     return sorted(kept, key=lambda cause: _rank(cause, mostly_free=mostly_free))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plimsoll.base.units import format_size
+from plimsoll.recordings.causes.autocast_cache import autocast_copies
 from plimsoll.recordings.causes.cause import Cause
 from plimsoll.recordings.causes.wording import subject
 
@@ -16,11 +19,9 @@ _LEAST_SHARE = 0.1
 
 def unused_activations(facts: Facts) -> Cause | None:
     """Find a tenth of the peak or more in activations that no backward pass uses."""
-    found = facts.live_of("unused_activations")
+    found = np.setdiff1d(facts.live_of("unused_activations"), autocast_copies(facts))
     size = facts.bytes_of(found)
-    if facts.notes.autocast_cache is not None:  # whose copies look as if a graph had saved them
-        size -= facts.notes.autocast_cache.bytes
-    if size <= 0 or size < _LEAST_SHARE * facts.allocated_bytes:
+    if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
     line = facts.line_of_most(found)
     return Cause(

@@ -1,6 +1,17 @@
-"""Words that several recognisers use."""
+"""Words for causes, shared by recognisers and reports."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import format_size
+from plimsoll.recordings.analysis.category_names import category_title
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from plimsoll.recordings.analysis.lines import LineShare
+    from plimsoll.recordings.causes.cause import Cause
 
 
 def subject(line: str | None) -> str:
@@ -8,3 +19,24 @@ def subject(line: str | None) -> str:
     if line is None:
         return "the program"
     return line.rpartition(" ")[0] or line
+
+
+def why(cause: Cause) -> str:
+    """The cause and its change as one line, with what the change saved where it was tried."""
+    if cause.saves_bytes is None:
+        saved = "not tried"
+    else:
+        saved = f"saves {format_size(cause.saves_bytes)}, tried"
+    return f"Why: {cause.sentence}. What helps: {cause.change} ({saved})."
+
+
+def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:
+    """What holds the most where no recogniser found a cause; None where nothing is known."""
+    known = {name: size for name, size in by_category.items() if name != "other" and size}
+    held = []
+    if known:
+        name = max(known, key=known.__getitem__)
+        held.append(f"{category_title(name)} ({format_size(known[name])})")
+    if lines:
+        held.append(f"{lines[0].line} ({format_size(lines[0].bytes)})")
+    return f"Why: the most is held by {', by line '.join(held)}." if held else None

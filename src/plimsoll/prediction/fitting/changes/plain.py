@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll.prediction.fitting.changes.attention import attention_changes
 from plimsoll.prediction.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.prediction.fitting.changes.loss import loss_changes
+from plimsoll.prediction.fitting.changes.of_causes import cause_changes
 from plimsoll.prediction.fitting.changes.precision import precision_changes
 from plimsoll.prediction.fitting.changes.stepping import optimizer_changes
 from plimsoll.prediction.fitting.changes.trainer import trainer_changes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 KINDS = (
+    cause_changes,
     optimizer_changes,
     gradient_changes,
     loss_changes,

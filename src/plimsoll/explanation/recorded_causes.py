@@ -1,0 +1,69 @@
+"""The causes that recognisers find in a recording, with what replays saved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
+from plimsoll.recordings.causes.recognisers import find_causes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from plimsoll.explanation.explained_usage import ExplainedUsage
+    from plimsoll.explanation.parts import Advice
+    from plimsoll.prediction.parts import GpuUse
+    from plimsoll.recordings.causes.cause import Cause
+
+
+def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> list[Cause]:
+    """Find the causes of the explained device's memory, the most telling first.
+
+    Args:
+        usage: The memory.
+        uses: The use of each device.
+        failed: Whether a request failed.
+    """
+    parts = usage.reserved
+    facts = Facts(
+        device=usage.trace.device,
+        blocks=usage.lifetimes,
+        category=usage.categories.number,
+        line=usage.group,
+        lines=usage.names,
+        frames=usage.trace.frames,
+        steps=usage.steps,
+        event=usage.peak.event,
+        reserved=Reserved(
+            parts.reserved_bytes, parts.cached_bytes + parts.fragments_bytes, parts.pending_bytes
+        ),
+        notes=Notes(
+            devices={
+                use.device: use.peak_allocated_bytes
+                for use in uses
+                if use.device is not None and use.peak_allocated_bytes is not None
+            }
+        ),
+        failed=failed,
+    )
+    return find_causes(facts)
+
+
+def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
+    """The causes, with the saving of the advice that is the same change."""
+    by_kind: dict[str, int] = {}
+    for one in advice:
+        if one.serves_failed_requests is None:
+            by_kind[one.kind] = max(by_kind.get(one.kind, 0), one.saves_bytes)
+    tried = {
+        "kept_over_passes": by_kind.get("leak"),
+        "varied_sizes": max(
+            (by_kind[kind] for kind in ("setting", "elastic") if kind in by_kind), default=None
+        ),
+    }
+    by_words = {one.what: one.saves_bytes for one in advice if one.kind == "script"}
+    return [
+        replace(each, saves_bytes=by_words.get(each.change) or tried.get(each.name) or None)
+        for each in causes
+    ]

@@ -1,0 +1,42 @@
+"""Tries the changes of a prediction's causes, each by a simulation of the changed script."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.fitting.attempts import Attempts
+from plimsoll.prediction.fitting.changes.of_causes import cause_changes, own_causes
+from plimsoll.prediction.fitting.script_text import ScriptText
+from plimsoll.prediction.survey import Survey
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+
+
+def with_advice(request: Request, prediction: Prediction) -> Prediction:
+    """Say of each cause what its change saves, where the script can be changed so.
+
+    Args:
+        request: What was predicted.
+        prediction: The prediction.
+
+    Raises:
+        InputError: If the script is no text.
+    """
+    path = Path(request.script).resolve()
+    survey = Survey(causes=own_causes(path, prediction.causes))
+    changes = list(cause_changes(survey))
+    if request.is_module or not changes:
+        return prediction
+    attempts = Attempts(request, path, ScriptText.read(path), prediction.room_bytes)
+    saves = {
+        attempt.changes[0].kind: prediction.peak_reserved_bytes
+        - attempt.prediction.peak_reserved_bytes
+        for attempt in attempts.run([(change,) for change in changes])
+        if attempt.prediction is not None
+    }
+    causes = [replace(each, saves_bytes=saves.get(each.name)) for each in prediction.causes]
+    return replace(prediction, causes=causes)
