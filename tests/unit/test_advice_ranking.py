@@ -94,7 +94,14 @@ def test_what_serves_a_failed_request_is_ordered_by_its_cost() -> None:
     assert found.advice[-1].kind == "spill"
 
 
-@pytest.mark.parametrize("gpu", [None, "H100"])
+def test_a_card_that_is_nearly_empty_needs_no_setting_and_none_of_the_hosts_memory() -> None:
+    assert explain(recorded(cached_and_kept), gpu="H100").advice == []
+    kinds = {one.kind for one in explain(recorded(cached_and_kept), gpu="H100:1GiB").advice}
+    assert "limit" in kinds
+    assert "spill" not in kinds
+
+
+@pytest.mark.parametrize("gpu", [None, "H100:1GiB"])
 def test_each_piece_is_one_line_and_one_thing_to_copy(gpu: str | None) -> None:
     found = explain(recorded(cached_and_kept), gpu=gpu)
     for one in found.advice:

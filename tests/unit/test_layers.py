@@ -24,7 +24,7 @@ SOURCE = ROOT / "src" / "plimsoll"
 OWN = ""  # the modules of a room that are in none of its packages
 ROOMS = {
     "base": (OWN, "telemetry", "workers"),
-    "recordings": (OWN, "analysis"),
+    "recordings": (OWN, "analysis", "causes"),
     "engine": ("gpus", OWN, "simulator", "recorder", "replays"),
     "offloading": ("tiers", OWN, "training", "data"),
     "torch": (OWN, "array_libraries", "building", "live", "simulated", "session"),

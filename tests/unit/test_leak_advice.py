@@ -94,6 +94,8 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
     assert (first.kind, first.serves_failed_requests, first.saves_bytes) == ("leak", True, 0)
     assert "serves what failed" in str(found)
     assert {"limit", "spill"} <= {one.kind for one in found.advice[1:]}
+    # With another setting of the allocator it would fail a little later.
+    assert not {"setting", "elastic"} & {one.kind for one in found.advice}
 
 
 def test_a_leak_that_was_not_tried_says_so() -> None:

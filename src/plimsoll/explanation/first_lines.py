@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim
-from plimsoll.base.units import format_size
+from plimsoll.base.units import format_count, format_size
 from plimsoll.recordings.causes.wording import most_held, why
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
     """Yields the answer to the question or the main finding, its reason, and the first advice."""
     yield from answers(e)
     found = e.causes[0] if e.causes else None
-    if found is not None:
+    if e.leaks and not e.out_of_memory and not (found and found.growth_bytes):
+        found = None
+        yield _grown(e.leaks[0])
+    elif found is not None:
         yield why(found)
         if found.patch:
             yield Verbatim(f"Try: {found.patch}")
@@ -28,7 +31,7 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
         failed = e.out_of_memory[-1]
         begin = "Why: " if found is None else "It failed, as "
         yield f"{begin}{cause(failed)} {reason(failed)}"
-    elif found is None and (line := most_held(e.peak.by_category, e.peak.lines)) is not None:
+    elif found is None and not e.leaks and (line := _most_held(e)) is not None:
         yield line
     if found is None or not found.patch:
         yield from _try(e)
@@ -98,6 +101,15 @@ def _failed(o: OutOfMemory) -> str:
 
 def _leak(leak: Leak) -> str:
     return f"It leaks: {leak.what} holds {format_size(round(leak.slope_bytes))} more each step."
+
+
+def _grown(leak: Leak) -> str:
+    grown = f"{format_size(leak.grown_bytes)} in {format_count(leak.blocks, 'more block')}"
+    return f"Why: over the steps looked at, {leak.what} has kept {grown}."
+
+
+def _most_held(e: ExplanationParts) -> str | None:
+    return most_held(e.peak.by_category, e.peak.lines)
 
 
 def _peak(e: ExplanationParts) -> str:

@@ -85,6 +85,7 @@ class LeakWatch:
         self._warned: set[str] = set()
         self._steps = 0
         self._recorder: Recorder | None = None
+        self._is_inside = False
 
     def __enter__(self) -> LeakWatch:
         """Begin.
@@ -106,6 +107,7 @@ class LeakWatch:
         self._is_told, self._is_watching = False, True
         self._next_look = 2 * LEAST_STEPS
         self._recorder = recorder
+        self._is_inside = True
         return self
 
     def __str__(self) -> str:
@@ -119,7 +121,16 @@ class LeakWatch:
         return f"<LeakWatch {str(self).splitlines()[0]}>"
 
     def step(self) -> None:
-        """Say that a step ends here."""
+        """Say that a step ends here.
+
+        Raises:
+            InputError: If this is not inside of the watch's `with` block.
+        """
+        if not self._is_inside:
+            raise InputError(
+                "LeakWatch.step() was called outside of its block: write "
+                "`with plimsoll.LeakWatch() as watch:` around the loop"
+            )
         recorder = self._recorder
         if recorder is None or not self._is_watching:
             return
@@ -147,6 +158,7 @@ class LeakWatch:
             self._look(recorder.path)
 
     def __exit__(self, *_: object) -> None:
+        self._is_inside = False
         self._end()
 
     def _end(self) -> None:

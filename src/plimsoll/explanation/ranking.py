@@ -45,7 +45,7 @@ def needed(
     """Leave out what nobody needs, and what would only put off the end of a program that grows.
 
     Settings and limits help a card that is at least a tenth full, and host memory one that is
-    nearly full. Where a program grows, they let it fail a little later.
+    nearly full. Where a program grows, another allocator lets it fail a little later.
 
     Args:
         advice: The advice.
@@ -57,11 +57,11 @@ def needed(
     grows = any(cause.growth_bytes for cause in causes)
 
     def is_needed(one: Advice) -> bool:
-        if one.kind in ("leak", "program", "script"):
+        if one.kind in ("setting", "elastic") and grows:
+            return False
+        if one.kind in ("leak", "program", "script") or one.serves_failed_requests is not None:
             return True
-        if one.serves_failed_requests is None and share is not None:
-            return share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL) and not grows
-        return not grows
+        return share is None or share >= (NEARLY_FULL if one.kind == "spill" else LEAST_FULL)
 
     return [one for one in advice if is_needed(one)]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from plimsoll.recordings.analysis.category_names import NUMBER
+from plimsoll.recordings.analysis.evidence import Place, place_of
 from plimsoll.recordings.analysis.lines import users_part
 from plimsoll.recordings.analysis.steps import find_steps
 from plimsoll.recordings.origin import origin_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.steps import Steps
     from plimsoll.recordings.events import Frame
 
+_BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
 LEAST_SHARE = 0.02
 """The share of what is reserved at its peak below which nothing is worth a sentence."""
 
@@ -177,6 +179,21 @@ class Facts:
         origins = [origin_of(self.frames(int(one))) for one in numbers]
         found = [origin is not None and origin.keeps_graph for origin in origins]
         return np.array(found, dtype=np.bool_)[which]
+
+    @cached_property
+    def backward_starts(self) -> NDArray[np.int64]:
+        """The events at which a backward pass allocated, in order."""
+        numbers, which = np.unique(self.blocks.stack, return_inverse=True)
+        stacks = [self.frames(int(one)) for one in numbers]
+        places = [place_of(stack, origin_of(stack)) for stack in stacks]
+        backward = np.array([place in _BACKWARD for place in places], dtype=np.bool_)
+        return np.sort(self.blocks.start[backward[which]])
+
+    def are_of_line(self, blocks: NDArray[np.int64], line: str | None) -> NDArray[np.bool_]:
+        """Which of these blocks a user's line asked for."""
+        is_line = np.array([users_part(each) == line for each in self.lines], dtype=np.bool_)
+        found: NDArray[np.bool_] = is_line[self.line[blocks]]
+        return found
 
     def line_of_most(self, blocks: NDArray[np.int64]) -> str | None:
         """The user's line that asked for most of these blocks' bytes; None without lines."""

@@ -65,7 +65,7 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
     if most is None or most.grown_bytes < least:
         return None
     mine = facts.live[~stays[facts.live]]
-    mine = mine[[users_part(facts.lines[one]) == most.what for one in facts.line[mine].tolist()]]
+    mine = mine[facts.are_of_line(mine, most.what)]
     of_graph = facts.bytes_of(mine[facts.records_graph(mine)])
     return _cause(most, keeps_graph=2 * of_graph > most.grown_bytes)
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Facts
 
 _LEAST_SHARE = 0.3
-_FEWEST = 2
+_FEWEST, _MOST = 2, 8
+"""The tensors of a loss: logits in two types, their logarithms, and the gradients of these."""
 _LOSSES = ("cross_entropy", "log_softmax", "softmax", "nll_loss")
 
 
@@ -27,7 +28,7 @@ def logits(facts: Facts) -> Cause | None:
     full = int(sizes[of_loss].max())
     like = facts.live[np.isin(sizes[facts.live], (full, full // 2))]
     size = facts.bytes_of(like)
-    if size < _LEAST_SHARE * facts.allocated_bytes or len(like) < _FEWEST:
+    if size < _LEAST_SHARE * facts.allocated_bytes or not _FEWEST <= len(like) <= _MOST:
         return None
     line = facts.line_of_most(of_loss)
     return Cause(

@@ -23,7 +23,8 @@ def page_locked(facts: Facts) -> Cause | None:
         name="page_locked",
         sentence=f"page-locked memory is rounded to powers of two: {format_size(taken)} of the "
         f"host's memory for {format_size(asked)}",
-        change="pin one large tensor and use parts of it, or pin sizes just below a power of two",
+        change="pin one large tensor and use parts of it; from PyTorch 2.13 on, set a threshold",
         bytes=taken - asked,
+        patch="PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64",
         on_host=True,
     )

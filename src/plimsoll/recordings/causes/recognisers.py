@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from plimsoll.recordings.causes.autocast_cache import autocast_cache
 from plimsoll.recordings.causes.cause import LEAST_SHARE
-from plimsoll.recordings.causes.data_parallel import data_parallel
 from plimsoll.recordings.causes.kept_over_passes import kept_over_passes
 from plimsoll.recordings.causes.loaded_checkpoint import loaded_checkpoint
 from plimsoll.recordings.causes.logits import logits
 from plimsoll.recordings.causes.math_attention import math_attention
 from plimsoll.recordings.causes.page_locked import page_locked
+from plimsoll.recordings.causes.replicas import data_parallel
 from plimsoll.recordings.causes.search_of_plans import search_of_plans
 from plimsoll.recordings.causes.streams import idle_streams, waiting_frees
 from plimsoll.recordings.causes.unused_activations import unused_activations

@@ -11,20 +11,24 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Facts
 
 _LEAST_SHARE = 0.2
+_FEWEST_ENDS = 3
 
 
 def search_of_plans(facts: Facts) -> Cause | None:
-    """Find a fifth of the peak or more in workspaces of a search, in the first step."""
+    """Find a first step that takes a fifth more than later ones, for a workspace of a search."""
     ends = facts.steps.boundaries
-    if not facts.notes.searches or len(ends) < 2 or facts.event >= ends[1]:
+    if not facts.notes.searches or len(ends) < _FEWEST_ENDS or facts.event >= ends[1]:
         return None
-    size = facts.bytes_of(facts.live_of("workspaces"))
-    if size < _LEAST_SHARE * facts.allocated_bytes:
+    level = facts.blocks.level()
+    size = int(level[facts.event]) - int(level[ends[1] :].max(initial=0))
+    # One workspace serves all plans.
+    largest = int(facts.blocks.size[facts.live_of("temporaries", "workspaces")].max(initial=0))
+    if size < _LEAST_SHARE * facts.allocated_bytes or 2 * largest < size:
         return None
     return Cause(
         name="search_of_plans",
-        sentence="cudnn.benchmark tries every plan of a convolution in the first step: its "
-        f"workspaces take {format_size(size)} there, and less in later steps",
+        sentence="cudnn.benchmark tries every plan of a convolution in the first step, which takes "
+        f"{format_size(size)} more than later ones",
         change="try fewer plans, or none",
         bytes=size,
         patch="torch.backends.cudnn.benchmark = False",

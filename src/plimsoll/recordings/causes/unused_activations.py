@@ -20,10 +20,17 @@ _LEAST_SHARE = 0.1
 def unused_activations(facts: Facts) -> Cause | None:
     """Find a tenth of the peak or more in activations that no backward pass uses."""
     found = np.setdiff1d(facts.live_of("unused_activations"), autocast_copies(facts))
+    # A training step has some, too: what its backward pass does not need.
+    starts, ends = facts.blocks.start[found], facts.blocks.end[found]
+    passes = np.searchsorted(facts.backward_starts, (starts, ends))
+    found = found[passes[0] == passes[1]]
     size = facts.bytes_of(found)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
     line = facts.line_of_most(found)
+    used = facts.live_of("activations")
+    if facts.bytes_of(used[facts.are_of_line(used, line)]) > size:
+        return None
     return Cause(
         name="unused_activations",
         sentence=f"{subject(line)} keeps {format_size(size)} for a backward pass that never runs",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25
 _FEWEST_SIZES = 6
+_LEAST_RATIO = 1.5
 _LARGE = MiB
 
 
@@ -26,7 +27,7 @@ def varied_sizes(facts: Facts) -> Cause | None:
     if reserved.free_bytes < _LEAST_SHARE * reserved.bytes or not len(facts.passes):
         return None
     sizes, line = _most_varied(facts)
-    if len(sizes) < _FEWEST_SIZES:
+    if len(sizes) < _FEWEST_SIZES or sizes.max() < _LEAST_RATIO * sizes.min():
         return None
     return Cause(
         name="varied_sizes",

@@ -138,12 +138,11 @@ def _summed(script: ScriptText) -> Iterator[ast.expr]:
 
 
 def _collected(script: ScriptText, line: int) -> Iterator[ast.expr]:
-    """What the statements of a line of the script as it is append to lists."""
-    number = script.now(line)
-    for node in ast.walk(script.tree):
-        if not isinstance(node, ast.Call) or last_name(node.func) != "append":
-            continue
-        if node.lineno <= number <= (node.end_lineno or node.lineno):
+    """What the innermost loop around a line of the script as it is appends to lists."""
+    around = [block[place] for block, place in script.statements(script.now(line))]
+    loop = next((each for each in reversed(around) if isinstance(each, ast.For | ast.While)), None)
+    for node in ast.walk(around[-1] if loop is None else loop):
+        if isinstance(node, ast.Call) and last_name(node.func) == "append":
             yield from (each for value in node.args for each in _with_graph(value))
 
 

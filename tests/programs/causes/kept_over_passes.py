@@ -1,4 +1,6 @@
-"""A validation that keeps numbers alone."""
+"""A validation that sums up losses with their graphs, or as numbers."""
+
+import sys
 
 import torch
 from torch import nn
@@ -19,7 +21,7 @@ for _ in range(2):
         optimizer.zero_grad()
         batch_loss().backward()
         optimizer.step()
-    total = 0.0
+    total = torch.zeros((), device="cuda")
     for _ in range(40):
-        total += batch_loss().item()
-    print(total / 40)
+        loss = batch_loss()
+        total += loss if "fault" in sys.argv else loss.detach()

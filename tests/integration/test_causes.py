@@ -1,0 +1,64 @@
+"""Causes: each program of tests/programs/causes has its fault or, if "fine", looks like it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from plimsoll.cli.app import app
+from plimsoll.explanation.explain import explain
+from plimsoll.prediction.fitting.within import fit_within
+from plimsoll.prediction.predict import predict
+from tests.simulated import PROGRAMS, simulate
+
+pytest.importorskip("torch")
+
+CAUSES = PROGRAMS / "causes"
+NAMES = {path.stem: path.stem for path in CAUSES.glob("*.py")} | {
+    "collected_results": "kept_over_passes"
+}
+TWO_CARDS = ("data_parallel",)
+IN_RECORDINGS = ("collected_results", "loaded_checkpoint", "unused_activations", "varied_sizes")
+TRIED = ("autocast_cache", "collected_results", "kept_over_passes", "loaded_checkpoint",
+         "search_of_plans", "unused_activations")  # fmt: skip
+
+
+@pytest.mark.parametrize("program", sorted(NAMES))
+def test_a_fault_is_named_and_what_looks_like_it_is_not(program: str) -> None:
+    script, gpus = CAUSES / f"{program}.py", 2 if program in TWO_CARDS else None
+    fault = predict(script, ["fault"], gpus=gpus).causes
+    assert fault, "no cause was found"
+    assert fault[0].name == NAMES[program]
+    assert not fault[0].bytes <= 0
+    fine = predict(script, ["fine"], gpus=gpus).causes
+    assert [cause.name for cause in fine] == []
+
+
+@pytest.mark.parametrize("program", TRIED)
+def test_the_change_is_tried_and_saves_what_the_cause_holds(program: str) -> None:
+    words = ["predict", "--advise", str(CAUSES / f"{program}.py"), "--", "fault"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    verdict, why, follow = done.stdout.splitlines()[:3]
+    assert " fits on H100: " in verdict
+    assert why.startswith("Why: ")
+    assert follow.startswith("Try: ")
+    assert "tried)" in done.stdout
+    assert "not tried" not in done.stdout
+
+
+@pytest.mark.parametrize("program", IN_RECORDINGS)
+def test_a_recording_says_the_cause_too(program: str, tmp_path: Path) -> None:
+    recording = tmp_path / "run.plim"
+    simulate(CAUSES / f"{program}.py", "--record", str(recording), arguments=["fault"])
+    found = explain(str(recording), search_events=0)
+    assert [cause.name for cause in found.causes][:1] == [NAMES[program]]
+    assert str(found).splitlines()[1].startswith("Why: ")
+
+
+def test_fit_takes_the_change_of_a_cause() -> None:
+    plan = fit_within(CAUSES / "unused_activations.py", ["fault"], within="950MiB")
+    assert plan.fits
+    assert "with torch.no_grad():" in plan.patch

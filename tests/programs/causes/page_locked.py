@@ -1,0 +1,9 @@
+"""Page-locked tensors just above a power of two, or just that large."""
+
+import sys
+
+import torch
+
+size = (65 if "fault" in sys.argv else 64) << 20
+batches = [torch.empty(size, dtype=torch.uint8).pin_memory() for _ in range(8)]
+on_card = batches[0].cuda()
