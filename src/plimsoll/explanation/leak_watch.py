@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.leaks import Leak
 
 _MARK = "step of LeakWatch"
+_LET_GO = "Keep numbers (.item()), or copies in host memory (.detach().cpu())"
 
 
 class LeakWarning(UserWarning):
@@ -193,7 +194,7 @@ class LeakWatch:
             if leak.what not in self._warned:
                 self._warned.add(leak.what)
                 warnings.warn(
-                    printable(_growth(leak)),
+                    printable(f"{_growth(leak)}. {_LET_GO}"),
                     LeakWarning,
                     stacklevel=_calls_to_program(),
                 )

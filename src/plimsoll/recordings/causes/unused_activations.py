@@ -27,10 +27,9 @@ def unused_activations(facts: Facts) -> Cause | None:
     size = facts.bytes_of(found)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
-    line = facts.line_of_most(found)
-    used = facts.live_of("activations")
-    if facts.bytes_of(used[facts.are_of_line(used, line)]) > size:
+    if facts.bytes_of(facts.live_of("activations")) > size:  # a step whose backward pass comes
         return None
+    line = facts.line_of_most(found)
     return Cause(
         name="unused_activations",
         sentence=f"{subject(line)} keeps {format_size(size)} for a backward pass that never runs",
