@@ -63,8 +63,8 @@ WheelAllocator::~WheelAllocator() {
   for (const auto& [id, pool] : pools_) {
     for (int uses = pool.uses; uses > 0; --uses) (void)api_.release_pool(device_, id_of(id));
   }
-  if (was_used) (void)api_.empty_cache({});
-  api_.close(device_, handle_of(driver_));
+  if (was_used) (void)api_.empty_cache(device_, {});
+  api_.close(device_, this);
 }
 
 void WheelAllocator::check(int status) const {
@@ -124,7 +124,7 @@ void WheelAllocator::record_stream(Block* block, StreamId stream) {
   check(api_.record_stream(device_, block->address, stream));
 }
 
-void WheelAllocator::empty_cache(PoolId pool) { check(api_.empty_cache(id_of(pool))); }
+void WheelAllocator::empty_cache(PoolId pool) { check(api_.empty_cache(device_, id_of(pool))); }
 
 // --- private pools -----------------------------------------------------------------------------
 
@@ -211,6 +211,7 @@ void WheelAllocator::observe(const plimsoll_event& event) {
 void WheelAllocator::refresh_statistics() const {
   if (!is_stale_) return;
   plimsoll_statistics from{};
+  from.max_split_size = -1;
   auto& by_pool = statistics_.reserved_bytes_by_private_pools;
   by_pool.clear();
   const auto add = [](void* data, plimsoll_pool_id pool, const plimsoll_pool_stat* stat) {

@@ -55,22 +55,23 @@ typedef struct plimsoll_wheel_api {
    * same for all GPUs. */
   int (*configure)(const char* settings);
 
-  /* Serves the GPU of this number by this driver, of which one allocation at a time has an address.
-   * Fails if the number's GPU before was of another size, or serves requests still. `observe` is
-   * told of each event during the calls that follow. It must not call the allocator, and there is
-   * no time in what it is told. */
+  /* Serves the GPU of this number by this driver. GPUs are opened in the order of their numbers.
+   * PyTorch's allocator begins with the first use of one. From then on a GPU may only be opened
+   * again, with a driver of as much memory, once nothing of it is allocated. `observe` is told of
+   * each event during the calls that follow. It must not call the allocator, and there is no time
+   * in what it is told. */
   int (*open)(int number, const plimsoll_driver_api*, plimsoll_driver*,
               void (*observe)(void* data, const plimsoll_event*), void* data);
-  /* The driver is about to go; nothing is allocated any more. Does nothing if another driver serves
-   * this GPU by now. */
-  void (*close)(int number, plimsoll_driver*);
+  /* The driver is about to go; nothing is allocated any more. Does nothing if the GPU was opened
+   * again since, with other `data`. */
+  void (*close)(int number, void* data);
 
   int (*malloc)(int number, uint64_t size, uint64_t stream, uint64_t* address);
   int (*malloc_at)(int number, uint64_t address, uint64_t size, uint64_t stream);
   int (*free)(int number, uint64_t address);
   int (*record_stream)(int number, uint64_t address, uint64_t stream);
-  /* As in PyTorch, of all GPUs. */
-  int (*empty_cache)(plimsoll_pool_id);
+  /* PyTorch empties the caches of all GPUs, and counts it for this one. */
+  int (*empty_cache)(int number, plimsoll_pool_id);
 
   /* These are as in plimsoll_engine_api; `data` is not dropped if `begin` fails. */
   int (*begin_allocate_to_pool)(int number, plimsoll_pool_id,

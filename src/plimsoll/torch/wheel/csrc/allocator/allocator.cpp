@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -59,13 +60,6 @@ int guarded(Call call) {
     error_text = error.what();
   }
   return PLIMSOLL_FAILED;
-}
-
-// The same, with this GPU as the current one.
-template <typename Call>
-int guarded_on(int number, Call call) {
-  cudaSetDevice(number);
-  return guarded(call);
 }
 
 // --- what differs from version to version --------------------------------------------------------
@@ -187,16 +181,30 @@ std::vector<plimsoll_block> blocks_of(const Segment& segment) {
 
 // --- GPUs ----------------------------------------------------------------------------------------
 
-// Who is told of a GPU's events.
-struct Listener {
+// A GPU as plimsoll opened it.
+struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
+  std::uint64_t total = 0;  // bytes of memory, which PyTorch asks once
+  double fraction = -1;     // that was set before PyTorch's allocator began
 };
-Listener listeners[kGpus];
-int opened = 0;  // GPUs with lower numbers exist for PyTorch
+Opened gpus[kGpus];
+int count = 0;           // of the GPUs
+bool has_begun = false;  // PyTorch's allocator: as in PyTorch, with the first use of any GPU
 
-void prepare() {
-  if (opened > 0) return;
+// PyTorch attaches a tracker to all GPUs; each tells of its own one.
+void attach(int number) {
+  allocator().attachAllocatorTraceTracker([number](const pytorch::TraceEntry& entry) {
+    const Opened& opened = gpus[number];
+    if (entry.device_ != number || opened.observe == nullptr || action_of(entry) < 0) return;
+    const plimsoll_event event = event_of(entry);
+    opened.observe(opened.data, &event);
+  });
+}
+
+void begin() {
+  if (has_begun) return;
+  has_begun = true;
   // Otherwise libtorch_cuda says so.
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
@@ -204,60 +212,57 @@ void prepare() {
 #if __has_include(<c10/cuda/PeerToPeerAccess.h>)
   c10::cuda::detail::init_p2p_access_cache(kGpus);
 #endif
+  allocator().init(count);
+  for (int number = 0; number < count; ++number) {
+    attach(number);
+    const double fraction = gpus[number].fraction;
+    if (fraction >= 0) allocator().setMemoryFraction(fraction, index_of(number));
+  }
 }
 
-std::uint64_t total_memory(const plimsoll_driver_api* api, plimsoll_driver* driver) {
-  std::uint64_t info[3]{};
-  api->memory_info(driver, &info[0], &info[1], &info[2]);
-  return info[1];
-}
-
-// PyTorch attaches a tracker to all GPUs that there are; each tells of its own one.
-void attach(int number) {
-  allocator().attachAllocatorTraceTracker([number](const pytorch::TraceEntry& entry) {
-    const Listener& listener = listeners[number];
-    if (entry.device_ != number || listener.observe == nullptr || action_of(entry) < 0) return;
-    const plimsoll_event event = event_of(entry);
-    listener.observe(listener.data, &event);
+// Carries out a call with this GPU as the current one.
+template <typename Call>
+int guarded_on(int number, Call call) {
+  cudaSetDevice(number);
+  return guarded([&] {
+    begin();
+    call();
   });
 }
+// The same for what has no meaning before PyTorch's allocator has begun.
+template <typename Call>
+int guarded_if_begun(int number, Call call) {
+  return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
+}
 
-void take(int number, const plimsoll_driver_api* api, plimsoll_driver* driver) {
-  static std::uint64_t totals[kGpus];  // which PyTorch asks once
-  const std::uint64_t total = total_memory(api, driver);
-  if (number < opened) {
-    const auto stats = allocator().getDeviceStats(index_of(number));
-    if (total != totals[number] || stats.allocation[0].current > 0) {
-      throw std::invalid_argument("PyTorch's own allocator serves one simulated machine a process");
-    }
-    gpu(number) = {api, driver};
-    allocator().resetPeakStats(index_of(number));
-    allocator().resetAccumulatedStats(index_of(number));
-    return;
-  }
-  if (number != opened || number >= kGpus) {
-    throw std::invalid_argument("GPUs are opened in the order of their numbers, at most 64");
-  }
-  totals[number] = total;
-  gpu(number) = {api, driver};
-  prepare();
-  allocator().init(number + 1);
-  ++opened;
-  attach(number);
+// Once the allocator has begun, a GPU may only follow an equal one that is not in use any more.
+bool may_follow(int number, std::uint64_t total) {
+  if (!has_begun) return number < kGpus && number <= count;
+  return number < count && gpus[number].total == total &&
+         allocator().getDeviceStats(index_of(number)).allocation[0].current == 0;
 }
 
 int open(int number, const plimsoll_driver_api* api, plimsoll_driver* driver,
          void (*observe)(void*, const plimsoll_event*), void* data) {
-  return guarded_on(number, [&] {
-    take(number, api, driver);
-    listeners[number] = {observe, data};
+  return guarded([&] {
+    std::uint64_t info[3]{};
+    api->memory_info(driver, &info[0], &info[1], &info[2]);
+    if (!may_follow(number, info[1])) {
+      throw std::invalid_argument("PyTorch's own allocator serves one simulated machine a process");
+    }
+    gpu(number) = {api, driver};
+    gpus[number] = {observe, data, info[1]};
+    count = std::max(count, number + 1);
+    if (!has_begun) return;
+    allocator().resetPeakStats(index_of(number));
+    allocator().resetAccumulatedStats(index_of(number));
   });
 }
 
-void close(int number, plimsoll_driver* driver) {
-  if (gpu(number).driver != driver) return;
+void close(int number, void* data) {
+  if (gpus[number].data != data) return;
   gpu(number) = {};
-  listeners[number] = {};
+  gpus[number].observe = nullptr;
 }
 
 int configure(const char* settings) {
@@ -293,12 +298,25 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
   });
 }
 
-int empty_cache(plimsoll_pool_id pool) {
-  return guarded([&] { allocator().emptyCache(id_of(pool)); });
+std::int64_t synchronizations(int number) {
+  return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
+}
+// Those of a GPU while the cache of another one was emptied.
+std::int64_t for_others[kGpus];
+
+// PyTorch empties all GPUs at once, and plimsoll one after the other.
+int empty_cache(int number, plimsoll_pool_id pool) {
+  return guarded_on(number, [&] {
+    for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);
+    allocator().emptyCache(id_of(pool));
+    for (int i = 0; i < count; ++i) for_others[i] += i == number ? 0 : synchronizations(i);
+  });
 }
 
 int set_fraction(int number, double fraction) {
-  return guarded_on(number, [&] { allocator().setMemoryFraction(fraction, index_of(number)); });
+  if (!has_begun) gpus[number].fraction = fraction;
+  return guarded_if_begun(number,
+                          [&] { allocator().setMemoryFraction(fraction, index_of(number)); });
 }
 
 // --- private pools -------------------------------------------------------------------------------
@@ -345,7 +363,7 @@ int set_capturing(int number, int on) {
 
 int statistics(int number, plimsoll_statistics* to,
                void (*visit)(void* data, plimsoll_pool_id, const plimsoll_pool_stat*), void* data) {
-  return guarded_on(number, [&] {
+  return guarded_if_begun(number, [&] {
     const auto from = allocator().getDeviceStats(index_of(number));
     *to = {plain_pools(from.allocation),
            plain_pools(from.segment),
@@ -360,7 +378,7 @@ int statistics(int number, plimsoll_statistics* to,
            plain(from.oversize_segments),
            from.num_alloc_retries,
            from.num_ooms,
-           from.num_sync_all_streams,
+           from.num_sync_all_streams - for_others[number],
            from.num_device_alloc,
            from.num_device_free,
            oom_rejections(from),
@@ -371,14 +389,17 @@ int statistics(int number, plimsoll_statistics* to,
   });
 }
 int reset_peak_statistics(int number) {
-  return guarded_on(number, [&] { allocator().resetPeakStats(index_of(number)); });
+  return guarded_if_begun(number, [&] { allocator().resetPeakStats(index_of(number)); });
 }
 int reset_accumulated_statistics(int number) {
-  return guarded_on(number, [&] { allocator().resetAccumulatedStats(index_of(number)); });
+  return guarded_if_begun(number, [&] {
+    allocator().resetAccumulatedStats(index_of(number));
+    for_others[number] = std::min(for_others[number], synchronizations(number));
+  });
 }
 
 int largest_free_block(int number, std::uint64_t* size) {
-  return guarded_on(number, [&] {
+  return guarded_if_begun(number, [&] {
     std::size_t largest = 1;  // for 0, PyTorch begins with the device's free memory
     allocator().cacheInfo(index_of(number), &largest);
     *size = largest;
@@ -386,7 +407,7 @@ int largest_free_block(int number, std::uint64_t* size) {
 }
 
 int segments(int number, void (*visit)(void* data, const plimsoll_segment*), void* data) {
-  return guarded_on(number, [&] {
+  return guarded_if_begun(number, [&] {
     for (const auto& from : allocator().snapshot().segments) {
       if (from.device != number) continue;
       const std::vector<plimsoll_block> blocks = blocks_of(from);
