@@ -156,5 +156,9 @@ std::unique_ptr<Side> make_pytorch(Bytes memory, const std::string& settings) {
   const auto configure = [](Allocator& allocator, const std::string& later) {
     static_cast<WheelAllocator&>(allocator).configure(later);
   };
-  return guard([&] { return std::make_unique<AllocatorSide>(memory, make, configure); });
+  return guard([&] {
+    auto side = std::make_unique<AllocatorSide>(memory, make, configure);
+    (void)side->allocator().segments();  // begins PyTorch's allocator, and its counters
+    return side;
+  });
 }

@@ -407,7 +407,7 @@ int largest_free_block(int number, std::uint64_t* size) {
 }
 
 int segments(int number, void (*visit)(void* data, const plimsoll_segment*), void* data) {
-  return guarded_if_begun(number, [&] {
+  return guarded_on(number, [&] {
     for (const auto& from : allocator().snapshot().segments) {
       if (from.device != number) continue;
       const std::vector<plimsoll_block> blocks = blocks_of(from);
