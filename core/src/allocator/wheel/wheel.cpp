@@ -55,16 +55,14 @@ WheelAllocator::WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, st
   }
 }
 
-// PyTorch's allocator outlives this one, and may serve the next.
+// PyTorch's allocator stays, and may serve the next one: nothing of this one is left in it.
 WheelAllocator::~WheelAllocator() {
-  set_observer(nullptr);
-  const bool was_used = !live_.empty() || statistics().segment.all.current > 0;
+  if (api_.close(device_, this) == 0) return;
   for (const auto& [address, block] : live_) (void)api_.free(device_, address);
   for (const auto& [id, pool] : pools_) {
     for (int uses = pool.uses; uses > 0; --uses) (void)api_.release_pool(device_, id_of(id));
   }
-  if (was_used) (void)api_.empty_cache(device_, {});
-  api_.close(device_, this);
+  if (was_used_) (void)api_.empty_cache(device_, {});
 }
 
 void WheelAllocator::check(int status) const {
@@ -108,6 +106,7 @@ Block* WheelAllocator::lent(Address address, Bytes requested, StreamId stream) {
   block->allocated = true;
   block->context = log_.context();
   live_[address] = block;
+  was_used_ = true;
   live_small_ += small;
   live_large_ += large;
   return block;

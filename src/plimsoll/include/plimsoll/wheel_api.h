@@ -62,9 +62,9 @@ typedef struct plimsoll_wheel_api {
    * in what it is told. */
   int (*open)(int number, const plimsoll_driver_api*, plimsoll_driver*,
               void (*observe)(void* data, const plimsoll_event*), void* data);
-  /* The driver is about to go; nothing is allocated any more. Does nothing if the GPU was opened
-   * again since, with other `data`. */
-  void (*close)(int number, void* data);
+  /* The driver is about to go: from now on calls for the GPU change PyTorch's books alone. Returns
+   * 0, and does nothing, if the GPU was opened again since, with other `data`. */
+  int (*close)(int number, void* data);
 
   int (*malloc)(int number, uint64_t size, uint64_t stream, uint64_t* address);
   int (*malloc_at)(int number, uint64_t address, uint64_t size, uint64_t stream);

@@ -74,6 +74,7 @@ class WheelAllocator final : public Allocator {
   std::unordered_map<Address, std::uint32_t> segment_contexts_;
   Bytes live_small_ = 0;  // bytes of live blocks
   Bytes live_large_ = 0;
+  bool was_used_ = false;
   mutable bool is_stale_ = true;  // `statistics_`
 };
 

@@ -250,19 +250,22 @@ int open(int number, const plimsoll_driver_api* api, plimsoll_driver* driver,
     if (!may_follow(number, info[1])) {
       throw std::invalid_argument("PyTorch's own allocator serves one simulated machine a process");
     }
-    gpu(number) = {api, driver};
+    static int drivers = 0;
+    gpu(number) = {api, driver, ++drivers};
     gpus[number] = {observe, data, info[1]};
     count = std::max(count, number + 1);
     if (!has_begun) return;
+    allocator().setMemoryFraction(1, index_of(number));
     allocator().resetPeakStats(index_of(number));
     allocator().resetAccumulatedStats(index_of(number));
   });
 }
 
-void close(int number, void* data) {
-  if (gpus[number].data != data) return;
+int close(int number, void* data) {
+  if (gpus[number].observe == nullptr || gpus[number].data != data) return 0;
   gpu(number) = {};
   gpus[number].observe = nullptr;
+  return 1;
 }
 
 int configure(const char* settings) {

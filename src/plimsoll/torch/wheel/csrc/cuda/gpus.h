@@ -19,6 +19,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
+  int number = 0;    // of the driver, counted over all GPUs; an event is of one driver
   int captures = 0;  // graphs whose capture is under way
 
   // Calls a function of the driver's table; returns CUDA's number for its status.

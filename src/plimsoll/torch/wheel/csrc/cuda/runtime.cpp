@@ -33,11 +33,12 @@ int report(int code) {
 // An event that a program may record several times. The driver's is new each time.
 struct CudaEvent {
   Gpu* gpu = nullptr;
+  int driver = 0;
   std::uint64_t event = 0;
 
-  void forget() {
-    if (gpu != nullptr) (void)gpu->call(&plimsoll_driver_api::destroy, event);
-    gpu = nullptr;
+  // Calls a function of the driver that made the event, if it is there still.
+  int call(int (*plimsoll_driver_api::*function)(plimsoll_driver*, std::uint64_t)) const {
+    return gpu == nullptr || gpu->number != driver ? 0 : gpu->call(function, event);
   }
 };
 
@@ -176,27 +177,23 @@ int cudaEventCreateWithFlags(void** event, unsigned) {
   return kSuccess;
 }
 int cudaEventDestroy(void* event) {
-  event_of(event).forget();
+  (void)event_of(event).call(&plimsoll_driver_api::destroy);
   delete &event_of(event);
   return kSuccess;
 }
 int cudaEventRecord(void* event, void* stream) {
-  CudaEvent made{&current_gpu()};
+  CudaEvent made{&current_gpu(), current_gpu().number};
   const int code = made.gpu->call(&plimsoll_driver_api::record, stream_of(stream), &made.event);
   if (code != kSuccess) return report(code);
-  event_of(event).forget();
+  (void)event_of(event).call(&plimsoll_driver_api::destroy);
   event_of(event) = made;
   return kSuccess;
 }
 int cudaEventQuery(void* event) {
-  const CudaEvent& made = event_of(event);
-  if (made.gpu == nullptr) return kSuccess;
-  return report(made.gpu->call(&plimsoll_driver_api::query, made.event));
+  return report(event_of(event).call(&plimsoll_driver_api::query));
 }
 int cudaEventSynchronize(void* event) {
-  const CudaEvent& made = event_of(event);
-  if (made.gpu == nullptr) return kSuccess;
-  return report(made.gpu->call(&plimsoll_driver_api::synchronize_event, made.event));
+  return report(event_of(event).call(&plimsoll_driver_api::synchronize_event));
 }
 
 // The driver's functions by name.
