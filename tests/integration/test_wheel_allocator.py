@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,9 +14,6 @@ from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.wheel import own_allocator
 from tests.apart import ROOT, in_a_process
 from tests.simulated import output_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("torch")
 
@@ -109,10 +106,8 @@ def test_an_unknown_version_gets_its_own_allocator() -> None:
     allocator.check_invariants()
 
 
-def test_a_build_without_cuda_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_without_cuda_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "is_cuda_build", lambda: False)
     assert not own_allocator.serves_by_default()
-    with pytest.raises(InputError, match="a build without CUDA$"):
+    with pytest.raises(InputError, match=r"a build without CUDA$"):
         Options(allocator="wheel").request(TRAIN_GPT)
