@@ -98,7 +98,7 @@ def test_an_unknown_version_gets_its_own_allocator() -> None:
 
     versions.NEWEST = (2, 9)
     simulation = Simulation(Setup(("T4",)))
-    assert simulation.takes_wheel
+    assert simulation.has_own_allocator
     allocator = simulation.allocators[0]
     address = allocator.malloc("3MiB")
     assert allocator.memory_reserved() == 20 << 20
@@ -108,6 +108,20 @@ def test_an_unknown_version_gets_its_own_allocator() -> None:
 
 def test_a_build_without_cuda_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "is_cuda_build", lambda: False)
-    assert not own_allocator.serves_by_default()
+    assert own_allocator.allocator_of_unknown() == 0
     with pytest.raises(InputError, match=r"a build without CUDA$"):
         Options(allocator="wheel").request(TRAIN_GPT)
+
+
+def test_where_it_cannot_be_built_the_known_rules_serve(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> int:
+        raise InputError("g++ could not build it")
+
+    monkeypatch.setattr(own_allocator, "is_unknown_cuda_build", lambda: True)
+    monkeypatch.setattr(own_allocator, "own_allocator", fails)
+    assert own_allocator.allocator_of_unknown.__wrapped__() == 0
+    assert capsys.readouterr().err == (
+        "plimsoll: g++ could not build it; the nearest known rules serve instead\n"
+    )

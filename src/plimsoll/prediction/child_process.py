@@ -26,7 +26,7 @@ from plimsoll.prediction.trials.temporary_folder import interrupts_held, tempora
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
-from plimsoll.torch.wheel.own_allocator import OWN_ALLOCATOR, serves_by_default
+from plimsoll.torch.wheel.own_allocator import build_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -270,8 +270,7 @@ def _prepare(setup: Setup) -> None:
     require_linux("a prediction")
     tell_if_unknown()
     build(SIMULATED_GPU)
-    if setup.wheel or serves_by_default():
-        build(OWN_ALLOCATOR)
+    build_ahead(is_asked_for=setup.wheel)
 
 
 def _file_of(request: Request) -> int:

@@ -19,10 +19,10 @@ template <auto Function, typename... Numbers>
 int call(plimsoll_driver* driver, Numbers... numbers) {
   return code((of(driver).*Function)(numbers...));
 }
-// The same; the result is a number.
-template <auto Function, typename... Numbers>
-int make(plimsoll_driver* driver, Numbers... numbers, std::uint64_t* made) {
-  return code((of(driver).*Function)(numbers..., *made));
+// Calls one that makes something of a number.
+template <auto Function>
+int make(plimsoll_driver* driver, std::uint64_t of_what, std::uint64_t* made) {
+  return code((of(driver).*Function)(of_what, *made));
 }
 
 int create(plimsoll_driver* driver, std::uint64_t size, std::uint64_t* handle) {
@@ -45,16 +45,16 @@ void memory_info(plimsoll_driver* driver, std::uint64_t* free, std::uint64_t* to
 const plimsoll_driver_api& driver_api() {
   using Number = std::uint64_t;
   static constexpr plimsoll_driver_api api{
-      make<&Driver::allocate, Number>,
+      make<&Driver::allocate>,
       call<&Driver::deallocate, Number>,
-      make<&Driver::reserve, Number>,
+      make<&Driver::reserve>,
       call<&Driver::unreserve, Number, Number>,
       create,
       call<&Driver::release, Number>,
       call<&Driver::map, Number, Number, Number>,
       call<&Driver::set_access, Number, Number>,
       call<&Driver::unmap, Number, Number>,
-      make<&Driver::record, Number>,
+      make<&Driver::record>,
       call<&Driver::query, Number>,
       synchronize_event,
       call<&Driver::destroy, Number>,

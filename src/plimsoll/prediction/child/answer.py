@@ -217,7 +217,7 @@ def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed
             entry[0] = line_of_stack(assumption.stack)
         entry[1] += assumption.count
         entry[2] = max(entry[2], assumption.bytes)
-    if simulation.takes_wheel and simulation.setup.allocator == "native":
+    if simulation.has_own_allocator:
         merged[_allocator_used(), "PyTorch"] = [None, 1, 0]
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]

@@ -28,7 +28,7 @@ from plimsoll.torch.simulated.memory_limits import MemoryLimit
 from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
 from plimsoll.torch.simulated.ranks.communicators import Communicators
 from plimsoll.torch.simulated.ranks.pretended import pretended_world
-from plimsoll.torch.wheel.own_allocator import own_allocator, serves_by_default
+from plimsoll.torch.wheel.own_allocator import allocator_of_unknown, own_allocator
 
 if TYPE_CHECKING:
     import ctypes
@@ -63,7 +63,6 @@ class Simulation:
         loaded: The names from CONTEXT_PARTS that the process has loaded, of each GPU, as often as
             it has.
         communicators: NCCL's, and what they take.
-        takes_wheel: Whether "native" is PyTorch's own allocator, as its wheel brings it.
         limits: The limits of each GPU that the program set, in order.
         card_files: The file of each GPU in which processes note what they have of its card.
         size_read_at: The first line at which the program read how much memory a card has, or None.
@@ -78,7 +77,7 @@ class Simulation:
         sizes = [_WITHOUT_END if setup.unlimited else profile.total_bytes for profile in profiles]
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
-        self.takes_wheel = setup.wheel or serves_by_default()
+        self._wheel = own_allocator() if setup.wheel else allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
         self.card_files: dict[int, str] = {}
@@ -143,7 +142,7 @@ class Simulation:
                 policy=self.setup.policy,
                 conf=conf,
                 version=versions.rules_version(),
-                wheel=own_allocator() if self.takes_wheel else 0,
+                wheel=self._wheel,
             )
             for gpu in self.machine.gpus
         ]
@@ -151,6 +150,11 @@ class Simulation:
             limits[:] = [MemoryLimit(0, allocator.config.per_process_memory_fraction)]
             self._lift_limit(allocator)
         return allocators
+
+    @property
+    def has_own_allocator(self) -> bool:
+        """Whether the requests go to PyTorch's own allocator, as its wheel brings it."""
+        return self._wheel != 0 and self.setup.allocator == "native"
 
     def limit_memory(self, device: int, fraction: float) -> None:
         """As torch.cuda.set_per_process_memory_fraction.

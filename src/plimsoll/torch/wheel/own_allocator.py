@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _HERE = Path(__file__).parent
-OWN_ALLOCATOR = Recipe(
+_LIBRARY = Recipe(
     name="wheel-allocator",
     purpose="PyTorch's own allocator",
     sources=_HERE / "csrc",
@@ -48,15 +49,6 @@ def require_cuda_build() -> None:
         )
 
 
-def serves_by_default() -> bool:
-    """Returns whether the installed PyTorch is a CUDA build whose rules plimsoll does not know.
-
-    Raises:
-        InputError: If PyTorch is not installed, or too old.
-    """
-    return not versions.is_known() and versions.is_cuda_build()
-
-
 @cache
 def own_allocator() -> int:
     """Returns the address of the allocator's table of functions, a plimsoll_wheel_api.
@@ -66,7 +58,7 @@ def own_allocator() -> int:
             loaded.
     """
     require_cuda_build()
-    path = build(OWN_ALLOCATOR)
+    path = build(_LIBRARY)
     system = ctypes.CDLL(None)
     system.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
     system.dlmopen.restype = system.dlsym.restype = ctypes.c_void_p
@@ -78,6 +70,49 @@ def own_allocator() -> int:
         raise InputError(f"PyTorch's own allocator cannot be loaded: {system.dlerror().decode()}")
     table = ctypes.CFUNCTYPE(ctypes.c_void_p)(system.dlsym(library, b"plimsoll_wheel"))
     return int(table())
+
+
+@cache
+def allocator_of_unknown() -> int:
+    """Returns `own_allocator` for a CUDA build whose rules plimsoll does not know; else 0.
+
+    Where that allocator cannot be built or loaded, a line on stderr says so, and the result is 0.
+
+    Raises:
+        InputError: If PyTorch is not installed, or too old.
+    """
+    if not is_unknown_cuda_build():
+        return 0
+    try:
+        return own_allocator()
+    except InputError as error:
+        print(f"plimsoll: {error}; the nearest known rules serve instead", file=sys.stderr)
+        return 0
+
+
+def build_ahead(*, is_asked_for: bool) -> None:
+    """Builds the library before a script's process starts, whose writes may be thrown away.
+
+    Args:
+        is_asked_for: The script is to have this allocator under any version.
+
+    Raises:
+        InputError: As `own_allocator`, if it is asked for.
+    """
+    if is_asked_for:
+        build(_LIBRARY)
+    elif is_unknown_cuda_build():
+        with suppress(InputError):  # `allocator_of_unknown` says so
+            build(_LIBRARY)
+
+
+def is_unknown_cuda_build() -> bool:
+    """Returns whether the installed PyTorch is a CUDA build that plimsoll does not know.
+
+    Raises:
+        InputError: If PyTorch is not installed, or too old.
+    """
+    return not versions.is_known() and versions.is_cuda_build()
 
 
 @contextmanager
