@@ -187,7 +187,7 @@ void WheelAllocator::configure(std::string_view settings) {
   }
 }
 
-// --- what is told ------------------------------------------------------------------------------
+// --- reports -----------------------------------------------------------------------------------
 
 // PyTorch tells no call stacks. A free without one gets that of its request.
 void WheelAllocator::observe(const plimsoll_event& event) {

@@ -16,7 +16,8 @@
 
 namespace plimsoll {
 
-// What PyTorch's allocator asks of a driver: a plimsoll_driver is a `Driver`.
+// Returns the functions of a driver that PyTorch's allocator calls. A plimsoll_driver is a
+// `Driver`.
 [[nodiscard]] const plimsoll_driver_api& driver_api();
 
 class WheelAllocator final : public Allocator {

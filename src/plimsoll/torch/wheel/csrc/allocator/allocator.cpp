@@ -16,8 +16,8 @@
 #include "cuda/gpus.h"
 #include "plimsoll/wheel_api.h"
 
-// The allocator in PyTorch's libc10_cuda as a table of plain C functions. PyTorch's own functions
-// differ from version to version; each such difference is one `requires` here.
+// This file makes a table of plain C functions of the allocator in PyTorch's libc10_cuda. PyTorch's
+// functions differ from version to version; each such difference is one `requires` here.
 
 // Exported by libc10_cuda, but in no header.
 namespace c10::cuda::_internal {
@@ -45,7 +45,7 @@ plimsoll_pool_id id_of(c10::MempoolId_t pool) { return {pool.first, pool.second}
 std::string error_text;
 const char* last_error() { return error_text.c_str(); }
 
-// What the call comes to; no exception gets past it.
+// Carries out a call and returns its status; no exception gets past it.
 template <typename Call>
 int guarded(Call call) {
   try {
@@ -112,7 +112,7 @@ void allocate_at(Allocator& of, std::uint64_t address, std::uint64_t size) {
   }
 }
 
-// --- what is told --------------------------------------------------------------------------------
+// --- statistics, events, blocks ------------------------------------------------------------------
 
 template <typename StatLike>
 plimsoll_stat plain(const StatLike& stat) {
@@ -229,7 +229,7 @@ int guarded_on(int number, Call call) {
     call();
   });
 }
-// The same for what has no meaning before PyTorch's allocator has begun.
+// Does nothing where PyTorch's allocator has not begun.
 template <typename Call>
 int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
@@ -304,10 +304,10 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
 std::int64_t synchronizations(int number) {
   return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
 }
-// Those of a GPU while the cache of another one was emptied.
+// By GPU: the synchronizations while the cache of another GPU was emptied.
 std::int64_t for_others[kGpus];
 
-// PyTorch empties all GPUs at once, and plimsoll one after the other.
+// PyTorch empties the caches of all GPUs at once. plimsoll empties one after the other.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);

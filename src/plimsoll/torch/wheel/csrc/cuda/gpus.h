@@ -12,7 +12,7 @@
 
 namespace plimsoll::wheel {
 
-// As many as PyTorch is told that there are.
+// The number of GPUs that PyTorch is told.
 inline constexpr int kGpus = 64;
 
 // One of plimsoll's GPUs. Without a driver every call succeeds and does nothing.
