@@ -77,7 +77,9 @@ class Simulation:
         sizes = [_WITHOUT_END if setup.unlimited else profile.total_bytes for profile in profiles]
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
-        self._wheel = own_allocator() if setup.wheel else allocator_of_unknown()
+        self._wheel = own_allocator() if setup.wheel else 0
+        if lib is None and not setup.wheel:  # the build of `lib` waits for a trial of it
+            self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
         self.card_files: dict[int, str] = {}
