@@ -31,13 +31,16 @@ namespace {
 // --- how engines are made ----------------------------------------------------------------------
 
 Engine::Options options_of(const std::string& allocator, const std::string& conf,
-                           const std::string& version, int device, bool account = false) {
-  return {allocator, conf, TorchVersion::parse(version), device, account};
+                           const std::string& version, int device, bool account = false,
+                           std::uintptr_t wheel = 0) {
+  return {allocator, conf,    TorchVersion::parse(version),
+          device,    account, reinterpret_cast<const plimsoll_wheel_api*>(wheel)};
 }
 
 void make_on_gpu(Engine* place, const std::string& allocator, SimulatedDriver& gpu,
-                 const std::string& conf, const std::string& version, int device) {
-  new (place) Engine(gpu, options_of(allocator, conf, version, device));
+                 const std::string& conf, const std::string& version, int device,
+                 std::uintptr_t wheel) {
+  new (place) Engine(gpu, options_of(allocator, conf, version, device, false, wheel));
 }
 
 Engine* make_cuda(const std::string& allocator, const std::string& conf, const std::string& version,
@@ -169,7 +172,9 @@ nb::dict account_of(Engine& engine) {
 void bind_making(nb::class_<Engine>& engine) {
   engine
       .def("__init__", &make_on_gpu, "allocator"_a, "driver"_a, "conf"_a, "version"_a, "device"_a,
-           nb::keep_alive<1, 3>(), "On a simulated GPU, which others may use too.")
+           "wheel"_a = 0, nb::keep_alive<1, 3>(),
+           "On a simulated GPU, which others may use too. `wheel` is the address of a\n"
+           "plimsoll_wheel_api: PyTorch's own allocator, which then serves as \"native\".")
       .def_static("cuda", &make_cuda, "allocator"_a, "conf"_a, "version"_a, "device"_a, "account"_a,
                   nb::rv_policy::reference,
                   "One of this process's engines, which are never destroyed.")

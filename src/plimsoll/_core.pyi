@@ -459,8 +459,11 @@ def recorder_api() -> int:
 class Engine:
     """See plimsoll/engine_api.h."""
 
-    def __init__(self, allocator: str, driver: SimulatedDriver, conf: str, version: str, device: int) -> None:
-        """On a simulated GPU, which others may use too."""
+    def __init__(self, allocator: str, driver: SimulatedDriver, conf: str, version: str, device: int, wheel: int = 0) -> None:
+        """
+        On a simulated GPU, which others may use too. `wheel` is the address of a
+        plimsoll_wheel_api: PyTorch's own allocator, which then serves as "native".
+        """
 
     @staticmethod
     def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Engine:

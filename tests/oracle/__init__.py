@@ -1,8 +1,8 @@
 """PyTorch's own caching allocator, without a GPU, as the judge of `native`.
 
 A CUDA build of PyTorch holds the allocator in libc10_cuda, which needs libc10 and about 45
-functions of CUDA's runtime and driver. Here these functions are plimsoll's simulated driver
-(`runtime.h`). A program in C++ (`main.cpp`) carries out the same random operations on that
+functions of CUDA's runtime and driver. `src/plimsoll/torch/wheel` answers these with plimsoll's
+simulated driver. A program in C++ (`main.cpp`) carries out the same random operations on that
 allocator and on `native`, and compares every step (`comparison.h`). Begin with `side.h`, what both
 allocators offer; `program.h` is what they are asked to do.
 

@@ -110,7 +110,7 @@ def main(version: str) -> int:
     is_found = True
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch)
-        for folder in ("core", "tests/oracle", "src/plimsoll/include"):
+        for folder in ("core", "tests/oracle", "src/plimsoll/include", "src/plimsoll/torch/wheel"):
             shutil.copytree(_ROOT / folder, copy / folder)
         shutil.copy(_ROOT / "CMakeLists.txt", copy)
         for mistake in MISTAKES:

@@ -34,7 +34,7 @@ class EndsAsTheInterruptComes:
 def test_an_interrupt_is_not_lost_where_a_run_beside_others_ends_just_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(child_process, "_prepare", lambda: None)
+    monkeypatch.setattr(child_process, "_prepare", lambda _: None)
     reports = []
 
     def command(file: int) -> list[str]:

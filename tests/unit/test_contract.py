@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -23,6 +24,8 @@ from hypothesis.stateful import (
 
 from plimsoll import Allocator, OutOfMemoryError, SimulatedGpu
 from plimsoll.base.units import MiB
+from plimsoll.torch.building.versions import is_cuda_build
+from plimsoll.torch.wheel.own_allocator import own_allocator
 from tests.unit import random_programs
 from tests.unit.random_programs import (
     POOLS,
@@ -51,6 +54,7 @@ POLICIES: dict[str, Callable[[SimulatedGpu], Allocator]] = {
     "elastic": partial(Allocator, allocator="elastic"),
     "elastic-spill": partial(Allocator, allocator="elastic", policy="spill"),
     "uncached": partial(Allocator, allocator="uncached"),
+    "wheel": lambda gpu: Allocator(gpu, wheel=own_allocator()),
 }
 DRIVERS: tuple[DriverName, ...] = ("linux", "wddm")
 
@@ -363,6 +367,9 @@ class Contract(RuleBasedStateMachine):
 @pytest.mark.parametrize("chosen_driver", DRIVERS)
 @pytest.mark.parametrize("chosen_policy", POLICIES)
 def test_an_allocator_keeps_the_contract(chosen_policy: str, chosen_driver: DriverName) -> None:
+    if chosen_policy == "wheel" and (find_spec("torch") is None or not is_cuda_build()):
+        pytest.skip("no CUDA build of PyTorch is installed")
+
     class Chosen(Contract):
         policy = chosen_policy
         driver = chosen_driver

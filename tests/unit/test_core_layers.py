@@ -14,11 +14,13 @@ BINDINGS = ROOT / "bindings"
 C_INTERFACES = ROOT / "src" / "plimsoll" / "include" / "plimsoll"
 ORDER = (
     "base", "driver", "simulated", "events", "formats", "allocator", "allocator/host",
-    "allocator/native", "allocator/elastic", "replay", "engine",
+    "allocator/native", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
 # What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.
-SHARED = {"plimsoll/torch_versions.h", "plimsoll/torch_versions.inc"}
-"""Facts that the core and the libraries that are built later both include."""
+SHARED = {
+    "plimsoll/torch_versions.h", "plimsoll/torch_versions.inc", "plimsoll/wheel_api.h",
+}  # fmt: skip
+"""Headers that the core and the libraries that are built later both include."""
 UNKNOWN_TO_ALLOCATORS = {"simulated", "formats"}
 UNKNOWN_TO_RECORDS = {"driver", "simulated"}
 

@@ -27,7 +27,7 @@ ROOMS = {
     "recordings": (OWN, "analysis", "causes"),
     "engine": ("gpus", OWN, "simulator", "recorder", "replays"),
     "offloading": ("tiers", OWN, "training", "data"),
-    "torch": (OWN, "array_libraries", "building", "live", "simulated", "session"),
+    "torch": (OWN, "array_libraries", "building", "wheel", "live", "simulated", "session"),
     "page": (OWN,),
     "prediction": ("trials", "recipes", OWN, "fitting", "sweeps"),
     "explanation": (OWN, "ranks"),

@@ -58,15 +58,17 @@ std::string usual_advice(TorchVersion version) {
 UnknownAddress::UnknownAddress(Address address)
     : std::invalid_argument(format_address(address) + " is not allocated") {}
 
-OutOfMemory::OutOfMemory(const OutOfMemoryReport& report)
-    : std::runtime_error(describe(report)), report_(report) {}
+OutOfMemory::OutOfMemory(const OutOfMemoryReport& report) : OutOfMemory(report, describe(report)) {}
+
+OutOfMemory::OutOfMemory(const OutOfMemoryReport& report, const std::string& text)
+    : std::runtime_error(text), report_(report) {}
 
 DriverError::DriverError(const char* call, Status status, const std::string& reason)
     : std::runtime_error(std::string("the driver failed to ") + call + ": " +
                          (reason.empty() ? std::string(to_string(status)) : reason)) {}
 
 void Allocator::note_snapshot() {
-  note(Action::snapshot, 0, static_cast<Bytes>(statistics_.active_bytes.all.current), 0);
+  note(Action::snapshot, 0, static_cast<Bytes>(statistics().active_bytes.all.current), 0);
 }
 
 void Allocator::fail(Bytes requested, Bytes rounded, Bytes tried, StreamId stream, PoolId pool,

@@ -22,9 +22,13 @@ std::string list_of_names() {
 }  // namespace
 
 NamedAllocator make_allocator(std::string_view name, Driver& driver, std::string_view conf,
-                              TorchVersion version, int device) {
+                              TorchVersion version, int device, const plimsoll_wheel_api* wheel) {
   NamedAllocator made;
-  if (name == "native") {
+  if (name == "native" && wheel != nullptr) {
+    auto own = std::make_unique<WheelAllocator>(*wheel, driver, conf, version, device);
+    made.wheel = own.get();
+    made.allocator = std::move(own);
+  } else if (name == "native") {
     auto native = std::make_unique<NativeAllocator>(driver, AllocatorConfig::parse(conf, version),
                                                     version, device);
     made.native = native.get();

@@ -71,10 +71,11 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
         "PyTorch's rules serve instead of the elastic allocator: this GPU's driver has no virtual "
         "memory management";
   }
-  NamedAllocator made =
-      make_allocator(name, driver_, options_.conf, options_.version, options_.device);
+  NamedAllocator made = make_allocator(name, driver_, options_.conf, options_.version,
+                                       options_.device, options_.wheel);
   elastic_ = made.elastic;
   native_ = made.native;
+  wheel_ = made.wheel;
   if (gpu_ != nullptr) {
     host_pool_.emplace(*gpu_);
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
@@ -189,6 +190,10 @@ void Engine::set_lower_limit() {
 
 void Engine::configure(std::string_view settings) {
   const Held held = hold();
+  if (wheel_ != nullptr) {
+    wheel_->configure(settings);
+    return;
+  }
   const AllocatorConfig before = native_ == nullptr ? AllocatorConfig() : native_->config();
   const AllocatorConfig config = before.with(settings, options_.version);
   if (native_ != nullptr) native_->configure(config);

@@ -79,7 +79,7 @@ Ranks = Annotated[
 Nnodes = Annotated[int, typer.Option(help="How many machines that job has.")]
 Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).")]
 Conf = Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")]
-Allocator = Annotated[str, typer.Option(help="native, elastic or uncached.")]
+Allocator = Annotated[str, typer.Option(help="native, elastic, uncached or wheel (PyTorch's own).")]
 Policy = Annotated[
     str | None,
     typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),

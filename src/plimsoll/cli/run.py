@@ -32,7 +32,8 @@ def run(
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="elastic, native or torch (PyTorch's own); simulated: native, elastic, uncached.",
+            help="elastic, native or torch (PyTorch's own); simulated: native, elastic, uncached "
+            "or wheel (as native, by PyTorch's own code).",
             show_default="elastic; simulated: native",
         ),
     ] = None,

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 AllocatorName = Literal["native", "elastic", "uncached"]
 """PyTorch's rules, plimsoll's own, or a driver call for each request."""
 
+SimulatedAllocatorName = Literal["native", "elastic", "uncached", "wheel"]
+"""The allocators of a simulated program; "wheel" is "native" by PyTorch's own code."""
+
 LiveAllocatorName = Literal["elastic", "native"]
 """The allocators that serve PyTorch on a real GPU."""
 

@@ -26,6 +26,7 @@ from plimsoll.prediction.trials.temporary_folder import interrupts_held, tempora
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.building.versions import tell_if_unknown
 from plimsoll.torch.simulated.library import SIMULATED_GPU
+from plimsoll.torch.wheel.own_allocator import build_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.trials.outcome import Outcome
     from plimsoll.prediction.trials.written import Written
+    from plimsoll.torch.simulated.setup import Setup
 
 
 MOST_AT_A_TIME = 4
@@ -48,7 +50,7 @@ def become(request: Request) -> NoReturn:
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
-    _prepare()
+    _prepare(request.setup)
     file = _file_of(request)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -96,7 +98,7 @@ def started(
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
     """
-    _prepare()
+    _prepare(request.setup)
     shown_failed = stderr_bytes() if failed_output is None and not is_aside else failed_output
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
@@ -263,11 +265,12 @@ def _wait(process: subprocess.Popen[bytes], seconds: float, *, is_held: bool) ->
             raise KeyboardInterrupt from None  # the caller ends the process and its children
 
 
-def _prepare() -> None:
-    """Builds the library and warns of an unknown PyTorch, before the script's process starts."""
+def _prepare(setup: Setup) -> None:
+    """Builds the libraries and warns of an unknown PyTorch, before the script's process starts."""
     require_linux("a prediction")
     tell_if_unknown()
     build(SIMULATED_GPU)
+    build_ahead(is_asked_for=setup.wheel)
 
 
 def _file_of(request: Request) -> int:

@@ -11,8 +11,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.script_file import script_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.engine.protocol import SpillPolicyName
-from plimsoll.engine.simulator.allocator import check_allocator
+from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
 from plimsoll.engine.simulator.machine import DriverName
 from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
@@ -20,6 +19,7 @@ from plimsoll.prediction.request import Request
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.torch.building.versions import rules_version
 from plimsoll.torch.simulated.setup import Setup, UnknownName, ValuesName
+from plimsoll.torch.wheel.own_allocator import require_cuda_build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ class Options:
         if not 1 <= gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {gpus}")
         _check_name("driver", self.driver, get_args(DriverName))
-        check_allocator(self.allocator)
+        wheel = self._takes_wheel()
         tiers = Tiers.parse(self.policy, self.dedicated, self.shared)
         used = used_memory(self.used)
         self._check_room(tiers, used)
@@ -89,7 +89,8 @@ class Options:
                 gpus=(self.gpu,) * gpus,
                 driver=driver,
                 conf=self._checked_conf(),
-                allocator=self.allocator,  # type: ignore[arg-type]
+                allocator="native" if wheel else self.allocator,  # type: ignore[arg-type]
+                wheel=wheel,
                 policy=policy,
                 dedicated_bytes=tiers.dedicated_bytes,
                 used_bytes=used,
@@ -107,6 +108,13 @@ class Options:
             ranks=None if shape.ranks == DISTINCT else shape.ranks,
             runs_distinct=shape.ranks == DISTINCT,
         )
+
+    def _takes_wheel(self) -> bool:
+        if self.allocator == "wheel":
+            require_cuda_build()
+            return True
+        _check_name("allocator", self.allocator, get_args(SimulatedAllocatorName))
+        return False
 
     def _shape(self) -> JobShape:
         shape = JobShape.parse(self.nproc_per_node, self.nnodes, self.world, self.ranks)

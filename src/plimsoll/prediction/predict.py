@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from os import PathLike
 
-    from plimsoll.engine.protocol import AllocatorName, SpillPolicyName
+    from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
     from plimsoll.engine.simulator.machine import DriverName
     from plimsoll.prediction.rank_use import RankUse
     from plimsoll.prediction.request import Request
@@ -40,7 +40,7 @@ def predict(
     gpus: int | None = None,
     driver: DriverName = "linux",
     conf: str = "",
-    allocator: AllocatorName = "native",
+    allocator: SimulatedAllocatorName = "native",
     policy: SpillPolicyName | None = None,
     dedicated: int | str | None = None,
     shared: int | str | None = None,
@@ -79,7 +79,8 @@ def predict(
         driver: "linux", or "wddm" for Windows' driver, which spills into the host's memory.
         conf: The settings of PYTORCH_CUDA_ALLOC_CONF. The default is the setting of the environment
             or the script.
-        allocator: "native" (PyTorch's), "elastic" or "uncached".
+        allocator: "native" (PyTorch's), "elastic" or "uncached"; "wheel" is PyTorch's by its own
+            code, from the CUDA build that is installed.
         policy: "strict" or "spill". When dedicated memory is used up, a request fails under
             "strict". Under "spill" it is served from shared memory, by the allocator with "elastic"
             and by Windows' driver otherwise.

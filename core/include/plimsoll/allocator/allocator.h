@@ -55,6 +55,7 @@ struct OutOfMemoryReport {
 class OutOfMemory : public std::runtime_error {
  public:
   explicit OutOfMemory(const OutOfMemoryReport& report);
+  OutOfMemory(const OutOfMemoryReport& report, const std::string& text);
   [[nodiscard]] const OutOfMemoryReport& report() const { return report_; }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "plimsoll/allocator/elastic/elastic.h"
 #include "plimsoll/allocator/native/native.h"
+#include "plimsoll/allocator/wheel/wheel.h"
 
 namespace plimsoll {
 
@@ -18,12 +19,14 @@ struct NamedAllocator {
   // The allocator itself, if it is one of these.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
+  WheelAllocator* wheel = nullptr;
 };
 
-// `conf` is as PYTORCH_CUDA_ALLOC_CONF; the uncached allocator does without. Throws
-// std::invalid_argument, with the names that there are, if this is none of them, and ConfigError.
+// `conf` is as PYTORCH_CUDA_ALLOC_CONF; the uncached allocator does without. Where there is a
+// `wheel`, PyTorch's own allocator in it serves instead of `native`. Throws std::invalid_argument,
+// with the names that there are, if this is none of them, and ConfigError.
 [[nodiscard]] NamedAllocator make_allocator(std::string_view name, Driver& driver,
-                                            std::string_view conf, TorchVersion version,
-                                            int device);
+                                            std::string_view conf, TorchVersion version, int device,
+                                            const plimsoll_wheel_api* wheel = nullptr);
 
 }  // namespace plimsoll

@@ -28,6 +28,7 @@
 #include "plimsoll/allocator/host/host_pool.h"
 #include "plimsoll/allocator/imported_memory.h"
 #include "plimsoll/allocator/program_allocator.h"
+#include "plimsoll/allocator/wheel/wheel.h"
 #include "plimsoll/driver/driver.h"
 #include "plimsoll/engine/spill_watch.h"
 #include "plimsoll/replay/shadow.h"
@@ -48,6 +49,7 @@ class Engine final : private Observer {
     TorchVersion version;
     int device = 0;
     bool account = false;
+    const plimsoll_wheel_api* wheel = nullptr;  // with PyTorch's own allocator, for "native"
   };
 
   // `driver` may be called by several threads at a time.
@@ -167,6 +169,7 @@ class Engine final : private Observer {
   std::optional<std::string> fell_back_;
   ElasticAllocator* elastic_ = nullptr;  // the allocator, if it is one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
+  WheelAllocator* wheel_ = nullptr;      // the allocator, if it is PyTorch's own
   std::optional<TierMeter> meter_;       // of `gpu_`
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;

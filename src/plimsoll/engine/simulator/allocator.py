@@ -95,6 +95,8 @@ class Allocator:
         shared_limit: The most shared memory that "elastic" reserves; by default all there is.
         conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
         version: The PyTorch whose rules are followed, such as "2.11"; by default the newest known.
+        wheel: The address of a plimsoll_wheel_api, so that PyTorch's own allocator serves as
+            "native"; 0 for plimsoll's rules. One machine a process can have it.
 
     Raises:
         InputError: If the configuration or the version is unknown, or the policy does not go with
@@ -110,6 +112,7 @@ class Allocator:
         shared_limit: int | str | None = None,
         conf: str = "",
         version: str | None = None,
+        wheel: int = 0,
     ) -> None:
         self.gpu = gpu
         self.name = allocator
@@ -120,8 +123,8 @@ class Allocator:
             self.version = _core.plain_version(version or _core.NEWEST_VERSION)
             config = _core.AllocatorConfig.parse(conf, self.version)
             check_allocator(allocator)
-            self.engine = _core.Engine(allocator, gpu._driver, conf, self.version, device)
-        except _core.ConfigError as error:
+            self.engine = _core.Engine(allocator, gpu._driver, conf, self.version, device, wheel)
+        except ValueError as error:
             raise InputError(str(error)) from None
         self.config = config
         self._set_policy(policy)

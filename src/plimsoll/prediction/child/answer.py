@@ -31,6 +31,7 @@ from plimsoll.prediction.parts import (
 from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
+from plimsoll.torch.building import versions
 from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION, UNKNOWN_READ
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
@@ -208,6 +209,17 @@ def _noted(simulation: Simulation, *, hangs_on_pace: bool) -> dict[str, Any]:
     }
 
 
+def _allocator_used() -> str:
+    """Returns what served the requests, where it was not plimsoll's rules."""
+    own = "PyTorch's own allocator, in its libc10_cuda, served the requests"
+    if versions.is_known():
+        return own
+    return (
+        f"{own}, as plimsoll does not know the rules of this version; figures for other cards and "
+        f"settings follow the rules of {versions.rules_version()}"
+    )
+
+
 def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed]:
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
@@ -220,6 +232,8 @@ def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed
             entry[0] = line_of_stack(assumption.stack)
         entry[1] += assumption.count
         entry[2] = max(entry[2], assumption.bytes)
+    if simulation.has_own_allocator:
+        merged[_allocator_used(), "PyTorch"] = [None, 1, 0]
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
     if hangs_on_pace:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from plimsoll.base.errors import InputError
-from plimsoll.engine.protocol import AllocatorName
+from plimsoll.engine.protocol import SimulatedAllocatorName
 from plimsoll.prediction.sweeps.parts import GOALS, Case
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class SweepPlan:
         return [
             (allocator, conf)
             for allocator in self.allocators or ("native",)
-            for conf in (confs if allocator == "native" else (default,))
+            for conf in (confs if allocator in ("native", "wheel") else (default,))
         ]
 
     def checked(self) -> SweepPlan:
@@ -140,9 +140,11 @@ class SweepPlan:
         if self.goal not in GOALS:
             raise InputError(f"'goal' is one of {', '.join(GOALS)}, not {self.goal!r}")
         for allocator in self.allocators:
-            if allocator not in get_args(AllocatorName):
-                known = ", ".join(get_args(AllocatorName))
+            if allocator not in get_args(SimulatedAllocatorName):
+                known = ", ".join(get_args(SimulatedAllocatorName))
                 raise InputError(f"'allocators' are {known}, not {allocator!r}")
+            if allocator == "wheel" and self.recordings:
+                raise InputError("the allocator wheel is for scripts: recordings are replayed")
         for words in self.arguments:
             try:
                 shlex.split(words)

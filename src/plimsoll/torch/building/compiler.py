@@ -54,6 +54,7 @@ class Recipe:
         check: A module that is run with the library's file where PyTorch is newer than what is
             known; it fails, and says why in its last line, if the library does not work there.
         tables: The folder of its data files: the sources include NAME.txt and NAME.csv as NAME.inc.
+        exports: The linker's script that says which names the library has for others.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Recipe:
     needs_cuda: bool
     check: str | None = None
     tables: Path | None = None
+    exports: Path = _EXPORTS
 
 
 def load(recipe: Recipe) -> ctypes.CDLL:
@@ -121,7 +123,7 @@ def _digest(recipe: Recipe) -> str:
     digest = hashlib.sha256(" ".join([*_FLAGS, *recipe.flags]).encode())
     digest.update(str(versions.torch_folder()).encode())
     folders = [recipe.sources, _INCLUDE]
-    files = [_EXPORTS]
+    files = [recipe.exports]
     if recipe.tables is not None:
         folders.append(recipe.tables)
         files.append(Path(tables.__file__))
@@ -181,7 +183,7 @@ def _compile(recipe: Recipe, library: Path) -> None:
     link = [compiler, "-shared", "-o", str(library), *map(str, objects)]
     link += ["-Wl,--no-as-needed", f"-L{torch / 'lib'}"]
     link += [f"-l{name}" for name in recipe.libraries]
-    link += [f"-Wl,-rpath,{torch / 'lib'}", f"-Wl,--version-script={_EXPORTS}"]
+    link += [f"-Wl,-rpath,{torch / 'lib'}", f"-Wl,--version-script={recipe.exports}"]
     news = _News(f"building {recipe.purpose} for PyTorch {versions.torch_build()}, once")
     for commands in (steps, [link]):
         if problem := _run(commands, library.parent, news):

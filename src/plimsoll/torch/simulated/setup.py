@@ -26,6 +26,7 @@ class Setup:
         driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
         conf: As PYTORCH_CUDA_ALLOC_CONF; "" for what the environment and the program say.
         allocator: "native" (PyTorch's rules), "elastic" or "uncached".
+        wheel: PyTorch's own allocator, as its wheel brings it, serves as "native".
         policy: "strict" or "spill"; None for what the driver does.
         dedicated_bytes: What of each card's memory there is for the program; None for all.
         used_bytes: What others already have of each card.
@@ -44,6 +45,7 @@ class Setup:
     driver: DriverName = "linux"
     conf: str = ""
     allocator: AllocatorName = "native"
+    wheel: bool = False
     policy: SpillPolicyName | None = None
     dedicated_bytes: int | None = None
     used_bytes: int = 0

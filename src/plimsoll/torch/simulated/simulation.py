@@ -28,6 +28,7 @@ from plimsoll.torch.simulated.memory_limits import MemoryLimit
 from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
 from plimsoll.torch.simulated.ranks.communicators import Communicators
 from plimsoll.torch.simulated.ranks.pretended import pretended_world
+from plimsoll.torch.wheel.own_allocator import allocator_of_unknown, own_allocator
 
 if TYPE_CHECKING:
     import ctypes
@@ -76,6 +77,9 @@ class Simulation:
         sizes = [_WITHOUT_END if setup.unlimited else profile.total_bytes for profile in profiles]
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
+        self._wheel = own_allocator() if setup.wheel else 0
+        if lib is None and not setup.wheel:  # the build of `lib` waits for a trial of it
+            self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
         self.card_files: dict[int, str] = {}
@@ -140,6 +144,7 @@ class Simulation:
                 policy=self.setup.policy,
                 conf=conf,
                 version=versions.rules_version(),
+                wheel=self._wheel,
             )
             for gpu in self.machine.gpus
         ]
@@ -147,6 +152,11 @@ class Simulation:
             limits[:] = [MemoryLimit(0, allocator.config.per_process_memory_fraction)]
             self._lift_limit(allocator)
         return allocators
+
+    @property
+    def has_own_allocator(self) -> bool:
+        """Whether the requests go to PyTorch's own allocator, as its wheel brings it."""
+        return self._wheel != 0 and self.setup.allocator == "native"
 
     def limit_memory(self, device: int, fraction: float) -> None:
         """As torch.cuda.set_per_process_memory_fraction.

@@ -1,20 +1,17 @@
-#include "runtime.h"
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <memory>
+#include <iterator>
+#include <map>
 #include <utility>
 
+#include "cuda/gpus.h"
+
 // CUDA's runtime, as far as libc10_cuda imports it. Functions that PyTorch's caching allocator does
-// not call are missing where possible and refuse to work elsewhere.
+// not call refuse to work.
 
+namespace plimsoll::wheel {
 namespace {
-
-using plimsoll::Event;
-using plimsoll::SimulatedDriver;
-using plimsoll::Status;
-using plimsoll::StreamId;
 
 enum Code : int {
   kSuccess = 0,
@@ -25,81 +22,109 @@ enum Code : int {
   kUnknown = 999,
 };
 
-struct Gpu {
-  explicit Gpu(plimsoll::Bytes memory) : driver(host, memory) {}
-  plimsoll::SimulatedHost host{0};
-  SimulatedDriver driver;
-};
+thread_local int current = 0;
+thread_local int last_error = kSuccess;
 
-std::unique_ptr<Gpu> gpu;
-bool is_capturing = false;
-int last_error = kSuccess;
-
-int report(Status status) {
-  const int code = oracle_code(status);
+int report(int code) {
   if (code != kSuccess) last_error = code;
   return code;
 }
 
 // An event that a program may record several times. The driver's is new each time.
 struct CudaEvent {
-  Event event = 0;
+  Gpu* gpu = nullptr;
+  int driver = 0;
+  std::uint64_t event = 0;
+
+  // Calls a function of the driver that made the event, if it is there still.
+  int call(int (*plimsoll_driver_api::*function)(plimsoll_driver*, std::uint64_t)) const {
+    return gpu == nullptr || gpu->number != driver ? 0 : gpu->call(function, event);
+  }
 };
 
-StreamId id_of(const void* stream) { return reinterpret_cast<StreamId>(stream); }
+CudaEvent& event_of(void* event) { return *static_cast<CudaEvent*>(event); }
+std::uint64_t number(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
 }  // namespace
 
-void oracle_make_gpu(plimsoll::Bytes memory) { gpu = std::make_unique<Gpu>(memory); }
-SimulatedDriver& oracle_gpu() { return gpu->driver; }
-void oracle_set_capturing(bool capturing) { is_capturing = capturing; }
-
-int oracle_code(Status status) {
+int Gpu::cuda_code(int status) {
   switch (status) {
-    case Status::success: return kSuccess;
-    case Status::invalid_value: return kInvalidValue;
-    case Status::out_of_memory: return kOutOfMemory;
-    case Status::not_ready: return kNotReady;
-    case Status::not_supported: return kNotSupported;
+    case PLIMSOLL_SUCCESS: return kSuccess;
+    case PLIMSOLL_OUT_OF_MEMORY: return kOutOfMemory;
+    case PLIMSOLL_NOT_READY: return kNotReady;
     default: return kUnknown;
   }
 }
 
+Gpu& gpu(int number) {
+  static Gpu gpus[kGpus];
+  return gpus[number];
+}
+Gpu& current_gpu() { return gpu(current); }
+
+static std::map<std::uint64_t, Gpu*>& owners() {
+  static auto* const owners = new std::map<std::uint64_t, Gpu*>;
+  return *owners;
+}
+Gpu& owner_of(std::uint64_t address) {
+  const auto after = owners().upper_bound(address);
+  return after == owners().begin() ? current_gpu() : *std::prev(after)->second;
+}
+void note_owner(std::uint64_t address, Gpu& gpu) { owners()[address] = &gpu; }
+
+}  // namespace plimsoll::wheel
+
+#pragma GCC visibility push(default)
+
 extern "C" {
+
+using namespace plimsoll::wheel;
 
 // Memory.
 int cudaMalloc(void** address, std::size_t size) {
-  plimsoll::Address made = 0;
-  const Status status = gpu->driver.allocate(size, made);
+  std::uint64_t made = 0;
+  const int code = current_gpu().call(&plimsoll_driver_api::allocate, size, &made);
   *address = reinterpret_cast<void*>(made);
-  return report(status);
+  if (code == kSuccess) note_owner(made, current_gpu());
+  return report(code);
 }
 int cudaFree(void* address) {
   if (address == nullptr) return kSuccess;
-  return report(gpu->driver.deallocate(reinterpret_cast<plimsoll::Address>(address)));
+  Gpu& gpu = owner_of(number(address));
+  return report(gpu.call(&plimsoll_driver_api::deallocate, number(address)));
 }
 int cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  const plimsoll::MemoryInfo memory = gpu->driver.memory_info();
-  *free = memory.free;
-  *total = memory.total;
+  std::uint64_t info[3]{};
+  if (const Gpu& gpu = current_gpu(); gpu.api != nullptr) {
+    gpu.api->memory_info(gpu.driver, &info[0], &info[1], &info[2]);
+  }
+  *free = info[0];
+  *total = info[1];
   return kSuccess;
 }
 
-// The device.
+// Devices.
 int cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current;
   return kSuccess;
 }
-int cudaSetDevice(int) { return kSuccess; }
+int cudaSetDevice(int device) {
+  current = device;
+  return kSuccess;
+}
 int cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = kGpus;
   return kSuccess;
 }
 // cudaDeviceProp begins with a name, two identities and the size of global memory.
-int cudaGetDeviceProperties(char* properties, int) {
+int cudaGetDeviceProperties(char* properties, int device) {
   constexpr std::size_t kProperties = 1008;
   constexpr std::size_t kTotalMemory = 288;
-  const std::size_t total = gpu->driver.memory_info().total;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const int before = std::exchange(current, device);
+  cudaMemGetInfo(&free, &total);
+  current = before;
   std::memset(properties, 0, kProperties);
   std::strcpy(properties, "plimsoll");
   std::memcpy(properties + kTotalMemory, &total, sizeof total);
@@ -117,7 +142,9 @@ int cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *greatest = -5;
   return kSuccess;
 }
-int cudaDeviceSynchronize() { return report(gpu->driver.synchronize()); }
+int cudaDeviceSynchronize() {
+  return report(current_gpu().call(&plimsoll_driver_api::synchronize));
+}
 
 // Errors.
 int cudaGetLastError() { return std::exchange(last_error, +kSuccess); }
@@ -131,51 +158,47 @@ const char* cudaGetErrorName(int code) {
 
 // Streams and events.
 int cudaStreamIsCapturing(void*, int* status) {
-  *status = is_capturing ? 1 : 0;
+  *status = current_gpu().captures > 0 ? 1 : 0;
   return kSuccess;
 }
-int cudaStreamGetCaptureInfo(void*, int* status, ...) {
-  *status = is_capturing ? 1 : 0;
-  return kSuccess;
+int cudaStreamGetCaptureInfo(void* stream, int* status, ...) {
+  return cudaStreamIsCapturing(stream, status);
 }
-int cudaStreamGetCaptureInfo_v2(void*, int* status, ...) {
-  *status = is_capturing ? 1 : 0;
-  return kSuccess;
+int cudaStreamGetCaptureInfo_v2(void* stream, int* status, ...) {
+  return cudaStreamIsCapturing(stream, status);
 }
 int cudaThreadExchangeStreamCaptureMode(int*) { return kSuccess; }
 int cudaStreamQuery(void*) { return kSuccess; }
 int cudaStreamSynchronize(void* stream) {
-  return report(gpu->driver.synchronize_stream(id_of(stream)));
+  return report(current_gpu().call(&plimsoll_driver_api::synchronize_stream, stream_of(stream)));
 }
 int cudaEventCreateWithFlags(void** event, unsigned) {
   *event = new CudaEvent;
   return kSuccess;
 }
 int cudaEventDestroy(void* event) {
-  auto* const made = static_cast<CudaEvent*>(event);
-  if (gpu && made->event != 0) gpu->driver.destroy(made->event);
-  delete made;
+  (void)event_of(event).call(&plimsoll_driver_api::destroy);
+  delete &event_of(event);
   return kSuccess;
 }
 int cudaEventRecord(void* event, void* stream) {
-  auto* const made = static_cast<CudaEvent*>(event);
-  Event recorded = 0;
-  const Status status = gpu->driver.record(id_of(stream), recorded);
-  if (status != Status::success) return report(status);
-  if (made->event != 0) gpu->driver.destroy(made->event);
-  made->event = recorded;
+  CudaEvent made{&current_gpu(), current_gpu().number};
+  const int code = made.gpu->call(&plimsoll_driver_api::record, stream_of(stream), &made.event);
+  if (code != kSuccess) return report(code);
+  (void)event_of(event).call(&plimsoll_driver_api::destroy);
+  event_of(event) = made;
   return kSuccess;
 }
 int cudaEventQuery(void* event) {
-  return report(gpu->driver.query(static_cast<CudaEvent*>(event)->event));
+  return report(event_of(event).call(&plimsoll_driver_api::query));
 }
 int cudaEventSynchronize(void* event) {
-  return report(gpu->driver.synchronize(static_cast<CudaEvent*>(event)->event));
+  return report(event_of(event).call(&plimsoll_driver_api::synchronize_event));
 }
 
 // The driver's functions by name.
 int cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long, int* found) {
-  *function = oracle_driver_function(name);
+  *function = driver_function(name);
   *found = *function != nullptr ? 0 : 1;
   return *function != nullptr ? kSuccess : kInvalidValue;
 }
@@ -212,3 +235,5 @@ PLIMSOLL_UNSUPPORTED(cudaStreamUpdateCaptureDependencies)
 PLIMSOLL_UNSUPPORTED(cudaStreamWaitEvent)
 
 }  // extern "C"
+
+#pragma GCC visibility pop

@@ -1,0 +1,82 @@
+// PyTorch's own allocator as it comes in its wheel: its libc10_cuda behind plimsoll's contract.
+//
+// The library that holds it is built and loaded elsewhere; `wheel_api.h` is its table of functions.
+// All decisions, counters and error texts are PyTorch's. This class keeps what PyTorch does not:
+// the call stacks' numbers of blocks and segments, and how often each private pool is used.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+#include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/config.h"
+#include "plimsoll/allocator/pool.h"
+#include "plimsoll/base/object_pool.h"
+#include "plimsoll/wheel_api.h"
+
+namespace plimsoll {
+
+// Returns the functions of a driver that PyTorch's allocator calls. A plimsoll_driver is a
+// `Driver`.
+[[nodiscard]] const plimsoll_driver_api& driver_api();
+
+class WheelAllocator final : public Allocator {
+ public:
+  // `api` outlives the allocator. Throws std::invalid_argument if a program's allocator serves this
+  // GPU already, and ConfigError.
+  WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, std::string_view conf,
+                 TorchVersion version, int device);
+  ~WheelAllocator() override;
+
+  Block* malloc(Bytes size, StreamId stream) override;
+  Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
+  void free(Block* block) override;
+  void record_stream(Block* block, StreamId stream) override;
+  // PyTorch empties the caches of all GPUs of the process.
+  void empty_cache(PoolId pool = {}) override;
+  // Only a request lets PyTorch look whether frees are complete.
+  void poll() override {}
+
+  void begin_allocate_to_pool(PoolId pool, Filter filter) override;
+  void end_allocate_to_pool(PoolId pool) override;
+  void begin_graph_capture() override;
+  void end_graph_capture() override;
+  void use_pool(PoolId pool) override;
+  void release_pool(PoolId pool) override;
+  [[nodiscard]] int pool_uses(PoolId pool) const override { return pools_.uses(pool); }
+  void set_pool_option(PoolId pool, PoolOption option, bool on) override;
+
+  void set_limit(std::optional<Bytes> limit) override;
+  // Makes settings on top of those before. Throws ConfigError.
+  void configure(std::string_view settings);
+
+  [[nodiscard]] Bytes largest_free_block() const override;
+  [[nodiscard]] std::vector<SegmentInfo> segments() const override;
+  void check_invariants() const override;
+  void reset_peak_statistics() override;
+  void reset_accumulated_statistics() override;
+
+ protected:
+  void refresh_statistics() const override;
+
+ private:
+  void observe(const plimsoll_event& event);
+  void check(int status) const;
+  [[nodiscard]] Block* lent(Address address, Bytes requested, StreamId stream);
+
+  const plimsoll_wheel_api& api_;
+  Pool small_{true};
+  Pool large_{false};
+  PrivatePools<PrivatePool> pools_;
+  int captures_ = 0;
+  ObjectPool<Block> objects_;
+  std::unordered_map<Address, Block*> live_;
+  std::unordered_map<Address, std::uint32_t> contexts_;  // of live blocks and pending frees
+  std::unordered_map<Address, std::uint32_t> segment_contexts_;
+  Bytes live_small_ = 0;  // bytes of live blocks
+  Bytes live_large_ = 0;
+  bool was_used_ = false;
+  mutable bool is_stale_ = true;  // `statistics_`
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,125 @@
+"""The library that holds PyTorch's own allocator: built once, loaded once a process.
+
+libc10_cuda exists once in a process, and a program's `import torch` loads it with NVIDIA's CUDA
+runtime. The allocator needs another copy, over simulated GPUs. So the library is loaded into a link
+namespace of its own (dlmopen), with a second libc10_cuda and a second C library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.torch.building import versions
+from plimsoll.torch.building.compiler import Recipe, build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HERE = Path(__file__).parent
+_LIBRARY = Recipe(
+    name="wheel-allocator",
+    purpose="PyTorch's own allocator",
+    sources=_HERE / "csrc",
+    flags=("-O2", f"-I{_HERE}/csrc"),
+    libraries=("c10_cuda", "c10"),
+    needs_cuda=True,
+    exports=_HERE / "exports.map",
+)
+_NEW_NAMESPACE = -1  # LM_ID_NEWLM of dlfcn.h
+_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+
+
+def require_cuda_build() -> None:
+    """Refuses a PyTorch that brings no CUDA allocator.
+
+    Raises:
+        InputError: If PyTorch is not installed, or a build without CUDA.
+    """
+    if not versions.is_cuda_build():
+        raise InputError(
+            "--allocator wheel takes the allocator of a CUDA build of PyTorch; "
+            f"{versions.torch_build()} is a build without CUDA"
+        )
+
+
+@cache
+def own_allocator() -> int:
+    """Returns the address of the allocator's table of functions, a plimsoll_wheel_api.
+
+    Raises:
+        InputError: As `build`; if this PyTorch is a build without CUDA, or its allocator cannot be
+            loaded.
+    """
+    require_cuda_build()
+    path = build(_LIBRARY)
+    system = ctypes.CDLL(None)
+    system.dlmopen.argtypes = [ctypes.c_long, ctypes.c_char_p, ctypes.c_int]
+    system.dlmopen.restype = system.dlsym.restype = ctypes.c_void_p
+    system.dlsym.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    system.dlerror.restype = ctypes.c_char_p
+    with _without_settings():
+        library = system.dlmopen(_NEW_NAMESPACE, os.fsencode(path), os.RTLD_NOW)
+    if library is None:
+        raise InputError(f"PyTorch's own allocator cannot be loaded: {system.dlerror().decode()}")
+    table = ctypes.CFUNCTYPE(ctypes.c_void_p)(system.dlsym(library, b"plimsoll_wheel"))
+    return int(table())
+
+
+@cache
+def allocator_of_unknown() -> int:
+    """Returns `own_allocator` for a CUDA build whose rules plimsoll does not know; else 0.
+
+    Where that allocator cannot be built or loaded, a line on stderr says so, and the result is 0.
+
+    Raises:
+        InputError: If PyTorch is not installed, or too old.
+    """
+    if not is_unknown_cuda_build():
+        return 0
+    try:
+        return own_allocator()
+    except InputError as error:
+        print(f"plimsoll: {error}; the nearest known rules serve instead", file=sys.stderr)
+        return 0
+
+
+def build_ahead(*, is_asked_for: bool) -> None:
+    """Builds the library before a script's process starts, whose writes may be thrown away.
+
+    Args:
+        is_asked_for: The script is to have this allocator under any version.
+
+    Raises:
+        InputError: As `own_allocator`, if it is asked for.
+    """
+    if is_asked_for:
+        build(_LIBRARY)
+    elif is_unknown_cuda_build():
+        with suppress(InputError):  # `allocator_of_unknown` says so
+            build(_LIBRARY)
+
+
+def is_unknown_cuda_build() -> bool:
+    """Returns whether the installed PyTorch is a CUDA build that plimsoll does not know.
+
+    Raises:
+        InputError: If PyTorch is not installed, or too old.
+    """
+    return not versions.is_known() and versions.is_cuda_build()
+
+
+@contextmanager
+def _without_settings() -> Iterator[None]:
+    """Hides the allocator's settings: plimsoll reads them, and hands on those that count."""
+    hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
