@@ -58,7 +58,16 @@ def test_a_recording_says_the_cause_too(program: str, tmp_path: Path) -> None:
     assert str(found).splitlines()[1].startswith("Why: ")
 
 
-def test_fit_takes_the_change_of_a_cause() -> None:
-    plan = fit_within(CAUSES / "unused_activations.py", ["fault"], within="950MiB")
+def test_fit_takes_the_change_of_a_cause_also_for_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package").mkdir()
+    text = (CAUSES / "unused_activations.py").read_text()
+    (tmp_path / "package" / "validates.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    plan = fit_within("package.validates", ["fault"], module=True, within="950MiB")
     assert plan.fits
+    assert plan.patch.startswith("--- package/validates.py\n")
     assert "with torch.no_grad():" in plan.patch
+    assert plan.command.endswith(" -m package.validates fault")
+    assert (tmp_path / "package" / "validates.py").read_text() == text

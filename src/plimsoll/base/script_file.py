@@ -8,11 +8,17 @@ import shutil
 import stat
 import sys
 from functools import cache
+from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from plimsoll.base.endings import is_recording_name
 from plimsoll.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
 
 _KEPT = "plimsoll-script-"
 _DESCRIPTOR = re.compile(r"/dev/(stdin$|fd/)|/proc/[^/]+/fd/")
@@ -44,6 +50,31 @@ def script_file(name: str) -> Path:
     if not _is_python(Path(program)):
         raise InputError(f"{program}: is not a program in Python; only these can be run")
     return Path(program)
+
+
+def module_file(name: str) -> Path:
+    """The file that `python -m` runs for a module's name. Nothing of its packages is run.
+
+    Args:
+        name: Such as "trainer.main"; a package's own is its `__main__`.
+
+    Raises:
+        InputError: If there is none, or it is no text of Python.
+    """
+    folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
+    spec: ModuleSpec | None = None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 2):
+        inside = [*parts, "__main__"][:count]
+        if count > len(parts) and folders is None:
+            break  # the module is no package
+        spec = None if folders is None else PathFinder.find_spec(".".join(inside), folders)
+        if spec is None:
+            raise InputError(f"there is no module {'.'.join(inside)}")
+        folders = spec.submodule_search_locations
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise InputError(f"{name}: is no module with a text in Python")
+    return Path(spec.origin)
 
 
 def kept_script(name: str) -> Path:

@@ -113,8 +113,6 @@ def fit(
     )  # fmt: skip
     for card in cards:  # what is wrong is said before the first run
         card.request(program.script, is_module=module)
-    if vary is None and module:
-        raise InputError("what to change is searched for in a script, not in a module (-m)")
     for_changes = (within, apply, view, tries or None, plot or None)
     if vary is not None and any(each is not None for each in for_changes):
         raise InputError(
@@ -125,6 +123,7 @@ def fit(
         run_within(
             program.script, program.arguments, within=within, cards=cards, apply=apply, plot=plot,
             view=view, force=force, tries=tries or [], headroom=headroom, as_json=as_json,
+            module=module,
         )  # fmt: skip
         return
     any_fails = False

@@ -36,6 +36,7 @@ def run_within(
     tries: Sequence[str],
     headroom: str | None,
     as_json: bool,
+    module: bool,
 ) -> None:
     """Search for each card, and print what was found.
 
@@ -61,7 +62,7 @@ def run_within(
             plan = fit_within(
                 script, arguments, within=within, gpu=card.gpu, apply=apply, view=view,
                 force=force, compiles="compile" in tries, headroom=headroom,
-                watcher=_Watcher(progress),
+                watcher=_Watcher(progress), module=module,
                 **options,
             )  # fmt: skip
         if as_json:

@@ -173,7 +173,7 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     vary = _batch_argument(program)
     if p.fits and vary is not None:
         follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu]
-    elif p.fits is not False or program.is_module:
+    elif p.fits is not False:
         return ["plimsoll", "run", "--record", "run.plim", *program.words, *program.arguments]
     else:
         follow = ["fit", *program.words, "--gpu", p.gpu]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from plimsoll.base.script_file import module_file
 from plimsoll.prediction.fitting.attempts import Attempts
 from plimsoll.prediction.fitting.changes.of_causes import cause_changes, own_causes
 from plimsoll.prediction.fitting.script_text import ScriptText
@@ -26,10 +27,11 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
     Raises:
         InputError: If the script is no text.
     """
-    path = Path(request.script).resolve()
+    script = module_file(request.script) if request.is_module else Path(request.script)
+    path = script.resolve()
     survey = Survey(causes=own_causes(path, prediction.causes))
     changes = list(cause_changes(survey))
-    if request.is_module or not changes:
+    if not changes:
         return prediction
     attempts = Attempts(request, path, ScriptText.read(path), prediction.room_bytes)
     saves = {

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile, check_can_be_made
+from plimsoll.base.script_file import module_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.prediction.distinct import find_roles
@@ -26,6 +27,7 @@ from plimsoll.prediction.options import Options
 from plimsoll.prediction.predicted_page import check_page
 from plimsoll.prediction.trials.kept_apart import most_refused
 from plimsoll.prediction.used_memory import used_memory
+from plimsoll.recordings.analysis.lines import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +57,7 @@ def fit_within(
     script: str | PathLike[str],
     arguments: Sequence[str] = (),
     *,
+    module: bool = False,
     within: int | str | None = None,
     gpu: str = "H100",
     apply: str | PathLike[str] | None = None,
@@ -81,6 +84,8 @@ def fit_within(
     Args:
         script: A Python file.
         arguments: Its arguments.
+        module: The script is a module's name instead, run as `python -m script arguments`. The
+            changes are those of its file.
         within: The memory of the card that the program may take, CUDA's context included, as bytes
             or as "24GiB"; None for all of it.
         gpu: The card.
@@ -114,7 +119,7 @@ def fit_within(
             f"there is {format_size(max(0, room))}"
         )
     asked = Options(gpu=gpu, **{**options, "dedicated": dedicated})
-    request = asked.request(script, arguments)
+    request = asked.request(script, arguments, is_module=module)
     if request.runs_distinct:
         request = replace(request, ranks=find_roles(request).ranks, runs_distinct=False)
     if request.keep_writes:
@@ -123,7 +128,7 @@ def fit_within(
         check_can_be_made(Path(apply), force=force)
     if view is not None:
         check_page([request], Path(view), force=force)
-    path = Path(request.script).resolve()
+    path = (module_file(request.script) if module else Path(request.script)).resolve()
     attempts = Attempts(request, path, ScriptText.read(path), dedicated)
     search = Search(attempts, dedicated, watcher or _Nobody(), compiles=compiles)
     interrupted = False
@@ -196,7 +201,7 @@ class _Found:
         assert self._least.prediction is not None
         assert chosen.prediction is not None
         script, changed = self._attempts.script, self._attempts.text(chosen.changes)
-        patch = script.difference(changed, _name_in_patch(self._request))
+        patch = script.difference(changed, _name_in_patch(self._request, self._path))
         run = chosen.prediction if best is None else best.verified
         reserved = use.peak_reserved_bytes if best is None else run.peak_reserved_bytes
         outside = chosen.outside_bytes()
@@ -247,16 +252,21 @@ class _Found:
         return most_refused(*(each.kept_apart for each in predictions if each is not None))
 
     def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
-        unchanged = _PLACEHOLDER if patch else self._request.script
         arguments = self._attempts.arguments(self.chosen.changes)
-        name = unchanged if apply is None else str(apply)
-        return plan_command(
-            name, arguments, self._request.setup, self.use, _launcher(self._request)
-        )
+        launcher = _launcher(self._request)
+        if self._request.is_module:  # whose file the patch is for
+            name, launcher = self._request.script, [*launcher, "-m"]
+        elif apply is not None:
+            name = str(apply)
+        else:
+            name = _PLACEHOLDER if patch else self._request.script
+        return plan_command(name, arguments, self._request.setup, self.use, launcher)
 
 
-def _name_in_patch(request: Request) -> str:
+def _name_in_patch(request: Request, path: Path) -> str:
     """Returns the script's name in a patch. For a recipe it leaves out plimsoll's own folder."""
+    if request.is_module:
+        return short_path(str(path))
     is_recipe = request.title != request.script
     return Path(request.script).name if is_recipe else request.script
 

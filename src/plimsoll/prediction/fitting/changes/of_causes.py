@@ -27,11 +27,12 @@ _PLAIN = ("item", "size", "len", "detach", "cpu", "numel", "tolist")
 def cause_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
     """Yield the change of each cause that has one in the script itself."""
     for cause in survey.causes:
-        edit = _EDITS.get(cause.name)
-        if edit is not None:
+        if cause.name in _EDITS:
+            short, edit = _EDITS[cause.name]
             yield Change(
                 cause.name,
                 cause.change,
+                short=short,
                 edit=partial(edit, cause),
                 order=-1,
                 saves_bytes=cause.bytes,
@@ -155,11 +156,12 @@ def _with_graph(value: ast.expr) -> Iterator[ast.expr]:
     yield value
 
 
-_EDITS: dict[str, Callable[[Cause, ScriptText], ScriptText]] = {
-    "unused_activations": _without_grad,
-    "kept_over_passes": _letting_go,
-    "loaded_checkpoint": _onto_the_host,
-    "autocast_cache": _without_cache,
-    "search_of_plans": _without_search,
-    "whole_model_checkpoint": _block_by_block,
+_EDITS: dict[str, tuple[str, Callable[[Cause, ScriptText], ScriptText]]] = {
+    "unused_activations": ("no_grad", _without_grad),
+    "kept_over_passes": ("no graph kept", _letting_go),
+    "loaded_checkpoint": ("checkpoint on the host", _onto_the_host),
+    "autocast_cache": ("no cache of autocast", _without_cache),
+    "search_of_plans": ("no search of plans", _without_search),
+    "whole_model_checkpoint": ("checkpoints by block", _block_by_block),
 }
+"""By the cause's name: the change in short, and how it is made."""
