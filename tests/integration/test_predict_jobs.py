@@ -65,7 +65,8 @@ def test_what_nccl_takes_is_on_the_card(found: Prediction) -> None:
 
 
 def test_the_text_has_the_verdict_then_the_ranks_then_the_worst(found: Prediction) -> None:
-    verdict, head, *rows = str(found).splitlines()
+    verdict, why, head, *rows = str(found).splitlines()
+    assert why.startswith("Why: the most is held by ")
     assert verdict.startswith(f"{RANK} fits on T4: 2 of 2 ranks; rank 1 has the least to spare, ")
     assert head.split() == [
         "rank",
@@ -89,7 +90,7 @@ def test_many_ranks_of_equal_figures_share_a_row(found: Prediction) -> None:
     one = found.ranks[0]
     ranks = [replace(one, rank=rank, device=rank % 8, host=rank // 8) for rank in range(24)]
     ranks[7] = replace(ranks[7], peak_allocated_bytes=9 * MiB)
-    rows = str(replace(found, ranks=ranks)).splitlines()[2:4]
+    rows = str(replace(found, ranks=ranks)).splitlines()[3:5]
     assert rows[0].split("  ")[1].strip() == "0-6, 8-23"
     assert rows[1].split()[:2] == ["7", "0:7"]
 

@@ -237,6 +237,7 @@ def test_a_line_names_the_users_place_and_the_librarys(open_page: Open, tmp_path
     row = page.locator(".list .row").first
     expect(row).to_contain_text("main:7 a.py → forward:5 net.py")
     row.click()
+    expect(page.locator(".stack li.here")).to_have_count(2)
     places = [item.inner_text().split()[0] for item in page.locator(".stack li.here").all()]
     assert places == ["forward", "main"]
 

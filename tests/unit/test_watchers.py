@@ -40,6 +40,7 @@ WATCHERS = {
     "the begin of generate()",
     "the begin of modules' calls",
     "the calls of a step",
+    "the causes of its memory",
     "the calls of a whole step",
     "the calls of modules",
     "the end of compiled steps",

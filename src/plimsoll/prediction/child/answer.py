@@ -145,14 +145,13 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        **_noted(simulation, hangs_on_pace=uncertain.hangs_on_pace),
+        **_noted(simulation, fullest, peak, hangs_on_pace=uncertain.hangs_on_pace),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
-        causes=_causes(simulation, run, peak, device),
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
@@ -201,9 +200,12 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
     )
 
 
-def _noted(simulation: Simulation, *, hangs_on_pace: bool) -> dict[str, Any]:
-    """Returns what the simulation noted while the program ran."""
+def _noted(
+    simulation: Simulation, gpu: _UsedGpu, peak: PeakContents, *, hangs_on_pace: bool
+) -> dict[str, Any]:
+    """Returns what was noted while the program ran, and the causes that show in it."""
     return {
+        "causes": _causes(simulation, gpu.run, peak, gpu.device),
         "assumptions": _assumptions(simulation, hangs_on_pace=hangs_on_pace),
         "convolutions": simulation.library.convolutions(),
     }

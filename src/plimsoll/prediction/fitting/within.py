@@ -84,8 +84,7 @@ def fit_within(
     Args:
         script: A Python file.
         arguments: Its arguments.
-        module: The script is a module's name instead, run as `python -m script arguments`. The
-            changes are those of its file.
+        module: The script is a module's name instead; the changes are those of its file.
         within: The memory of the card that the program may take, CUDA's context included, as bytes
             or as "24GiB"; None for all of it.
         gpu: The card.
