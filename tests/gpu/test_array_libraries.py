@@ -50,7 +50,7 @@ def install(allocator: Any = "elastic", **options: Any) -> None:
 
 
 _BUILDING = re.compile(r"^plimsoll: (?:building|waiting for) [^\n]*\n", re.M)
-"""What the first program says that needs a library of plimsoll's, and who waits for that one."""
+"""A program says this when it builds a library of plimsoll's, or waits for another to do so."""
 
 
 def run_python(text: str) -> str:

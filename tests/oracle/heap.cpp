@@ -2,7 +2,7 @@
 //
 // PyTorch keeps the streams that a capture used a block on by the address of the block's record,
 // and does not always forget them with the record (block_to_cudagraph_stream_uses). A later record
-// at the same address inherits them. Whether one gets the same address hangs on the C library. A
+// at the same address inherits them. The C library decides which address a record gets. A
 // program's process is short, so it can do without memory that was freed.
 #include <cstddef>
 #include <cstdlib>

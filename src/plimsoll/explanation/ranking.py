@@ -42,7 +42,7 @@ def ranked(advice: Iterable[Advice]) -> list[Advice]:
 def needed(
     advice: Iterable[Advice], causes: Sequence[Cause], card: RecordedCard | None, used_bytes: int
 ) -> list[Advice]:
-    """Leave out what nobody needs, and what would only put off the end of a program that grows.
+    """Leave out needless advice, and advice that only puts off the end of a program that grows.
 
     Settings and limits help a card that is at least a tenth full, and host memory one that is
     nearly full. Where a program grows, another allocator lets it fail a little later.
@@ -51,7 +51,7 @@ def needed(
         advice: The advice.
         causes: The causes that were found.
         card: The card, if it is known.
-        used_bytes: What the program takes of it at its peak.
+        used_bytes: The part of it that the program takes at its peak.
     """
     share = None if card is None else used_bytes / card.total_bytes
     grows = any(cause.growth_bytes for cause in causes)

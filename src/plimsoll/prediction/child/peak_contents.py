@@ -77,8 +77,8 @@ class PeakContents:
         level: The allocated bytes after each event, requested sizes and rounding.
         timeline: Memory over the run by category; None where nothing happened.
         blocks: All blocks of the run. Their stacks are numbers of sites.
-        rounded: What each block takes, in bytes.
-        category: What each block is for, an index into `CATEGORIES` of `category_names`.
+        rounded: The bytes that each block takes.
+        category: The use of each block, an index into `CATEGORIES` of `category_names`.
         steps: The steps that optimizers ended.
     """
 

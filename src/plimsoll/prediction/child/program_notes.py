@@ -1,4 +1,4 @@
-"""What a simulated program says of itself beyond its requests, for the recognisers of causes."""
+"""Collects facts about a simulated program, beyond its requests, for the recognisers of causes."""
 
 from __future__ import annotations
 

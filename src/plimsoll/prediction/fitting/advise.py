@@ -21,7 +21,7 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
     """Say of each cause what its change saves, where the script can be changed so.
 
     Args:
-        request: What was predicted.
+        request: The request that was predicted.
         prediction: The prediction.
 
     Raises:

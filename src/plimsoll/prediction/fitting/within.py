@@ -152,8 +152,7 @@ def fit_within(
             )
         except KeyboardInterrupt:
             interrupted = True
-    seconds = time.perf_counter() - began
-    return replace(plan, seconds=seconds, interrupted=interrupted, page=page)
+    return replace(plan, seconds=time.perf_counter() - began, interrupted=interrupted, page=page)
 
 
 class _Found:

@@ -1,4 +1,4 @@
-"""What recognisers find, and what they look at."""
+"""The causes that recognisers find, and the facts that they look at."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Cause:
 
     Attributes:
         name: A stable key, such as "unused_activations".
-        sentence: Who holds what, in one sentence without a full stop.
-        change: What to do, in the imperative.
+        sentence: The holder and the memory, in one sentence without a full stop.
+        change: The advice, in the imperative.
         bytes: The memory that the cause holds at the peak, as far as it is known.
         line: The source line that it is about; None where no line is known.
         patch: Text to copy: a line of code or a setting; "" where there is none.
-        growth_bytes: What it takes more with each pass of a loop; 0 where it does not grow.
-        saves_bytes: What the change saved of peak reserved memory where it was tried; None where it
-            was not.
+        growth_bytes: The growth with each pass of a loop; 0 where it does not grow.
+        saves_bytes: The part of peak reserved memory that the change saved in a trial; None where
+            it was not tried.
         on_host: Whether it is about the host's memory.
     """
 
@@ -77,7 +77,7 @@ class Notes:
     Attributes:
         math_attention: Calls of attention without a fused kernel.
         pinned_asked_bytes: The page-locked memory that the program had at its peak.
-        pinned_taken_bytes: What the pool had from the driver then.
+        pinned_taken_bytes: The memory that the pool had from the driver then.
         searches: Whether cuDNN searched for plans (`torch.backends.cudnn.benchmark`).
         devices: The peaks of allocated memory by device, in bytes.
     """
@@ -98,7 +98,7 @@ class Reserved:
         free_bytes: The part in no block.
         pending_bytes: Freed by the program, while another stream may still use it.
         idle_streams: The streams that had reserved memory and no live block.
-        idle_stream_bytes: What these had reserved.
+        idle_stream_bytes: The memory that these had reserved.
     """
 
     bytes: int
@@ -122,7 +122,7 @@ class Facts:
         steps: The program's steps.
         event: The moment of the most allocated memory.
         reserved: Reserved memory at its peak.
-        notes: What the program said of itself.
+        notes: The program's own notes.
         failed: Whether a request failed for want of memory.
     """
 
@@ -151,11 +151,11 @@ class Facts:
 
     @cached_property
     def allocated_bytes(self) -> int:
-        """What the blocks that are live at the peak asked for."""
+        """The bytes that the blocks which are live at the peak asked for."""
         return self.bytes_of(self.live)
 
     def bytes_of(self, blocks: NDArray[np.int64]) -> int:
-        """What these blocks asked for."""
+        """The bytes that these blocks asked for."""
         return int(self.blocks.size[blocks].sum())
 
     def live_of(self, *categories: str) -> NDArray[np.int64]:

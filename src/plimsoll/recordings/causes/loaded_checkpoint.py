@@ -18,7 +18,7 @@ _IN_USE = ("parameters", "optimizer_state", "gradients")
 
 
 def loaded_checkpoint(facts: Facts) -> Cause | None:
-    """Find a twentieth of the peak or more in tensors that were loaded and became nobody's."""
+    """Find a twentieth of the peak or more in loaded tensors that no module or optimizer has."""
     loaded = facts.live[facts.is_live_under(_loads)]
     spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
     size = facts.bytes_of(spare)

@@ -42,8 +42,8 @@ _OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
 def find_causes(facts: Facts) -> list[Cause]:
     """Find all causes, the one first that answers the question which the figures raise.
 
-    Where most of what is reserved is free, that is the allocator's; else growth comes first, and
-    then what holds the most.
+    That is a cause of the allocator's if most of the reserved memory is free. Else growth comes
+    first, and then the cause that holds the most.
     """
     found = [cause for each in RECOGNISERS if (cause := each(facts)) is not None]
     least = LEAST_SHARE * facts.reserved.bytes

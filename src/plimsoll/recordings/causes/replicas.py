@@ -1,4 +1,4 @@
-"""DataParallel, whose first card takes more than the others."""
+"""DataParallel: the first card takes more than each further one."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def reserved_peak(
         size: Their bytes.
         stream: Their streams.
         blocks: The blocks of these events.
-        rounded: What each block takes, in bytes.
+        rounded: The bytes that each block takes.
     """
     change = reserved_change(action, size)
     level = np.cumsum(change)

@@ -1,4 +1,4 @@
-"""Memory that streams keep apart: a new stream each epoch, and blocks that wait for others."""
+"""Memory that streams keep apart: a new stream each epoch, and blocks that wait for a stream."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     table = np.zeros((len(stacks), len(ends) + 1), dtype=np.int64)
     np.maximum.at(table, (which, number), facts.blocks.size[large].astype(np.int64))
     varied = [np.unique(row[row > 0]) for row in table]
-    # Of those that vary as much, the one that asks for the most.
+    # Among calls that vary as much, the one that asks for the most counts.
     most = max(varied, key=lambda sizes: (len(sizes), int(sizes.max())), default=large[:0])
     of_call = [index for index, sizes in enumerate(varied) if sizes is most]
     mine = large[np.isin(which, of_call)]

@@ -31,7 +31,7 @@ def why(cause: Cause) -> str:
 
 
 def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:
-    """What holds the most where no recogniser found a cause; None where nothing is known."""
+    """Says what holds the most, for want of a cause; None where nothing is known."""
     known = {name: size for name, size in by_category.items() if name != "other" and size}
     held = []
     if known:

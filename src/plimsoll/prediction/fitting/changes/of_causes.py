@@ -124,7 +124,7 @@ def _each_replaced(
 
 
 def _summed(script: ScriptText) -> Iterator[ast.expr]:
-    """What loops without a backward pass add to a variable, or to a list."""
+    """Yields the values that loops without a backward pass add to a variable, or to a list."""
     for loop in ast.walk(script.tree):
         if not isinstance(loop, ast.For | ast.While) or any(calls_of(loop.body, "backward")):
             continue
@@ -139,7 +139,10 @@ def _summed(script: ScriptText) -> Iterator[ast.expr]:
 
 
 def _collected(script: ScriptText, line: int) -> Iterator[ast.expr]:
-    """What the innermost loop around a line of the script as it is appends to lists."""
+    """Yields the values that the innermost loop around a line appends to lists.
+
+    The line is one of the script as it is.
+    """
     around = [block[place] for block, place in script.statements(script.now(line))]
     loop = next((each for each in reversed(around) if isinstance(each, ast.For | ast.While)), None)
     for node in ast.walk(around[-1] if loop is None else loop):
