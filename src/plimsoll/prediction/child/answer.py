@@ -145,7 +145,7 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        **_noted(simulation, fullest, peak, hangs_on_pace=uncertain.hangs_on_pace),
+        **_noted(simulation, used, fullest, peak, hangs_on_pace=uncertain.hangs_on_pace),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
@@ -157,9 +157,12 @@ def _prediction(
     )
 
 
-def _causes(simulation: Simulation, run: Run, peak: PeakContents, device: int) -> list[Cause]:
+def _causes(
+    simulation: Simulation, used: list[_UsedGpu], gpu: _UsedGpu, peak: PeakContents
+) -> list[Cause]:
     def find() -> list[Cause]:
-        return causes_of(run, peak, device, notes_of(simulation))
+        devices = {each.device: each.peak.allocated_bytes for each in used}
+        return causes_of(gpu.run, peak, gpu.device, notes_of(simulation, devices))
 
     return simulation.watchers.guarded("the causes of its memory", find)() or []
 
@@ -201,11 +204,16 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
 
 
 def _noted(
-    simulation: Simulation, gpu: _UsedGpu, peak: PeakContents, *, hangs_on_pace: bool
+    simulation: Simulation,
+    used: list[_UsedGpu],
+    gpu: _UsedGpu,
+    peak: PeakContents,
+    *,
+    hangs_on_pace: bool,
 ) -> dict[str, Any]:
     """Returns what was noted while the program ran, and the causes that show in it."""
     return {
-        "causes": _causes(simulation, gpu.run, peak, gpu.device),
+        "causes": _causes(simulation, used, gpu, peak),
         "assumptions": _assumptions(simulation, hangs_on_pace=hangs_on_pace),
         "convolutions": simulation.library.convolutions(),
     }

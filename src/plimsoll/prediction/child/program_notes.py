@@ -15,19 +15,25 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 
-def notes_of(simulation: Simulation) -> Notes:
-    """Collect what the simulated GPUs noted, and what PyTorch says."""
+_PINNED_THRESHOLD = (2, 13)
+
+
+def notes_of(simulation: Simulation, devices: dict[int, int]) -> Notes:
+    """Collect what the simulated GPUs noted, and what PyTorch says.
+
+    Args:
+        simulation: The GPUs.
+        devices: The peaks of allocated memory by device, in bytes.
+    """
     torch: Any = sys.modules.get("torch")
     pinned = simulation.library.pinned_statistics()
     return Notes(
         math_attention=list(_math_attention(simulation)),
         pinned_asked_bytes=pinned.asked_bytes.peak,
-        pinned_taken_bytes=pinned.allocated_bytes.peak,
+        pinned_taken_bytes=pinned.active_bytes.peak,
+        has_pinned_threshold=simulation.version >= _PINNED_THRESHOLD,
         searches=torch is not None and bool(torch.backends.cudnn.benchmark),
-        devices={
-            device: simulation.allocators[device].max_memory_allocated()
-            for device in simulation.contexts
-        },
+        devices=devices,
     )
 
 

@@ -15,6 +15,7 @@ from plimsoll.prediction.survey import Survey
 if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
+    from plimsoll.recordings.causes.cause import Cause
 
 
 def with_advice(request: Request, prediction: Prediction) -> Prediction:
@@ -34,11 +35,15 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
     if not changes:
         return prediction
     attempts = Attempts(request, path, ScriptText.read(path), prediction.room_bytes)
-    saves = {
-        attempt.changes[0].kind: prediction.peak_reserved_bytes
-        - attempt.prediction.peak_reserved_bytes
-        for attempt in attempts.run([(change,) for change in changes])
-        if attempt.prediction is not None
-    }
-    causes = [replace(each, saves_bytes=saves.get(each.name)) for each in prediction.causes]
-    return replace(prediction, causes=causes)
+    tried = {each.changes[0].kind: each for each in attempts.run([(one,) for one in changes])}
+
+    def result(cause: Cause) -> Cause:
+        attempt = tried.get(cause.name)
+        if attempt is None:
+            return cause
+        if attempt.prediction is None:
+            return replace(cause, why_not=attempt.failure or "the changed script fails")
+        saves = prediction.peak_reserved_bytes - attempt.prediction.peak_reserved_bytes
+        return replace(cause, saves_bytes=saves)
+
+    return replace(prediction, causes=[result(each) for each in prediction.causes])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -105,6 +105,13 @@ def renamed(line: str, rename: Callable[[str], str]) -> str:
         rename: What a place, "file:line function", is called instead.
     """
     return _BEHIND.join(map(rename, line.split(_BEHIND)))
+
+
+def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
+    """Yields the lines of a stack in the user's own files, as "file:line function", from inside."""
+    for frame in frames:
+        if is_users(frame):
+            yield _place(frame)
 
 
 def users_part(line: str) -> str | None:

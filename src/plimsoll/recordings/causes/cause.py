@@ -11,7 +11,7 @@ import numpy as np
 
 from plimsoll.recordings.analysis.category_names import NUMBER
 from plimsoll.recordings.analysis.evidence import Place, place_of
-from plimsoll.recordings.analysis.lines import users_part
+from plimsoll.recordings.analysis.lines import users_lines, users_part
 from plimsoll.recordings.analysis.steps import find_steps
 from plimsoll.recordings.origin import origin_of
 
@@ -42,6 +42,8 @@ class Cause:
         saves_bytes: The part of peak reserved memory that the change saved in a trial; None where
             it was not tried.
         on_host: Whether it is about the host's memory.
+        why_not: The reason why the change could not be made or tried; "" where it could, or where
+            nobody asked for a trial.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Cause:
     growth_bytes: int = 0
     saves_bytes: int | None = None
     on_host: bool = False
+    why_not: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class Notes:
     Attributes:
         math_attention: Calls of attention without a fused kernel.
         pinned_asked_bytes: The page-locked memory that the program had at its peak.
-        pinned_taken_bytes: The memory that the pool had from the driver then.
+        pinned_taken_bytes: The most that the pool used for it.
+        has_pinned_threshold: Whether this PyTorch has `pinned_max_round_threshold_mb`.
         searches: Whether cuDNN searched for plans (`torch.backends.cudnn.benchmark`).
         devices: The peaks of allocated memory by device, in bytes.
     """
@@ -85,6 +89,7 @@ class Notes:
     math_attention: Sequence[MathAttention] = ()
     pinned_asked_bytes: int = 0
     pinned_taken_bytes: int = 0
+    has_pinned_threshold: bool = False
     searches: bool = False
     devices: dict[int, int] = field(default_factory=dict)
 
@@ -188,6 +193,39 @@ class Facts:
         places = [place_of(stack, origin_of(stack)) for stack in stacks]
         backward = np.array([place in _BACKWARD for place in places], dtype=np.bool_)
         return np.sort(self.blocks.start[backward[which]])
+
+    @cached_property
+    def is_trained(self) -> NDArray[np.bool_]:
+        """Which blocks end in the backward pass of their step.
+
+        The last request before their free was one of a backward pass, and at most one step ended
+        since they were made.
+        """
+        starts = np.sort(self.blocks.start)
+        before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]
+        ended = self.blocks.end < self.blocks.event_count
+        steps = np.searchsorted(self.steps.boundaries, (self.blocks.start, self.blocks.end))
+        is_near = steps[1] - steps[0] <= 1
+        found: NDArray[np.bool_] = ended & is_near & np.isin(before, self.backward_starts)
+        return found
+
+    def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
+        """The innermost user's line under which these blocks are made, and no training is done.
+
+        A line of a module's `forward` also makes what a backward pass needs. So the line is sought
+        outwards from there. None where training is done under every line.
+        """
+        trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
+        taken: set[str] = set()
+        for stack in np.unique(trained).tolist():
+            taken.update(users_lines(self.frames(stack)))
+        by_line: dict[str, int] = {}
+        for stack in np.unique(self.blocks.stack[blocks]).tolist():
+            mine = blocks[self.blocks.stack[blocks] == stack]
+            free = (line for line in users_lines(self.frames(stack)) if line not in taken)
+            if (line := next(free, None)) is not None:
+                by_line[line] = by_line.get(line, 0) + self.bytes_of(mine)
+        return max(by_line, key=by_line.__getitem__, default=None)
 
     def are_of_line(self, blocks: NDArray[np.int64], line: str | None) -> NDArray[np.bool_]:
         """Which of these blocks a user's line asked for."""

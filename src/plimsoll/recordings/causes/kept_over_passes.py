@@ -51,7 +51,7 @@ def _loops(facts: Facts) -> Iterator[Steps]:
     first = int(ends[after - 1]) if after else 0
     last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
     # A loop between two steps, such as a validation, in which the peak is.
-    if last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
+    if len(ends) > 1 and last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
         yield find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
 
 
@@ -66,28 +66,33 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
         return None
     mine = facts.live[~stays[facts.live]]
     mine = mine[facts.are_of_line(mine, most.what)]
-    of_graph = facts.bytes_of(mine[facts.records_graph(mine)])
-    return _cause(most, keeps_graph=2 * of_graph > most.grown_bytes)
+    of_graph = mine[facts.records_graph(mine)]
+    if 2 * facts.bytes_of(of_graph) <= most.grown_bytes:
+        return _cause(most, most.what, most.grown_bytes, keeps_graph=False)
+    # A pass keeps its graph: all lines of it that grow count.
+    grown = sum(leak.grown_bytes for leak in leaks)
+    return _cause(most, facts.callers_line(of_graph), grown, keeps_graph=True)
 
 
-def _cause(leak: Leak, *, keeps_graph: bool) -> Cause:
-    more = format_size(round(leak.slope_bytes))
+def _cause(leak: Leak, line: str | None, grown: int, *, keeps_graph: bool) -> Cause:
+    slope = round(leak.slope_bytes * grown / leak.grown_bytes)
+    more = format_size(slope)
     if keeps_graph:
-        what = f"each pass over {subject(leak.what)} keeps its graph, {more} more each time"
+        what = f"each pass of the loop at {subject(line)} keeps its graph, {more} more each time"
         change = "keep the number, not the tensor, of what is summed up or collected there"
         patch = "total += loss.item()  # or loss.detach()"
     else:
-        what = f"{subject(leak.what)} keeps {more} more with each pass of its loop"
+        what = f"{subject(line)} keeps {more} more with each pass of its loop"
         change = "keep what is collected there in host memory"
         patch = "kept.append(result.detach().cpu())"
     return Cause(
         name="kept_over_passes",
-        sentence=f"{what}, {format_size(leak.grown_bytes)} in all",
+        sentence=f"{what}, {format_size(grown)} in all",
         change=change,
-        bytes=leak.grown_bytes,
-        line=leak.what,
+        bytes=grown,
+        line=line,
         patch=patch,
-        growth_bytes=round(leak.slope_bytes),
+        growth_bytes=slope,
     )
 
 

@@ -22,7 +22,11 @@ def loaded_checkpoint(facts: Facts) -> Cause | None:
     loaded = facts.live[facts.is_live_under(_loads)]
     spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
     size = facts.bytes_of(spare)
-    if not size or size < _LEAST_SHARE * facts.allocated_bytes:
+    copies = np.setdiff1d(facts.live_of(*_IN_USE), loaded)
+    has_copy = np.isin(facts.blocks.size[spare], facts.blocks.size[copies])
+    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # it is data, or used as it is
+        return None
+    if size < _LEAST_SHARE * facts.allocated_bytes:
         return None
     line = facts.line_of_most(spare)
     return Cause(

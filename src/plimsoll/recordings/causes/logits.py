@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
 """The tensors of a loss: logits in two types, their logarithms, and the gradients of these."""
-_LOSSES = ("cross_entropy", "log_softmax", "softmax", "nll_loss")
+_LOSSES = ("cross_entropy", "nll_loss")
 
 
 def logits(facts: Facts) -> Cause | None:
@@ -26,7 +26,8 @@ def logits(facts: Facts) -> Cause | None:
         return None
     sizes = facts.blocks.size
     full = int(sizes[of_loss].max())
-    like = facts.live[np.isin(sizes[facts.live], (full, full // 2))]
+    others = np.setdiff1d(facts.live, facts.live_of("parameters", "gradients", "optimizer_state"))
+    like = others[np.isin(sizes[others], (full, full // 2))]
     size = facts.bytes_of(like)
     if size < _LEAST_SHARE * facts.allocated_bytes or not _FEWEST <= len(like) <= _MOST:
         return None

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _LEAST_BYTES = 256 * MiB
 _LEAST_RATIO = 1.25
+_THRESHOLD = "PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64"
 
 
 def page_locked(facts: Facts) -> Cause | None:
@@ -25,6 +26,6 @@ def page_locked(facts: Facts) -> Cause | None:
         f"host's memory for {format_size(asked)}",
         change="pin one large tensor and use parts of it; from PyTorch 2.13 on, set a threshold",
         bytes=taken - asked,
-        patch="PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64",
+        patch=_THRESHOLD if facts.notes.has_pinned_threshold else "",
         on_host=True,
     )

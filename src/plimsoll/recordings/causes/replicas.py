@@ -28,7 +28,6 @@ def data_parallel(facts: Facts) -> Cause | None:
         f"{format_size(first)} there, {format_size(other)} on another one",
         change="use DistributedDataParallel, a process for each GPU",
         bytes=first - other,
-        patch="torchrun --nproc-per-node …",
     )
 
 

@@ -51,7 +51,8 @@ def reserved_peak(
     taken = np.flatnonzero(change[: event + 1])
     streams, which = np.unique(stream[taken], return_inverse=True)
     of_stream = np.bincount(which, change[taken], len(streams)).astype(np.int64)
-    is_idle = (of_stream > 0) & ~np.isin(streams, blocks.stream[held])
+    in_use = blocks.stream[held | (blocks.start > event)]
+    is_idle = (of_stream > 0) & ~np.isin(streams, in_use)
     return Reserved(
         bytes=int(level[event]),
         free_bytes=max(0, int(level[event]) - int(rounded[held].sum())),

@@ -29,7 +29,9 @@ def unused_activations(facts: Facts) -> Cause | None:
         return None
     if facts.bytes_of(facts.live_of("activations")) > size:  # a step whose backward pass comes
         return None
-    line = facts.line_of_most(found)
+    line = facts.callers_line(found)
+    if line is None and facts.blocks.stack.any():
+        return None
     return Cause(
         name="unused_activations",
         sentence=f"{subject(line)} keeps {format_size(size)} for a backward pass that never runs",

@@ -44,15 +44,19 @@ def varied_sizes(facts: Facts) -> Cause | None:
 
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     """The sizes that one call asks for, the largest of each pass, and its line."""
-    large = np.flatnonzero(facts.blocks.size > _LARGE)
-    stacks, which = np.unique(facts.blocks.stack[large], return_inverse=True)
+    blocks = facts.blocks
+    large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))
     ends = facts.passes.boundaries
-    number = np.searchsorted(ends, facts.blocks.start[large], side="right")
-    table = np.zeros((len(stacks), len(ends) + 1), dtype=np.int64)
-    np.maximum.at(table, (which, number), facts.blocks.size[large].astype(np.int64))
-    varied = [np.unique(row[row > 0]) for row in table]
+    number = np.searchsorted(ends, blocks.start[large], side="right")
+    stacks, which = np.unique(blocks.stack[large], return_inverse=True)
+    order = np.lexsort((number, which))
+    large, key = large[order], (which * (len(ends) + 1) + number)[order]
+    first = np.flatnonzero(np.diff(key, prepend=-1))  # of each pass of each call
+    if not len(first):
+        return large, None
+    largest = np.maximum.reduceat(blocks.size[large].astype(np.int64), first)
+    calls = np.split(largest, np.flatnonzero(np.diff(key[first] // (len(ends) + 1))) + 1)
+    varied = [np.unique(sizes) if (np.diff(sizes) < 0).any() else sizes[:0] for sizes in calls]
     # Among calls that vary as much, the one that asks for the most counts.
-    most = max(varied, key=lambda sizes: (len(sizes), int(sizes.max())), default=large[:0])
-    of_call = [index for index, sizes in enumerate(varied) if sizes is most]
-    mine = large[np.isin(which, of_call)]
-    return most, facts.line_of_most(mine) if len(mine) else None
+    most = max(range(len(calls)), key=lambda call: (len(varied[call]), int(calls[call].max())))
+    return varied[most], facts.line_of_most(large[blocks.stack[large] == stacks[most]])

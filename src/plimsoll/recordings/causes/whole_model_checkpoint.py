@@ -35,9 +35,9 @@ def whole_model_checkpoint(facts: Facts) -> Cause | None:
         return None
     return Cause(
         name="whole_model_checkpoint",
-        sentence=f"one checkpoint around the whole model recomputes all of it at once, "
-        f"{format_size(size)}",
-        change="put a checkpoint around each block of the model",
+        sentence=f"one checkpoint recomputes nearly all of a step at once, {format_size(size)}, as "
+        "one around the whole model does",
+        change="put a checkpoint around each block",
         bytes=size,
         line=facts.line_of_most(found),
         patch="for block in model: x = checkpoint(block, x, use_reentrant=False)",

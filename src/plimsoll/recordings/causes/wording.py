@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from plimsoll.base.units import format_size
@@ -14,17 +15,25 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Cause
 
 
+_PLACE = re.compile(r"(.+:\d+) \S+")
+
+
 def subject(line: str | None) -> str:
     """The source line as the subject of a sentence, without the function's name."""
     if line is None:
         return "the program"
-    return line.rpartition(" ")[0] or line
+    found = _PLACE.fullmatch(line)
+    return line if found is None else found[1]
 
 
 def why(cause: Cause) -> str:
     """The cause and its change as one line, with what the change saved where it was tried."""
-    if cause.saves_bytes is None:
+    if cause.why_not:
+        saved = f"tried: {cause.why_not}"
+    elif cause.saves_bytes is None:
         saved = "not tried"
+    elif cause.saves_bytes <= 0:
+        saved = "saves nothing, tried"
     else:
         saved = f"saves {format_size(cause.saves_bytes)}, tried"
     return f"Why: {cause.sentence}. What helps: {cause.change} ({saved})."

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import Survey
     from plimsoll.recordings.causes.cause import Cause
 
-_PLAIN = ("item", "size", "len", "detach", "cpu", "numel", "tolist")
+_MODEL_AND_INPUT = 2
+_MOST_VALUES = 100
+_TENSORS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.BinOp, ast.IfExp)
+_PLAIN = (
+    *("item", "size", "len", "detach", "cpu", "numel", "tolist", "numpy"),
+    *("float", "int", "str", "round", "bool", "format", "join", "time", "perf_counter"),
+)
 """The last calls of values that hold no graph."""
 
 
@@ -75,10 +81,13 @@ def _onto_the_host(cause: Cause, script: ScriptText) -> ScriptText:
     raise CannotChangeError("a library loads the checkpoint, not the script")
 
 
-def _without_cache(_: Cause, script: ScriptText) -> ScriptText:
-    for call in calls_of(script.tree.body, "autocast"):
+def _without_cache(cause: Cause, script: ScriptText) -> ScriptText:
+    around = [block[place] for block, place in script.statements(script.now(line_of(cause)))]
+    blocks = [each for each in around if isinstance(each, ast.With)]
+    headers = [ast.Expr(item.context_expr) for block in blocks for item in block.items]
+    for call in calls_of([*headers], "autocast"):
         return script.replace(call, with_settings(script, call, {"cache_enabled": "False"}))
-    raise CannotChangeError("a library begins autocast, not the script")
+    raise CannotChangeError("no autocast of the script is around it")
 
 
 def _without_search(_: Cause, script: ScriptText) -> ScriptText:
@@ -91,68 +100,75 @@ def _without_search(_: Cause, script: ScriptText) -> ScriptText:
 
 
 def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
-    for call in calls_of(script.tree.body, "checkpoint"):
-        if len(call.args) > 1 and not isinstance(call.args[0], ast.Lambda):
-            model, *given = map(script.text_of, call.args)
-            named = [f"{each.arg}={script.text_of(each.value)}" for each in call.keywords]
-            parts = ", ".join([model, f"len({model})", *given, *named])
-            changed = f"torch.utils.checkpoint.checkpoint_sequential({parts})"
-            return script.replace(call, changed).importing("torch")
-    raise CannotChangeError("a library makes the checkpoint, not the script")
+    calls = [
+        call
+        for call in calls_of(script.tree.body, "checkpoint")
+        if len(call.args) == _MODEL_AND_INPUT and not isinstance(call.args[0], ast.Lambda)
+    ]
+    if len(calls) != 1:
+        raise CannotChangeError("the script does not call checkpoint(model, x) in one place")
+    model, given = map(script.text_of, calls[0].args)
+    named = [f"{each.arg}={script.text_of(each.value)}" for each in calls[0].keywords]
+    parts = ", ".join([model, f"len({model})", given, *named])
+    changed = f"torch.utils.checkpoint.checkpoint_sequential({parts})"
+    return script.replace(calls[0], changed).importing("torch")
 
 
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
-    """Keep no graph of what loops sum up, nor on the card what they collect."""
-    if cause.patch.startswith("total"):
-        return _each_replaced(script, _summed, ".detach()")
+    """Keep no graph of what a loop sums up, nor on the card what it collects.
+
+    The loop is the innermost one around the cause's line, under which no training is done.
+    """
     line = line_of(cause)
-    return _each_replaced(script, lambda tree: _collected(tree, line), ".detach().cpu()")
-
-
-def _each_replaced(
-    script: ScriptText, find: Callable[[ScriptText], Iterator[ast.expr]], ending: str
-) -> ScriptText:
-    """Give each found expression an ending; texts change, so one is found at a time."""
+    if cause.patch.startswith("total"):
+        find, ending = _summed, ".detach()"
+    else:
+        find, ending = _collected, ".detach().cpu()"
     was = script
-    while (value := next(find(script), None)) is not None:
+    for _ in range(_MOST_VALUES):
+        # Texts change, so one value is found at a time.
+        value = next(find(_loop_around(script, line)), None)
+        if value is None:
+            break
         text = script.text_of(value)
         is_simple = isinstance(value, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         script = script.replace(value, (text if is_simple else f"({text})") + ending)
     if script is was:
-        raise CannotChangeError("the script sums up or collects nothing in such a loop")
+        raise CannotChangeError("the loop sums up or collects nothing that is seen")
     return script
 
 
-def _summed(script: ScriptText) -> Iterator[ast.expr]:
-    """Yields the values that loops without a backward pass add to a variable, or to a list."""
-    for loop in ast.walk(script.tree):
-        if not isinstance(loop, ast.For | ast.While) or any(calls_of(loop.body, "backward")):
-            continue
-        for node in ast.walk(loop):
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-                yield from _with_graph(node.value)
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
-                if ast.unparse(node.value.left) == ast.unparse(node.targets[0]):
-                    yield from _with_graph(node.value.right)
-            elif isinstance(node, ast.Call) and last_name(node.func) == "append":
-                yield from (each for value in node.args for each in _with_graph(value))
+def _loop_around(script: ScriptText, line: int) -> ast.For | ast.While:
+    """The innermost loop around a line of the script as it is."""
+    for block, place in reversed(script.statements(script.now(line))):
+        found = block[place]
+        if isinstance(found, ast.For | ast.While):
+            return found
+    raise CannotChangeError(f"line {line} is in no loop of its function")
 
 
-def _collected(script: ScriptText, line: int) -> Iterator[ast.expr]:
-    """Yields the values that the innermost loop around a line appends to lists.
+def _summed(loop: ast.For | ast.While) -> Iterator[ast.expr]:
+    """Yields the values that a loop adds to a variable, or to a list."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+            yield from _with_graph(node.value)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+            is_sum = isinstance(node.value.op, ast.Add)
+            if is_sum and ast.unparse(node.value.left) == ast.unparse(node.targets[0]):
+                yield from _with_graph(node.value.right)
+    yield from _collected(loop)
 
-    The line is one of the script as it is.
-    """
-    around = [block[place] for block, place in script.statements(script.now(line))]
-    loop = next((each for each in reversed(around) if isinstance(each, ast.For | ast.While)), None)
-    for node in ast.walk(around[-1] if loop is None else loop):
+
+def _collected(loop: ast.For | ast.While) -> Iterator[ast.expr]:
+    """Yields the values that a loop appends to lists."""
+    for node in ast.walk(loop):
         if isinstance(node, ast.Call) and last_name(node.func) == "append":
             yield from (each for value in node.args for each in _with_graph(value))
 
 
 def _with_graph(value: ast.expr) -> Iterator[ast.expr]:
-    """The value, unless it is plain already."""
-    if isinstance(value, ast.Constant):
+    """Yields the value, unless it is seen to hold no graph."""
+    if not isinstance(value, _TENSORS):
         return
     if isinstance(value, ast.Call) and last_name(value.func) in _PLAIN:
         return
