@@ -77,7 +77,7 @@ class _Machine:
             the environment names.
         simulated: The name of the simulated card; "" for the real one.
         idle: Looks for other processes on the card.
-        next_idle: Likewise on the second card; None where only one is measured.
+        next_idle: Looks for them on the second card; None where only one is measured.
         environment: Variables of the processes, beside those of this one.
     """
 

@@ -42,8 +42,8 @@ class Cause:
         saves_bytes: The part of peak reserved memory that the change saved in a trial; None where
             it was not tried.
         on_host: Whether it is about the host's memory.
-        why_not: The reason why the change could not be made or tried; "" where it could, or where
-            nobody asked for a trial.
+        why_not: The reason why a trial of the change failed; "" where it did not fail, or where
+            there was no trial.
     """
 
     name: str

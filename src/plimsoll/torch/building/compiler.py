@@ -54,7 +54,7 @@ class Recipe:
         check: A module that is run with the library's file where PyTorch is newer than what is
             known; it fails, and says why in its last line, if the library does not work there.
         tables: The folder of its data files: the sources include NAME.txt and NAME.csv as NAME.inc.
-        exports: The linker's script that says which names the library has for others.
+        exports: The linker's script with the names that the library shows to programs.
     """
 
     name: str

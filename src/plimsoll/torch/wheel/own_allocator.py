@@ -76,7 +76,7 @@ def own_allocator() -> int:
 def allocator_of_unknown() -> int:
     """Returns `own_allocator` for a CUDA build whose rules plimsoll does not know; else 0.
 
-    Where that allocator cannot be built or loaded, a line on stderr says so, and the result is 0.
+    If that allocator cannot be built or loaded, a line on stderr says so, and the result is 0.
 
     Raises:
         InputError: If PyTorch is not installed, or too old.

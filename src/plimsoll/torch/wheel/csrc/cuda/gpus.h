@@ -12,7 +12,7 @@
 
 namespace plimsoll::wheel {
 
-// The number of GPUs that PyTorch is told.
+// PyTorch sees this many GPUs.
 inline constexpr int kGpus = 64;
 
 // One of plimsoll's GPUs. Without a driver every call succeeds and does nothing.
