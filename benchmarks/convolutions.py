@@ -1,346 +1,214 @@
-"""What cuDNN takes besides operands and results, for the convolutions of well-known networks.
+"""Workspaces of the convolutions of well-known networks, for the table that plimsoll comes with.
 
-    python benchmarks/convolutions.py measure --out FILE [--workers 12] [--seconds 240]
-    python benchmarks/convolutions.py search --out FILE [--workers 1] [--seconds 240]
-    python benchmarks/convolutions.py merge FILE
-    python benchmarks/convolutions.py merge-searches FILE
+    python benchmarks/convolutions.py measure --out FILE [--workers 8] [--seconds 240]
+    python benchmarks/convolutions.py search --out FILE [--seconds 240]
+    python benchmarks/convolutions.py merge MEASURED SEARCHED
 
-`measure` and `search` need a GPU and torchvision. `measure` writes rows of
-data/cudnn_workspaces.csv, those of common layers first, until its time is over. `merge` adds what
-the table does not have yet. `search` does the same with torch.backends.cudnn.benchmark: a row has
-the largest workspace of a search for each pass, and then the fastest plan's, which one worker on an
-idle card finds best. `merge-searches` adds them to cudnn_largest.csv and cudnn_fastest.csv.
+`measure` and `search` need a GPU that nobody else uses, torchvision and plimsoll: they do what
+`plimsoll measure` does, for the networks below, the more common ones first, until their time is
+over. `merge` puts what they wrote into data/cudnn_by_words.csv; new rows replace old ones.
+data/cudnn_workspaces.csv and the other two tables were measured by an earlier form of this program.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import multiprocessing
-import random
-import time
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from searches import NETWORKS as SEARCHED
+from searches import dcgan
 from torch import nn
 
-DATA = Path(__file__).parents[1] / "src/plimsoll/torch/simulated/data"
-TABLE = DATA / "cudnn_workspaces.csv"
-SEARCHED = (DATA / "cudnn_largest.csv", DATA / "cudnn_fastest.csv")
-KEYS = 12
-"""Columns that say which convolution a row is of."""
-TYPES = (torch.float32, torch.bfloat16, torch.float16)
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FEW_BATCHES = (2, 8, 32)
-MOST_BYTES = 1 << 30
-"""Of an operand."""
-MOST_KEPT = 4 << 30
-"""Of memory by a worker: where little is free, cuDNN chooses other kernels."""
-NETWORKS = {
-    224: (
-        *("resnet18", "resnet50", "resnext50_32x4d", "mobilenet_v2", "mobilenet_v3_large"),
-        *("efficientnet_b0", "convnext_tiny", "vgg16", "densenet121", "shufflenet_v2_x1_0"),
-        *("efficientnet_v2_s", "wide_resnet50_2"),
-    ),
-    512: ("resnet50",),
-    640: ("resnet50",),
-}
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "src/plimsoll/torch/simulated/data/cudnn_by_words.csv"
+NOT_MEASURED = (-1,) * 4
+CONVOLUTIONS = (nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
-LINES, TRANSPOSED, VOLUMES = 2, (1, 4), (3, 4)
-Layer = tuple[int, int, int, int, int, int, int, int, int]
-"""kind (see the table), channels, side, out_channels, kernel, stride, padding, groups, dilation."""
+Sizes = tuple[int, ...]
+Case = tuple[nn.Module, Sizes]
+"""A network on the device meta, and the sizes of its input."""
 
 
-def network_layers() -> Iterator[Layer]:
-    """The convolutions of networks for images."""
+def searched_networks(batch: int | None) -> Iterator[Case]:
+    """Those of benchmarks/searches.py, with the batches that were measured or another."""
+    for name, (_, (own_batch, *sizes)) in SEARCHED.items():
+        yield _searched(name), (batch or own_batch, *sizes)
+
+
+@cache
+def _searched(name: str) -> nn.Module:
+    return SEARCHED[name][0]().to("meta")
+
+
+@cache
+def _torchvision(name: str) -> nn.Module:
     import torchvision  # type: ignore[import-not-found]
 
-    for side, names in NETWORKS.items():
-        for name in names:
-            with torch.device("meta"):
-                yield from _layers_of(torchvision.models.get_model(name), side)
+    # Not made on the device meta: some compute their widths with tensors.
+    made: nn.Module = torchvision.models.get_model(name).to("meta")
+    return made
 
 
-def _layers_of(model: nn.Module, side: int) -> list[Layer]:
-    found: list[Layer] = []
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            module.register_forward_pre_hook(
-                lambda conv, given: found.append(_layer(conv, given[0]))
-            )
-    model(torch.empty(1, 3, side, side))
-    return found
+def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
+    """Their kernels and sizes differ by dimension."""
+    for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
+        yield _torchvision(name), (batch, 3, frames, 112, 112)
 
 
-def _layer(conv: nn.Conv2d, image: torch.Tensor) -> Layer:
+def networks_for_images(batch: int) -> Iterator[Case]:
+    """Networks for images that the other tables lack."""
+    for name in ("resnet34", "regnet_x_3_2gf", "regnet_y_3_2gf", "mnasnet1_0"):
+        yield _torchvision(name), (batch, 3, 224, 224)
+
+
+class _Volumes(nn.Module):  # type: ignore[misc]
+    """A U-Net for volumes."""
+
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128)) -> None:
+        super().__init__()
+        pairs = list(itertools.pairwise(widths))
+        self.first = nn.Conv3d(1, widths[0], 3, padding=1)
+        self.down = nn.ModuleList(
+            nn.Sequential(nn.Conv3d(a, b, 3, 2, 1), nn.Conv3d(b, b, 3, 1, 1)) for a, b in pairs
+        )
+        self.up = nn.ModuleList(nn.ConvTranspose3d(b, a, 2, 2) for a, b in reversed(pairs))
+        self.joined = nn.ModuleList(nn.Conv3d(2 * a, a, 3, 1, 1) for a, _ in reversed(pairs))
+        self.head = nn.Conv3d(widths[0], 3, 1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        kept = [self.first(image)]
+        for down in self.down:
+            kept.append(down(kept[-1]))
+        image = kept.pop()
+        for up, joined in zip(self.up, self.joined, strict=True):
+            image = joined(torch.cat([up(image), kept.pop()], 1))
+        return self.head(image)
+
+
+def networks_that_make_images(batch: int) -> Iterator[Case]:
+    """A generator and its discriminator, as wide as they mostly are."""
+    for width in (64, 128):
+        yield dcgan(width=width).to("meta"), (batch, 100, 1, 1)
+
+
+def cases() -> Iterator[Case]:
+    """All networks, the more common ones first."""
+    yield from searched_networks(None)
+    for batch, frames in itertools.product((4, 8, 2, 16, 1), (16, 8, 32)):
+        yield from networks_for_video(batch, frames)
+    for batch in (64, 128, 32, 16, 256):
+        yield from networks_that_make_images(batch)
+    for batch in (32, 64, 16, 8, 128):
+        yield from networks_for_images(batch)
+    for batch, size in itertools.product((1, 2, 4), ((64,) * 3, (96,) * 3, (32, 128, 128))):
+        yield _Volumes().to("meta"), (batch, 1, *size)
+    for batch in (8, 16, 2, 32):
+        yield from searched_networks(batch)
+
+
+def all_words() -> list[str]:
+    """The convolutions of all networks, in single precision and in bfloat16."""
+    found: dict[str, None] = {}
+    for network, sizes in cases():
+        calls = _calls(network, sizes)
+        for kind in ("float32", "bfloat16 channels_last"):
+            found.update(dict.fromkeys(_words(kind, *call) for call in calls))
+    return list(found)
+
+
+def _calls(network: nn.Module, sizes: Sizes) -> list[tuple[Any, Sizes]]:
+    """The convolutions of a network, and what each one's input is like."""
+    found: list[tuple[Any, Sizes]] = []
+    hooks = [
+        module.register_forward_pre_hook(
+            lambda conv, given: found.append((conv, tuple(given[0].shape)))
+        )
+        for module in network.modules()
+        if isinstance(module, CONVOLUTIONS)
+    ]
+    network(torch.empty(sizes, device="meta"))
+    for hook in hooks:
+        hook.remove()
+    return [(conv, sizes) for conv, sizes in found if conv.groups < conv.in_channels]
+
+
+def _words(kind: str, conv: Any, sizes: Sizes) -> str:
+    """As csrc/rules/measured_convolutions.h has it."""
+
+    def by(numbers: Sequence[int]) -> str:
+        return "x".join(map(str, numbers))
+
     return (
-        *(0, conv.in_channels, image.shape[-1], conv.out_channels, conv.kernel_size[0]),
-        *(conv.stride[0], int(conv.padding[0]), conv.groups, conv.dilation[0]),
+        f"{kind}{' transposed' if conv.transposed else ''} {by(sizes)} by {by(conv.weight.shape)}"
+        f" stride {by(conv.stride)} padding {by(conv.padding)} dilation {by(conv.dilation)}"
+        f" groups {conv.groups}"
+        + (f" output_padding {by(conv.output_padding)}" if conv.transposed else "")
     )
 
 
-def other_layers() -> Iterator[Layer]:
-    """Those of detectors, of networks that denoise images, and of lines of sound."""
-    for side in (200, 160, 100, 80, 64, 50, 40, 32, 25, 20, 13, 7):
-        yield (0, 256, side, 256, 3, 1, 1, 1, 1)
-        for channels in (256, 512, 1024, 2048):
-            yield (0, channels, side, 256, 1, 1, 0, 1, 1)
-    for channels, side in ((32, 320), (64, 160), (128, 80), (256, 40), (512, 20)):
-        yield (0, channels // 2, 2 * side, channels, 3, 2, 1, 1, 1)
-        for out in (channels // 2, channels, 2 * channels):
-            yield (0, channels, side, out, 1, 1, 0, 1, 1)
-            yield (0, channels, side, out, 3, 1, 1, 1, 1)
-    for channels in (64, 128, 256, 320, 512, 640, 1280):
-        for side in (128, 64, 32, 16, 8):
-            yield (0, channels, side, channels, 3, 1, 1, 1, 1)
-            yield (0, channels, side, channels, 3, 2, 1, 1, 1)
-            yield (0, 2 * channels, side, channels, 3, 1, 1, 1, 1)
-            yield (0, 2 * channels, side, channels, 1, 1, 0, 1, 1)
-            yield (1, channels, side, channels // 2, 2, 2, 0, 1, 1)
-    for dilation in (2, 4, 12, 24, 36):
-        for channels, out in ((256, 256), (512, 512), (2048, 256)):
-            for side in (28, 32, 64, 65):
-                yield (0, channels, side, out, 3, 1, dilation, 1, dilation)
-    for side, (channels, out) in itertools.product(
-        (300, 150, 75, 38, 19, 10), ((64, 128), (512, 512))
-    ):
-        yield (0, channels, side, out, 3, 1, 1, 1, 1)
-    for length, kernel, stride in ((32000, 10, 5), (6400, 3, 2), (3200, 3, 2), (1600, 2, 2)):
-        yield (2, 512, length, 512, kernel, stride, 0, 1, 1)
-    for length in (100, 200, 400, 1000, 3000):
-        yield (2, 256, length, 512, 1, 1, 0, 1, 1)
-        yield (2, 512, length, 512, 31, 1, 15, 512, 1)
-        yield (2, 768, length, 768, 128, 1, 64, 16, 1)
-        yield (2, 512, length, 512, 3, 1, 1, 1, 1)
-
-
-HEADS = (1, 2, 3, 4, 6, 9, 17, 18, 21, 36, 60, 75, 80, 81, 84, 85, 91, 144, 255, 720)
-"""How many channels come out of layers that say classes, boxes, points or colors."""
-
-
-def heads() -> Iterator[Layer]:
-    """Last layers: few or odd channels come out of them."""
-    sides = (7, 13, 14, 16, 20, 25, 28, 32, 40, 50, 64, 80, 100, 128, 160, 256)
-    for side, out in itertools.product(sides, HEADS):
-        yield (0, 256, side, out, 3, 1, 1, 1, 1)
-        for channels in (64, 128, 256, 512):
-            yield (0, channels, side, out, 1, 1, 0, 1, 1)
-
-
-def layers_between_scales() -> Iterator[Layer]:
-    """Those of networks that make images, or points of them: kernels of four, and their inverse."""
-    widths = (3, 64, 128, 256, 512, 1024)
-    for (narrow, wide), side in itertools.product(
-        itertools.pairwise(widths), (4, 8, 16, 32, 64, 128)
-    ):
-        yield (0, narrow, 2 * side, wide, 4, 2, 1, 1, 1)
-        yield (1, wide, side, narrow, 4, 2, 1, 1, 1)
-        yield (1, wide, side, wide, 4, 2, 1, 1, 1)
-        yield (1, wide, side, wide, 2, 2, 0, 1, 1)
-        yield (1, wide, side, narrow, 3, 2, 1, 1, 1)
-    for channels, side in itertools.product((256, 512), (7, 8, 14, 16, 28, 32)):
-        for out in (1, 17, 18, 21, 80, 81, 91):
-            yield (1, channels, side, out, 4, 2, 1, 1, 1)
-            yield (1, channels, side, out, 2, 2, 0, 1, 1)
-    for channels in (1, 3, 4):
-        sides = (28, 32, 64, 128, 256, 512)
-        for wide, side in itertools.product((32, 48, 64, 96, 128, 320), sides):
-            for kernel in (1, 3, 5, 7):
-                yield (0, channels, side, wide, kernel, 1, kernel // 2, 1, 1)
-            yield (0, wide, side, channels, 3, 1, 1, 1, 1)
-
-
-def volume_layers() -> Iterator[Layer]:
-    """Those of networks for volumes."""
-    widths = (1, 4, 16, 32, 64, 128, 256)
-    for side in (6, 8, 12, 16, 24, 32, 48, 64, 96, 128):
-        for narrow, wide in itertools.pairwise(widths):
-            yield (3, narrow, side, wide, 3, 1, 1, 1, 1)
-            yield (3, narrow, side, wide, 3, 2, 1, 1, 1)
-            yield (3, wide, side, wide, 3, 1, 1, 1, 1)
-            yield (3, 2 * wide, side, wide, 3, 1, 1, 1, 1)
-            yield (3, wide, side, narrow, 1, 1, 0, 1, 1)
-            yield (4, wide, side, narrow, 2, 2, 0, 1, 1)
-            yield (4, wide, side, narrow, 3, 2, 1, 1, 1)
-        for channels, out in itertools.product((16, 32, 64), (1, 2, 3, 4, 14)):
-            yield (3, channels, side, out, 1, 1, 0, 1, 1)
-
-
-def layers() -> Iterator[tuple[Layer, int]]:
-    """All of them, each with its batches."""
-    yield from itertools.product({*network_layers(), *other_layers()}, BATCHES)
-    rarer = {*heads(), *layers_between_scales(), *volume_layers()}
-    yield from itertools.product(rarer, FEW_BATCHES)
-
-
-def cases(table: Path) -> list[tuple[int, int, int, Layer]]:
-    """Number of the type, whether channels lie last, batch and layer, of what a table lacks.
-
-    In an order of no meaning.
-    """
-    known = {tuple(row.split(",")[:KEYS]) for row in table.read_text().splitlines()}
-    found = [
-        (number, last, batch, layer)
-        for (layer, batch), number, last in itertools.product(
-            sorted(set(layers())), range(3), (0, 1)
-        )
-        if not (layer[0] == LINES and last)
-        and tuple(map(str, (layer[0], number, last, batch, *layer[1:]))) not in known
-    ]
-    random.Random(0).shuffle(found)
-    return found
-
-
-def measure_one(number: int, last: int, batch: int, layer: Layer, *, searches: bool) -> str | None:
-    """The row of a case; None where it is too large, or takes none of cuDNN's kernels.
-
-    Args:
-        number: The type's.
-        last: Whether channels lie last.
-        batch: Images.
-        layer: The convolution.
-        searches: Whether to measure the search of cudnn.benchmark, and then the plan that it chose.
-    """
-    torch.backends.cudnn.benchmark = searches
-    calls = 2 if searches else 1
-    kind, channels, side, out, kernel, stride, padding, groups, dilation = layer
-    dtype, lines = TYPES[number], kind == LINES
-    dimensions = 1 if lines else 3 if kind in VOLUMES else 2
-    area = side**dimensions
-    if batch * area * max(channels, out / stride) * dtype.itemsize > MOST_BYTES:
-        return None
-    if groups == channels:
-        return None  # PyTorch has kernels of its own
-    transposed = kind in TRANSPOSED
-    sizes = (channels, out) if transposed else (out, channels // groups)
-    lasts = torch.channels_last_3d if kind in VOLUMES else torch.channels_last
-    layout = lasts if last else torch.contiguous_format
-
-    def make(*size: int) -> torch.Tensor:
-        return torch.empty(size, device="cuda", dtype=dtype, memory_format=layout)
-
-    def spread(value: int, least: int) -> list[int]:
-        return [least, value] if lines else [value] * dimensions
-
-    if torch.cuda.memory_reserved() > MOST_KEPT:
-        torch.cuda.empty_cache()
-    image, weight = make(batch, channels, *spread(side, 1)), make(*sizes, *spread(kernel, 1))
-    more = spread(0, 0)
-    how: Any = (*map(spread, (stride, padding, dilation), (1, 0, 1)), transposed, more, groups)
-    gradient = make(*_output_sizes(image, weight, how))
-    found = [_besides(lambda: torch.ops.aten.convolution(image, weight, None, *how), calls)]
-    for mask in ([True, False, False], [False, True, False]):
-        besides = _besides(
-            lambda mask=mask: torch.ops.aten.convolution_backward(
-                gradient, image, weight, None, *how, mask
-            ),
-            calls,
-        )
-        found.append(besides)
-    row = (
-        kind,
-        number,
-        last,
-        batch,
-        channels,
-        side,
-        out,
-        kernel,
-        stride,
-        padding,
-        groups,
-        dilation,
-    )
-    columns = itertools.chain(row, *zip(*found, strict=True))
-    return ",".join(map(str, columns))
-
-
-def _output_sizes(image: torch.Tensor, weight: torch.Tensor, how: Any) -> torch.Size:
-    return torch.ops.aten.convolution(image.to("meta"), weight.to("meta"), None, *how).shape
-
-
-def _besides(call: Any, times: int) -> list[int]:
-    """The bytes that each of several calls asks for besides what it returns."""
-    found = []
-    for _ in range(times):
-        torch.cuda.reset_peak_memory_stats()
-        result = call()
-        stats = torch.cuda.memory_stats()
-        found.append(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
-        del result
-    return found
-
-
-def _work(index: int, workers: int, seconds: float, out: Path, searches: bool) -> None:
-    table = SEARCHED[0] if searches else TABLE
-    end = time.monotonic() + seconds
-    with (out.parent / f"{out.name}.{index}").open("w") as file:
-        for case in cases(table)[index::workers]:
-            if time.monotonic() > end:
-                break
-            try:
-                row = measure_one(*case, searches=searches)
-            except RuntimeError as error:
-                print(case, str(error).splitlines()[0], flush=True)
-                continue
-            if row is not None:
-                file.write(f"{row}\n")
-                file.flush()
-
-
-def measure(out: Path, workers: int, seconds: float, *, searches: bool) -> None:
-    """Measure in several processes, for choosing kernels keeps the host busy."""
-    context = multiprocessing.get_context("spawn")
-    started = [
-        context.Process(target=_work, args=(index, workers, seconds, out, searches))
-        for index in range(workers)
-    ]
+def measure(part: str, out: Path, workers: int, seconds: float) -> None:
+    """Measure in several processes; each takes its share of the convolutions."""
+    words = all_words()
+    started = []
+    for index in range(workers):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "plimsoll.integrations.measuring.on_card"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        given = {"part": part, "convolutions": words[index::workers], "seconds": seconds}
+        process.stdin.write(json.dumps(given))
+        process.stdin.close()
+        started.append(process)
+    found: dict[str, Any] = {}
     for process in started:
-        process.start()
-    for process in started:
-        process.join()
-    parts = [out.parent / f"{out.name}.{index}" for index in range(workers)]
-    rows = sorted(line for part in parts for line in part.read_text().splitlines())
-    out.write_text("".join(f"{row}\n" for row in rows))
+        assert process.stdout is not None
+        found |= json.loads(process.stdout.read().splitlines()[-1])
+    out.write_text(json.dumps(found))
+    print(f"{part}: {len(found)} of {len(words)}")
+
+
+def merge(measured: Path, searched: Path) -> None:
+    """Put what was measured into the table."""
+    firsts = json.loads(measured.read_text())
+    searches = json.loads(searched.read_text())
+    lines = TABLE.read_text().splitlines()
+    names = next(place for place, line in enumerate(lines) if not line.startswith("#"))
+    known = {tuple(line.split(",")[:2]): line for line in lines[names + 1 :]}
+    for words in firsts | searches:
+        of_first = firsts.get(words, NOT_MEASURED[:3])
+        of_search = searches.get(words, (NOT_MEASURED,) * 3)
+        for number, (first, sizes) in enumerate(zip(of_first, of_search, strict=True)):
+            cells = (words, number, first, *sizes)
+            known[words, str(number)] = ",".join(map(str, cells))
+    rows = [known[key] for key in sorted(known)]
+    TABLE.write_text("".join(f"{line}\n" for line in (*lines[: names + 1], *rows)))
     print(f"{len(rows)} rows")
-
-
-def merge_searches(new: Path) -> None:
-    """Add rows of searches to both their tables."""
-    rows = [row.split(",") for row in new.read_text().splitlines()]
-    for table, begin in zip(SEARCHED, (KEYS, KEYS + 3), strict=True):
-        merge(table, [",".join((*row[:KEYS], *row[begin : begin + 3])) for row in rows])
-
-
-def merge(table: Path, new: Sequence[str]) -> None:
-    """Add rows to a table, but for cases that it has."""
-    lines = table.read_text().splitlines()
-    head = [line for line in lines if line.startswith("#")]
-    rows = [line for line in lines if not line.startswith("#")]
-    known = {tuple(row.split(",")[:KEYS]) for row in rows}
-    added = [row for row in new if tuple(row.split(",")[:KEYS]) not in known]
-    table.write_text("".join(f"{line}\n" for line in (*head, *rows, *added)))
-    print(f"{len(added)} rows added to {len(rows)}")
 
 
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["measure", "search", "merge", "merge-searches"])
-    parser.add_argument("file", type=Path, nargs="?")
+    parser.add_argument("what", choices=["measure", "search", "merge"])
+    parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--workers", type=int, default=12)
+    parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=240)
     chosen = parser.parse_args()
     if chosen.what == "merge":
-        merge(TABLE, chosen.file.read_text().splitlines())
-    elif chosen.what == "merge-searches":
-        merge_searches(chosen.file)
+        merge(*chosen.files)
+    elif chosen.what == "measure":
+        measure("convolutions", chosen.out, chosen.workers, chosen.seconds)
     else:
-        searches = chosen.what == "search"
-        measure(chosen.out, chosen.workers, chosen.seconds, searches=searches)
+        measure("searches", chosen.out, 1, chosen.seconds)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class _UNet(nn.Module):  # type: ignore[misc]
         return self.head(image)
 
 
-def _dcgan(noise: int = 100, width: int = 64) -> nn.Module:
+def dcgan(noise: int = 100, width: int = 64) -> nn.Module:
     """A generator, and its discriminator behind it."""
     wide = [8 * width, 4 * width, 2 * width, width]
     layers: list[nn.Module] = []
@@ -136,7 +136,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "resnet50": (_torchvision("resnet50"), (32, 3, 224, 224)),
     "efficientnet_b0": (_torchvision("efficientnet_b0"), (32, 3, 224, 224)),
     "unet": (_UNet, (4, 3, 256, 256)),
-    "dcgan": (_dcgan, (64, 100, 1, 1)),
+    "dcgan": (dcgan, (64, 100, 1, 1)),
     "yolo": (_Detector, (8, 3, 640, 640)),
     "video": (_torchvision("r3d_18"), (4, 3, 16, 112, 112)),
 }

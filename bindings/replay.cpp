@@ -75,6 +75,7 @@ class Replay {
   }
 
   void restore(const std::vector<SegmentInfo>& segments) { replayer_->restore(segments); }
+  void scatter_segments(std::uint64_t seed) { driver_.scatter_allocations(seed); }
 
   void feed(const Columns& columns) {
     const EventSpan events = columns.span();
@@ -163,6 +164,7 @@ void bind_replay(nb::module_& module) {
            "shared_memory"_a.none(), "compare"_a, "completion"_a, "emptied"_a.none(), "device"_a,
            "recorded"_a)
       .def("restore", &Replay::restore, "segments"_a)
+      .def("scatter_segments", &Replay::scatter_segments, "seed"_a)
       .def("feed", &Replay::feed, "columns"_a)
       .def("finish", &Replay::finish)
       .def_prop_ro("events", [](const Replay& replay) { return replay.replayer().events(); })

@@ -759,6 +759,28 @@ TEST(simulated_driver_never_hands_out_an_address_twice) {
   }
 }
 
+TEST(simulated_driver_scatters_allocations_over_two_areas_that_do_not_meet) {
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    Machine machine(4_GiB);
+    Address lowest = machine.allocate(32_MiB);
+    machine.driver.scatter_allocations(seed);
+    std::map<Address, Bytes> live{{lowest, 32_MiB}};
+    int rises = 0;
+    for (int step = 0; step < 60; ++step) {
+      const Address address = machine.allocate(40_MiB);
+      const auto next = live.lower_bound(address);
+      CHECK(next == live.end() || address + 40_MiB <= next->first);
+      CHECK(next == live.begin() || std::prev(next)->first + std::prev(next)->second <= address);
+      rises += address > lowest ? 1 : 0;
+      lowest = address;
+      live[address] = 40_MiB;
+    }
+    CHECK(rises > 5);
+    for (const auto& [address, size] : live)
+      CHECK_EQUAL(machine.driver.deallocate(address), Status::success);
+  }
+}
+
 TEST(simulated_driver_feeds_no_address_that_is_mapped) {
   Machine machine(64_MiB);
   const Address range = machine.reserve(8_MiB);

@@ -13,6 +13,7 @@ import pytest
 
 from plimsoll.engine.gpus.card_files import CONVOLUTION, FOLDER_VARIABLE, read_card
 from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.parts import WORKSPACES
 from plimsoll.torch.simulated.start import running
 from tests.simulated import PROGRAMS, on_simulated_gpus
 
@@ -151,12 +152,36 @@ def test_what_was_measured_goes_before_every_table() -> None:
         return int(torch.cuda.memory_stats()["requested_bytes.all.peak"] - before)
 
     layer, x = torch.nn.Conv2d(3, 8, 3, bias=False).cuda(), torch.zeros(2, 3, 9, 9, device="cuda")
+    results = 2 * 8 * 7 * 7 * 4
     with torch.no_grad():
         peak()
         words, *_ = simulation.library.convolutions()
         for bytes_ in (0, 1 << 20, 7 << 20):
-            simulation.library.set_convolutions(0, {words: (bytes_, 0, 0)})
-            results = 2 * 8 * 7 * 7 * 4
+            simulation.library.set_convolutions(0, {words: (bytes_, 0, 0)}, {})
             assert peak() == bytes_ + results
-        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)})  # another card
+        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)}, {})  # another card
         assert peak() == (7 << 20) + results
+
+
+@on_simulated_gpus(gpu="H100")
+def test_a_search_takes_what_was_measured_and_then_what_its_fastest_plan_took() -> None:
+    simulation = running()
+    assert simulation is not None
+    torch.backends.cudnn.benchmark = True
+    size, none = (1, 3, 11, 13), (0, 0, 0, 0)
+    words = "float32 1x3x11x13 by 5x3x3x3 stride 1x1 padding 0x0 dilation 1x1 groups 1"
+    searches = ((9 << 20, 1 << 20, 2 << 20, 3 << 20), none, none)
+    simulation.library.set_convolutions(0, {}, {words: searches})
+    layer, x = torch.nn.Conv2d(3, 5, 3, bias=False).cuda(), torch.zeros(size, device="cuda")
+    taken = []
+    with torch.no_grad():
+        for _ in range(3):
+            torch.cuda.reset_peak_memory_stats()
+            result = layer(x)
+            stats = torch.cuda.memory_stats()
+            del result
+            taken.append(stats["requested_bytes.all.peak"] - stats["requested_bytes.all.current"])
+    assert words in simulation.library.convolutions()
+    assert taken == [9 << 20, 2 << 20, 2 << 20]
+    said = {simulation.library.name(each.what) for each in simulation.library.assumptions()}
+    assert WORKSPACES[2] in said

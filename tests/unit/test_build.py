@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll import InputError
+from plimsoll.engine.gpus.card_files import CONVOLUTION
 from plimsoll.torch.building import cache, versions
 from plimsoll.torch.building.compiler import Recipe, build, load
 from plimsoll.torch.building.tables import as_include
@@ -190,11 +191,17 @@ class TestTables:
         made = {path.name: as_include(path) for path in SIMULATED_GPU.tables.iterdir()}
         assert set(made) == {
             "chips.csv", "composed_layouts.txt", "compressed_kernels.txt", "coordinate_kernels.txt",
-            "cuda_kernels.txt", "cudnn_fastest.csv", "cudnn_largest.csv", "cudnn_workspaces.csv",
-            "kernel_times.csv", "nested_kernels.txt", "no_temporaries.txt",
+            "cuda_kernels.txt", "cudnn_by_words.csv", "cudnn_fastest.csv", "cudnn_largest.csv",
+            "cudnn_workspaces.csv", "kernel_times.csv", "nested_kernels.txt", "no_temporaries.txt",
         }  # fmt: skip
         assert made["no_temporaries.txt"].count("\n") > 50
         assert made["cudnn_workspaces.csv"].count("\n") > 10_000
+        words = [
+            CONVOLUTION.fullmatch(row.split('"')[1])
+            for row in made["cudnn_by_words.csv"].splitlines()
+        ]
+        assert len(words) > 9_000
+        assert all(words)
 
 
 class TestOthers:

@@ -47,6 +47,7 @@ CARD = CardFile(
     },
     rates={"copy_bytes_per_s": 9e11},
     convolutions={CONVOLUTION: (1, 2, 3)},
+    searches={CONVOLUTION: ((9, 1, 2, 3), (9, 1, 1, 1), (0, 0, 0, 0))},
     checks={"attention": (5, 5)},
 )
 
@@ -87,6 +88,9 @@ def test_of_several_files_of_a_card_this_machines_driver_is_taken_or_the_newest(
         ('"desktop"', '"toaster"', "card.kind is none of"),
         ("multiprocessors = ", "multiprocessors = -", "multiprocessors is no whole number from 1"),
         ("[1, 2, 3]", "[1, 2]", "are not 3 numbers of bytes"),
+        ("[[9, 1, 2, 3], ", "[", "are not the searches of three passes"),
+        ("[9, 1, 2, 3]", "[9, 3, 2, 1]", "are not from the least to the most"),
+        ("[9, 1, 2, 3]", "[9, 1, 2]", "are not 4 numbers of bytes"),
         ("float32 8x3", "float128 8x3", "is no convolution"),
         ("fp32_flops = ", "fp32_flops = nan #", "fp32_flops is no positive number"),
         ('name = "Pretended 24GB"', 'name = "GPU"', "measured.name has no letters or digits of"),

@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 from plimsoll import Allocator, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Run, uncertain_peaks
+from plimsoll.prediction.parts import ANY_ADDRESSES, FREE_LATER
 
 
 class Job:
     """A rank's allocator, and as much of its simulation as is asked for."""
 
-    def __init__(self, *, of_job: bool = True, sends: bool = False) -> None:
+    def __init__(
+        self, *, of_job: bool = True, sends: bool = False, version: str | None = None
+    ) -> None:
         machine = SimulatedMachine([16 * GiB])
         self.gpu = machine.gpus[0]
-        self.allocator = Allocator(self.gpu)
+        self.allocator = Allocator(self.gpu, version=version)
         self.allocator.record_memory_history()
         self.simulation: Any = SimpleNamespace(
             allocators=[self.allocator],
+            version=tuple(map(int, self.allocator.version.split("."))),
             communicators=SimpleNamespace(most={0: None} if of_job else {}),
             groups_of_letters=[[0, 1]] if sends else [],
             library=SimpleNamespace(uncertain_memory=list),
@@ -54,7 +58,7 @@ def test_blocks_that_wait_for_another_stream_make_a_range_of_what_is_reserved() 
     job.bucket(100 * MiB)
     found = job.range()
     assert found.allocated is None
-    assert found.hangs_on_pace
+    assert found.hangs_on == (FREE_LATER,)
     assert found.reserved is not None
     least, most = found.reserved
     assert least == 100 * MiB  # each block is free again before the next request
@@ -66,6 +70,24 @@ def test_without_blocks_that_wait_there_is_one_figure() -> None:
     for _ in range(4):
         job.allocator.free(job.allocator.malloc(100 * MiB))
     assert job.range() == UncertainPeaks()
+
+
+def test_the_order_of_addresses_makes_a_range_where_equal_blocks_are_free() -> None:
+    def run(job: Job) -> UncertainPeaks:
+        used = []
+        for _ in range(2):  # segments in which 120 MiB are used, and 80 MiB are free
+            job.allocator.free(job.allocator.malloc(200 * MiB))
+            used.append(job.allocator.malloc(120 * MiB))
+        job.allocator.malloc(80 * MiB)  # in the segment with the lower address
+        job.allocator.free(used[0])  # the first segment is free as a whole, or not
+        job.allocator.malloc(200 * MiB)
+        return job.range()
+
+    found = run(Job(version="2.11"))
+    assert found.hangs_on == (ANY_ADDRESSES,)
+    assert found.reserved == (400 * MiB, 600 * MiB)
+    assert run(Job(of_job=False, version="2.11")) == UncertainPeaks()
+    assert run(Job(version="2.12")) == UncertainPeaks()  # the block that was made first is taken
 
 
 def test_only_jobs_have_such_a_range() -> None:

@@ -8,6 +8,7 @@ namespace plimsoll {
 namespace {
 
 constexpr Bytes kChunk = 32 * kMiB;
+constexpr Bytes kUpperArea = Bytes{1} << 40;
 
 }  // namespace
 
@@ -15,11 +16,23 @@ Address AllocationAddresses::take(Bytes size) {
   if (const auto place = free_in_chunks_.take(size, kGranule)) return *place;
   const Bytes chunk_size = round_up(size, kChunk);
   const auto returned = returned_.take_highest(chunk_size, kChunk);
-  if (!returned) lowest_ = round_down(lowest_ - chunk_size, kChunk);
-  const Address chunk = returned.value_or(lowest_);
+  const Address chunk = returned ? *returned : new_chunk(chunk_size);
   chunks_.emplace(chunk, chunk_size);
   free_in_chunks_.give(chunk + size, chunk_size - size);
   return chunk;
+}
+
+Address AllocationAddresses::new_chunk(Bytes size) {
+  const bool is_above = scattered_ && ((*scattered_)() & 1) != 0;
+  Address& lowest = is_above ? lowest_above_ : lowest_;
+  lowest = round_down(lowest - size, kChunk);
+  return lowest;
+}
+
+void AllocationAddresses::scatter(std::uint64_t seed) {
+  scattered_.emplace(seed);
+  lowest_above_ = lowest_;
+  lowest_ -= kUpperArea;
 }
 
 bool AllocationAddresses::take_at(Address address, Bytes size) {

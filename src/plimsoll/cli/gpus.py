@@ -34,7 +34,10 @@ def gpus(
     profiles = gpu_profiles(name)
     if as_json:
         for profile in profiles:
-            figures = asdict(profile) | {"convolutions": len(profile.convolutions)}
+            figures = asdict(profile) | {
+                "convolutions": len(profile.convolutions),
+                "searches": len(profile.searches),
+            }
             print(json_line(figures))
         return
     rows = [_HEADS, *map(_row, profiles)]

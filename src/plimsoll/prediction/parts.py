@@ -19,7 +19,10 @@ LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's p
 """The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""
 FREE_LATER = "when blocks that NCCL used are free again hangs on the host's pace"
 """Assumed where another pace of the host changes what is reserved."""
+ANY_ADDRESSES = "which of equally large free blocks is taken hangs on the driver's addresses"
+"""Assumed where another order of addresses changes what is reserved."""
 PACE = "the host's pace"
+ADDRESSES = "the driver's addresses"
 SIZES_BY_DATA = (
     "its size depends on values that nobody knows",
     "its size depends on random numbers, of another generator",
@@ -36,6 +39,7 @@ DECIDES = {
     **dict.fromkeys(WORKSPACES, "cuDNN's workspaces"),
     LETS_GO_LATER: PACE,
     FREE_LATER: PACE,
+    ANY_ADDRESSES: ADDRESSES,
 }
 """The assumptions that make a peak a range, each with what decides where in it the peak lies."""
 NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)

@@ -247,10 +247,10 @@ def _range(bounds: tuple[int, int] | None, by: str = "") -> str:
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
     """A figure and its range.
 
-    The range alone where the host's pace decides: the figure is then an end of it.
+    The range alone where the host's pace decides, and no data: the figure is then an end of it.
     """
     by = f", by {decides}" if decides else ""
-    if bounds is not None and decides == PACE:
+    if bounds is not None and decides.startswith(PACE):
         least, most = map(format_size, bounds)
         if least != most:
             return f"{least:>12} to {most}{by}"

@@ -3,7 +3,10 @@
 // left of a chunk is used from its lowest address up.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
+#include <random>
 
 #include "plimsoll/base/units.h"
 #include "plimsoll/simulated/address_space.h"
@@ -20,8 +23,16 @@ class AllocationAddresses {
   bool take_at(Address address, Bytes size);
   void give(Address address, Bytes size);
 
+  // From now on every second chunk, drawn at random, lies above all that come later. The driver was
+  // seen to mix two areas like that where a process has several GPUs.
+  void scatter(std::uint64_t seed);
+
  private:
-  Address lowest_;                   // of all allocations so far
+  [[nodiscard]] Address new_chunk(Bytes size);
+
+  Address lowest_;  // of all allocations so far; of those in the upper area
+  Address lowest_above_ = 0;
+  std::optional<std::mt19937_64> scattered_;
   AddressSpace returned_;            // given back, above it
   std::map<Address, Bytes> chunks_;  // address space taken for allocations
   AddressSpace free_in_chunks_;

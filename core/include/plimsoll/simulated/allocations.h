@@ -2,6 +2,7 @@
 // share granules.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -31,6 +32,7 @@ class Allocations {
   // in order.
   void feed(Address address, Bytes size) { fed_.push_back({address, size}); }
   void forget_fed() { fed_.clear(); }
+  void scatter(std::uint64_t seed) { addresses_.scatter(seed); }
 
   // Of the allocation at this very address; 0 where there is none.
   [[nodiscard]] Bytes size_at(Address address) const;

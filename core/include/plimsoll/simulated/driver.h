@@ -90,6 +90,9 @@ class SimulatedDriver final : public Driver {
     virtual_.forget_fed();
   }
 
+  // From now on allocations lie in another order: AllocationAddresses.
+  void scatter_allocations(std::uint64_t seed) { allocations_.scatter(seed); }
+
   // From now on other processes use the same card. `card` outlives the driver.
   void share(SharedCard& card) { physical_.share(card); }
 

@@ -2,7 +2,8 @@
 
 A file is TOML, plain enough to be read and sent in. `[measured]` says on which card, when and with
 what; `[card]` has the fields of `GpuProfile`; `[rates]` what was timed; `[convolutions]` the
-workspaces of cuDNN's kernels; `[checks]` what else was measured, and what is foreseen.
+workspaces of cuDNN's kernels, `[searches]` those of cudnn.benchmark; `[checks]` what else was
+measured, and what is foreseen.
 """
 
 from __future__ import annotations
@@ -59,6 +60,10 @@ a thread's handle, that of each further thread, and cuFFT. The enumeration Libra
 csrc/device/runtime.h has the same order."""
 
 
+Search = tuple[int, int, int, int]
+Searches = tuple[Search, Search, Search]
+
+
 @dataclass(frozen=True)
 class CardFile:
     """The measured figures of one card under one driver.
@@ -73,6 +78,8 @@ class CardFile:
         rates: What was timed: bytes, operations or seconds, by name.
         convolutions: Bytes of cuDNN's workspaces, by the convolution in words: of the forward pass,
             and of the gradients of input and weight.
+        searches: The same of cudnn.benchmark: for each of the three passes the largest workspace of
+            a search, and the least, the middle and the most that the fastest plan of a search took.
         checks: Bytes by what took them, in words: measured, and foreseen by plimsoll's rules.
     """
 
@@ -84,6 +91,7 @@ class CardFile:
     card: dict[str, Any]
     rates: dict[str, float] = field(default_factory=dict)
     convolutions: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    searches: dict[str, Searches] = field(default_factory=dict)
     checks: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
@@ -105,6 +113,7 @@ class CardFile:
                 *(line for key, part in parts.items() for line in _section(f"card.{key}", part)),
                 *_section("rates", self.rates),
                 *_section("convolutions", self.convolutions),
+                *_section("searches", self.searches),
                 *_section("checks", self.checks),
                 "",
             ]
@@ -237,6 +246,9 @@ def _parse(data: dict[str, Any]) -> CardFile:
             _convolution(key): _bytes(value, 3)
             for key, value in _table(data, "convolutions").items()
         },
+        searches={
+            _convolution(key): _searches(value) for key, value in _table(data, "searches").items()
+        },
         checks={key: _bytes(value, 2) for key, value in _table(data, "checks").items()},
     )
 
@@ -273,6 +285,15 @@ def _convolution(words: str) -> str:
     if not CONVOLUTION.fullmatch(words):
         raise ValueError(f"{words[:_LONGEST_NAME]!r} is no convolution")
     return words
+
+
+def _searches(values: Any) -> Any:
+    if not isinstance(values, list) or len(values) != 3:
+        raise ValueError(f"{values!r:.60} are not the searches of three passes")
+    passes = tuple(_bytes(value, 4) for value in values)
+    if any(list(fastest) != sorted(fastest) for _, *fastest in passes):
+        raise ValueError(f"{values!r:.60}: the fastest plans are not from the least to the most")
+    return passes
 
 
 def _bytes(values: Any, count: int) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import format_size, parse_memory
-from plimsoll.engine.gpus.card_files import CardFile, measured_cards
+from plimsoll.engine.gpus.card_files import CardFile, Searches, measured_cards
 from plimsoll.engine.gpus.card_names import name_key, name_keys
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class GpuProfile:
             CONTEXT_PARTS adds once a process has loaded it. Empty where that was not measured.
         nccl_process_bytes: The memory of the card that NCCL takes once in a process, without its
             communicators; 0 where that was not measured.
-        convolutions: The workspaces of cuDNN's kernels that were measured on this very card, as in
-            `CardFile`.
+        convolutions, searches: The workspaces of cuDNN's kernels that were measured on this very
+            card, as in `CardFile`.
         measured: The origin of the figures if `plimsoll measure` measured the card; else "".
         sources: Where each number comes from, by the name of its field.
     """
@@ -80,6 +80,7 @@ class GpuProfile:
     convolutions: dict[str, tuple[int, int, int]] = field(
         hash=False, default_factory=dict, repr=False
     )
+    searches: dict[str, Searches] = field(hash=False, default_factory=dict, repr=False)
     measured: str = ""
 
     def context_with(self, loaded: Collection[str]) -> int:
@@ -174,6 +175,7 @@ def _measured(card: CardFile, name: str, full_name: str) -> GpuProfile:
         full_name=full_name,
         sources=dict.fromkeys(own, card.origin),
         convolutions=card.convolutions,
+        searches=card.searches,
         measured=card.origin,
         **own,
     )

@@ -1,13 +1,14 @@
-"""The workspaces that cuDNN takes for convolutions, with the plan that it chooses first."""
+"""The workspaces that cuDNN takes for convolutions, by its first plan and in searches."""
 
 from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from plimsoll.engine.gpus.card_files import CONVOLUTION
 
@@ -16,18 +17,33 @@ _MOST_BYTES = 1 << 30
 _MOST_KEPT_BYTES = 4 << 30
 _TYPES = ("bfloat16", "float32", "float16")
 _LAYOUTS = ("", " channels_last")
+_SEARCHES = 3
 _BATCHES = (8, 32)
 _ALL_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
+_Found = TypeVar("_Found")
+
+
 def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[str, list[int]]:
     """Measure convolutions, in words, until the time is over; those that fail are left out."""
-    end, found = time.monotonic() + seconds, {}
+    return _measure(workspaces, convolutions, seconds)
+
+
+def measure_searches(convolutions: Sequence[str], seconds: float) -> dict[str, list[list[int]]]:
+    """Measure the searches of cudnn.benchmark as `measure_convolutions` does."""
+    return _measure(searches, convolutions, seconds)
+
+
+def _measure(
+    measure: Callable[[str], _Found | None], convolutions: Sequence[str], seconds: float
+) -> dict[str, _Found]:
+    end, found = time.monotonic() + seconds, dict[str, _Found]()
     for words in convolutions:
         if time.monotonic() > end:
             break
         try:
-            sizes = workspaces(words)
+            sizes = measure(words)
         except RuntimeError:  # the card has no room for it, or cuDNN no kernel
             continue
         if sizes is not None:
@@ -44,6 +60,54 @@ def workspaces(words: str) -> list[int] | None:
     Raises:
         RuntimeError: As PyTorch does.
     """
+    passes = _passes(words)
+    return None if passes is None else [_besides(each) for each in passes]
+
+
+def searches(words: str) -> list[list[int]] | None:
+    """What cudnn.benchmark takes for the same passes: `CardFile.searches`.
+
+    Returns:
+        None for a convolution whose operands are too large.
+
+    Raises:
+        RuntimeError: As PyTorch does.
+    """
+    passes = _passes(words)
+    return None if passes is None else [_search(each) for each in passes]
+
+
+def _search(call: Callable[[], Any]) -> list[int]:
+    """Search several times for the fastest plan, each time in a thread of its own.
+
+    A thread keeps the plan that it found, so each search needs a new one.
+    """
+    import torch
+
+    tried: list[tuple[int, int]] = []
+    failures: list[RuntimeError] = []
+
+    def search() -> None:
+        try:
+            tried.append((_besides(call), _besides(call)))
+        except RuntimeError as error:
+            failures.append(error)
+
+    torch.backends.cudnn.benchmark = True
+    try:
+        for _ in range(_SEARCHES):
+            thread = threading.Thread(target=search)
+            thread.start()
+            thread.join()
+    finally:
+        torch.backends.cudnn.benchmark = False
+    if failures:
+        raise failures[0]
+    return [max(first for first, _ in tried), *sorted(second for _, second in tried)]
+
+
+def _passes(words: str) -> list[Callable[[], Any]] | None:
+    """The forward pass, and the gradients of input and weight, of a convolution in words."""
     import torch
 
     given = CONVOLUTION.fullmatch(words)
@@ -77,7 +141,7 @@ def workspaces(words: str) -> list[int] | None:
     forward = partial(torch.ops.aten.convolution, image, weight, None, *how)
     backward = partial(torch.ops.aten.convolution_backward, gradient, image, weight, None, *how)
     masks = ([True, False, False], [False, True, False])
-    return [_besides(forward), *(_besides(partial(backward, mask)) for mask in masks)]
+    return [forward, *(partial(backward, mask) for mask in masks)]
 
 
 _NUMBERS = ("input", "weight", "stride", "padding", "dilation", "groups", "output_padding")

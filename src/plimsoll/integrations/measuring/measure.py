@@ -39,7 +39,9 @@ _MOST_PREDICTIONS = 4
 """How many programs are predicted at a time."""
 _MOST_SECONDS = 900
 """After which a part's process is stopped."""
-_CONVOLUTION_SECONDS = {False: 60.0, True: 480.0}
+_CONVOLUTION_SECONDS = {False: 60.0, True: 400.0}
+_SEARCH_SECONDS = {False: 20.0, True: 100.0}
+"""By whether the user has ten minutes."""
 
 Say = Callable[[str], None]
 
@@ -297,7 +299,14 @@ def _with_convolutions(
         "convolutions", convolutions=list(wanted), seconds=_CONVOLUTION_SECONDS[thorough]
     )
     sizes = {words: tuple(each) for words, each in measured.items()}
-    return replace(found, convolutions=sizes), sum(words not in sizes for words in own)
+    searched = machine.run(
+        "searches",
+        convolutions=list(wanted if thorough else own),
+        seconds=_SEARCH_SECONDS[thorough],
+    )
+    searches: dict[str, Any] = {words: tuple(map(tuple, each)) for words, each in searched.items()}
+    left_out = sum(words not in sizes for words in own)
+    return replace(found, convolutions=sizes, searches=searches), left_out
 
 
 def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:

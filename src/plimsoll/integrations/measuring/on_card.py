@@ -58,6 +58,7 @@ PARTS: dict[str, Callable[..., Any]] = {
     "contexts": contexts.context_parts,
     "rates": rates.rates,
     "convolutions": convolutions.measure_convolutions,
+    "searches": convolutions.measure_searches,
     "attention": attention_calls.attention,
     "one_rank": nccl_ranks.one_rank,
     "two_ranks": nccl_ranks.two_ranks,

@@ -36,7 +36,7 @@ def measured_text(found: CardFile, path: Path, notes: Sequence[str], seconds: fl
         f"{found.rates['fp32_flops'] / 1e12:,.1f} in single precision",
         f"  launches      {found.rates['launches_per_s']:,.0f} a second",
         f"  NCCL          {format_size(card['nccl_process_bytes'])} in each process",
-        f"  convolutions  {len(found.convolutions)}",
+        f"  convolutions  {len(found.convolutions)}, {len(found.searches)} with cudnn.benchmark",
     ]
     lines += [f"  not known     {note}" for note in notes]
     off = {

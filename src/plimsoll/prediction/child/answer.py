@@ -19,7 +19,6 @@ from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack,
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
 from plimsoll.prediction.parts import (
     EXTRAPOLATED_NCCL,
-    FREE_LATER,
     SIZES_BY_DATA,
     WATCHER_FAILED,
     Assumed,
@@ -36,6 +35,8 @@ from plimsoll.torch.simulated.library import BEYOND_BUDGET, MATH_ATTENTION, UNKN
 from plimsoll.torch.simulated.memory_limits import heeded, without_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from plimsoll.engine.gpus.profiles import GpuProfile
     from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.prediction.child.high_water import HighWaterMark, HighWaterMarks
@@ -145,7 +146,7 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        **_noted(simulation, used, fullest, peak, hangs_on_pace=uncertain.hangs_on_pace),
+        **_noted(simulation, used, fullest, peak, hangs_on=uncertain.hangs_on),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
@@ -209,12 +210,12 @@ def _noted(
     gpu: _UsedGpu,
     peak: PeakContents,
     *,
-    hangs_on_pace: bool,
+    hangs_on: Collection[str],
 ) -> dict[str, Any]:
     """Returns what was noted while the program ran, and the causes that show in it."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
-        "assumptions": _assumptions(simulation, hangs_on_pace=hangs_on_pace),
+        "assumptions": _assumptions(simulation, hangs_on=hangs_on),
         "convolutions": simulation.library.convolutions(),
     }
 
@@ -230,7 +231,7 @@ def _allocator_used() -> str:
     )
 
 
-def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed]:
+def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[Assumed]:
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
@@ -246,8 +247,8 @@ def _assumptions(simulation: Simulation, *, hangs_on_pace: bool) -> list[Assumed
         merged[_allocator_used(), "PyTorch"] = [None, 1, 0]
     if simulation.communicators.is_extrapolated:
         merged[EXTRAPOLATED_NCCL, "NCCL"] = [None, 1, 0]
-    if hangs_on_pace:
-        merged[FREE_LATER, "NCCL"] = [None, 1, 0]
+    for what in hangs_on:
+        merged[what, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
     # A value that was not computed matters only where a read or a size depended on one.

@@ -9,6 +9,10 @@ In a job, a block that NCCL's streams use as well is free again when they are do
 decides how many requests come before that. So the run is also replayed with such blocks
 free at once, and later: 3 and 10 times as many events after their free; 40 times where ranks send
 each other letters, because a rank waits for its neighbours then.
+
+Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks it takes. With
+one GPU they were always seen to descend. With several they do not, so a job is also replayed with
+segments in other orders: on two H100s that was the whole difference of two jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.engine.replays.replay import AMPLE_MEMORY
+from plimsoll.prediction.parts import ANY_ADDRESSES, FREE_LATER
 from plimsoll.recordings.events import Action, EventBatch
+from plimsoll.torch.building.versions import follows
 from plimsoll.torch.simulated.memory_limits import without_limit
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ _LATER = (0, 3, 10)
 """How many times as late a block is free again; on two H100s four jobs lay within these."""
 _LATER_WITH_LETTERS = (*_LATER, 40)
 _PACES_DRAWN = 6
+_ORDERS_DRAWN = 8
 _KEPT = (
     Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, Action.SEGMENT_FREE,
     Action.SEGMENT_UNMAP,
@@ -62,14 +69,14 @@ class UncertainPeaks:
     Attributes:
         allocated: The least and the most of the allocated memory; None where all sizes are known.
         reserved: The same of the reserved memory; None where the pace does not matter either.
-        hangs_on_pace: Whether the host's pace decides how much is reserved.
+        hangs_on: What decides how much is reserved, of FREE_LATER and ANY_ADDRESSES.
         fails_with: The most that is allocated in a run that the room is too little for; None where
             there was none.
     """
 
     allocated: tuple[int, int] | None = None
     reserved: tuple[int, int] | None = None
-    hangs_on_pace: bool = False
+    hangs_on: tuple[str, ...] = ()
     fails_with: int | None = None
 
 
@@ -94,10 +101,13 @@ def uncertain_peaks(
     later = _LATER_WITH_LETTERS if simulation.groups_of_letters else _LATER
     sizes = [_Draw(each) for each in _draws(memory, most)] if memory else []
     paces = [_Draw(thought, each) for each in _paces(later, run.late_frees)][: max(0, most)]
-    if not sizes and not paces:
+    orders = [_Draw(thought, order=1 + each) for each in range(min(most, _ORDERS_DRAWN))]
+    if not is_of_job or follows("prefers_first_made", simulation.version):
+        orders = []
+    if not sizes and not paces and not orders:
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
-    peaks = [run.replay(draw) for draw in (*sizes, *paces)]
+    peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
     # No pace makes a request fail: before that, PyTorch waits for the streams of freed blocks.
     failing = [
         each.allocated_bytes
@@ -117,11 +127,17 @@ def uncertain_peaks(
     allocated = bounds(
         peak.allocated_bytes, as_thought.allocated_bytes, [each.allocated_bytes for each in peaks]
     )
-    hangs_on_pace = any(
-        each.reserved_bytes != as_thought.reserved_bytes for each in peaks[len(sizes) :]
+    of_what = {
+        FREE_LATER: peaks[len(sizes) : len(sizes) + len(paces)],
+        ANY_ADDRESSES: peaks[len(sizes) + len(paces) :],
+    }
+    hangs_on = tuple(
+        what
+        for what, found in of_what.items()
+        if any(each.reserved_bytes != as_thought.reserved_bytes for each in found)
     )
     return UncertainPeaks(
-        allocated if sizes else None, reserved, hangs_on_pace, max(failing, default=None)
+        allocated if sizes else None, reserved, hangs_on, max(failing, default=None)
     )
 
 
@@ -132,10 +148,12 @@ class _Draw:
     Attributes:
         sizes: Bytes of uncertain memory, by kind.
         paces: How many times as late each late free ends as it did; None for as late.
+        order: The seed of another order of segments; 0 for descending addresses.
     """
 
     sizes: Mapping[int, int]
     paces: NDArray[np.float64] | None = None
+    order: int = 0
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
@@ -277,6 +295,8 @@ class _Run:
             self._allocator.version, None, room_bytes, None, False, _core.Completion.recorded,
             None, self._device, _core.RecordedAllocator[name],
         )  # fmt: skip
+        if draw.order:
+            replay.scatter_segments(draw.order)
         replay.feed(batch.to_core())
         replay.finish()
         peaks = replay.statistics()

@@ -64,7 +64,7 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
     else:
         torch, asked = "", asdict(case)
     card = None if case.gpu is None else gpu_profile(case.gpu)
-    figures = "" if card is None else f"{card!r} {card.convolutions}"
+    figures = "" if card is None else f"{card!r} {card.convolutions} {card.searches}"
     versions = [_FORM, metadata.version("plimsoll-gpu"), torch, figures]
     if request is not None:
         digest = digests.of_script(request.script)

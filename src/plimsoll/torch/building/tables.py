@@ -2,8 +2,9 @@
 
 A file is UTF-8 with a row a line; empty lines and those that begin with # are for people. In a .txt
 a row is a name, `"aten::add",` in C++. In a .csv the first row names the columns, and the others
-are whole numbers, and names in the column `name`: `{.name = "add", .batch = 64},`, so that the
-compiler compares the columns with the struct that they fill.
+are whole numbers, but for names in the column `name` and words with spaces in the column `words`:
+`{.name = "add", .batch = 64},`, so that the compiler compares the columns with the struct that they
+fill.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NAME = re.compile(r"[\w:.]+", re.ASCII)
+_WORDS = re.compile(r"[\w ]+", re.ASCII)
 _COLUMN = re.compile(r"[a-z]\w*", re.ASCII)
 _NUMBER = re.compile(r"-?\d+", re.ASCII)
 
@@ -118,6 +120,10 @@ def _field(rows: _Rows, column: str, cell: str) -> str:
         if not _NAME.fullmatch(cell):
             raise rows.error(f"{cell!r} is not an operation's name")
         return f'.name = "{cell}"'
+    if column == "words":
+        if not _WORDS.fullmatch(cell):
+            raise rows.error(f"{cell!r} is not words")
+        return f'.words = "{cell}"'
     if not _NUMBER.fullmatch(cell):
         raise rows.error(f"{cell!r} is not a whole number")
     return f".{column} = {cell}"

@@ -24,6 +24,8 @@ from plimsoll.torch.building.compiler import Recipe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from plimsoll.engine.gpus.card_files import Searches
+
 _HERE = Path(__file__).parent
 
 SIMULATED_GPU = Recipe(
@@ -39,6 +41,8 @@ SIMULATED_GPU = Recipe(
     tables=_HERE / "data",
 )
 
+_NOT_MEASURED = (-1,) * 4
+"""Stands for workspaces; csrc/rules/measured_convolutions.h."""
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
@@ -310,12 +314,20 @@ class Library:
             VALUES.index(values), UNKNOWN.index(unknown), ctypes.c_uint64(seed)
         )
 
-    def set_convolutions(self, device: int, measured: Mapping[str, tuple[int, int, int]]) -> None:
+    def set_convolutions(
+        self,
+        device: int,
+        convolutions: Mapping[str, tuple[int, int, int]],
+        searches: Mapping[str, Searches],
+    ) -> None:
         """Hand over the workspaces that were measured on a device's card: `CardFile`."""
-        for words, sizes in measured.items():
-            self.lib.plimsoll_set_measured_workspaces(
-                device, words.encode(), *map(ctypes.c_int64, sizes)
-            )
+        for words in convolutions.keys() | searches.keys():
+            firsts = convolutions.get(words, _NOT_MEASURED[:3])
+            searched = searches.get(words, (_NOT_MEASURED,) * 3)
+            for number, (first, sizes) in enumerate(zip(firsts, searched, strict=True)):
+                self.lib.plimsoll_set_measured_workspaces(
+                    device, words.encode(), number, *map(ctypes.c_int64, (first, *sizes))
+                )
 
     def convolutions(self) -> list[str]:
         """The convolutions that ran, in words."""

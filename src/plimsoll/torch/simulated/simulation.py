@@ -121,7 +121,7 @@ class Simulation:
         )
         self.library.lib.plimsoll_forget_measured_workspaces()
         for device, profile in enumerate(profiles):
-            self.library.set_convolutions(device, profile.convolutions)
+            self.library.set_convolutions(device, profile.convolutions, profile.searches)
         self.library.set_values(setup.values, setup.unknown, setup.seed)
         self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
         self.library.call_back(

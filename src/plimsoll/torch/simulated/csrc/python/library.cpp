@@ -185,11 +185,11 @@ PLIMSOLL_EXPORT void plimsoll_set_search(int most_plans, int empties_cache) {
   search_settings() = {most_plans, empties_cache != 0};
 }
 PLIMSOLL_EXPORT void plimsoll_forget_measured_workspaces() { forget_measured_workspaces(); }
-PLIMSOLL_EXPORT void plimsoll_set_measured_workspaces(int device, const char* words,
-                                                      int64_t forward, int64_t input_gradient,
-                                                      int64_t weight_gradient) {
-  set_measured_workspaces(static_cast<c10::DeviceIndex>(device), words,
-                          {forward, input_gradient, weight_gradient});
+PLIMSOLL_EXPORT void plimsoll_set_measured_workspaces(int device, const char* words, int pass,
+                                                      int64_t first, int64_t largest, int64_t least,
+                                                      int64_t middle, int64_t most) {
+  set_measured_workspaces(static_cast<c10::DeviceIndex>(device), words, static_cast<Pass>(pass),
+                          {first, largest, least, middle, most});
 }
 PLIMSOLL_EXPORT const char* plimsoll_convolutions() {
   thread_local std::string lines;

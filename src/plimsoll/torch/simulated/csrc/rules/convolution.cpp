@@ -108,14 +108,13 @@ Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
 
 UncertainMemory workspace_of(const Call& call, Convolution shape, Pass pass, Plan plan) {
   shape.has_usual_settings = has_usual_settings(call.tensor(0), plan);
-  if (plan == Plan::first && shape.has_usual_settings) {
-    if (const auto bytes = measured_workspace(call.device(), shape.words, pass)) {
-      UncertainMemory known;
-      known.bytes = known.least = known.most = *bytes;
-      return known;
-    }
+  const Chip& chip = chip_of(call.properties());
+  if (shape.has_usual_settings) {
+    const auto measured =
+        measured_workspace(call.device(), shape.words, pass, plan, chip.measured != 0);
+    if (measured) return *measured;
   }
-  return convolution_workspace(shape, pass, plan, chip_of(call.properties()));
+  return convolution_workspace(shape, pass, plan, chip);
 }
 
 void take(Call& call, const UncertainMemory& workspace, Plan plan) {

@@ -1,8 +1,10 @@
 #include "rules/measured_convolutions.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 namespace plimsoll::simulated {
 namespace {
@@ -19,15 +21,49 @@ std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t 
   return text;
 }
 
+using ByWords = std::map<std::pair<std::string, Pass>, Workspaces>;
+
 struct State {
   std::mutex mutex;
-  std::map<c10::DeviceIndex, std::map<std::string, Workspaces>> measured;
+  std::map<c10::DeviceIndex, ByWords> measured;
   std::set<std::string> noted;
+  std::map<std::pair<std::string, Pass>, std::uint64_t> numbers;
 };
 
 State& state() {
   static auto* const all = new State;
   return *all;
+}
+
+struct Row {
+  const char* words;
+  std::int32_t pass;
+  std::int64_t first, largest, least, middle, most;
+};
+
+const ByWords& measured_on_h100() {
+  static const auto* const all = [] {
+    constexpr Row kRows[] = {
+#include "cudnn_by_words.inc"
+    };
+    auto* const made = new ByWords;
+    for (const Row& row : kRows) {
+      made->insert({{row.words, static_cast<Pass>(row.pass)},
+                    {row.first, row.largest, row.least, row.middle, row.most}});
+    }
+    return made;
+  }();
+  return *all;
+}
+
+bool has(const Workspaces& found, Plan plan) {
+  return (plan == Plan::first ? found.first : found.largest) >= 0;
+}
+
+UncertainMemory exactly(std::int64_t bytes) {
+  UncertainMemory memory;
+  memory.bytes = memory.least = memory.most = static_cast<std::uint64_t>(bytes);
+  return memory;
 }
 
 }  // namespace
@@ -52,9 +88,10 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
   return text;
 }
 
-void set_measured_workspaces(c10::DeviceIndex device, const char* words, const Workspaces& bytes) {
+void set_measured_workspaces(c10::DeviceIndex device, const char* words, Pass pass,
+                             const Workspaces& bytes) {
   const std::lock_guard lock(state().mutex);
-  state().measured[device][words] = bytes;
+  state().measured[device][{words, pass}] = bytes;
 }
 
 void forget_measured_workspaces() {
@@ -62,15 +99,31 @@ void forget_measured_workspaces() {
   state().measured.clear();
 }
 
-std::optional<std::uint64_t> measured_workspace(c10::DeviceIndex device, const std::string& words,
-                                                Pass pass) {
+std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const std::string& words,
+                                                  Pass pass, Plan plan, bool is_measured_chip) {
   const std::lock_guard lock(state().mutex);
+  const std::pair key(words, pass);
+  const auto find = [&](const ByWords& measured) {
+    const auto found = measured.find(key);
+    return found != measured.end() && has(found->second, plan) ? &found->second : nullptr;
+  };
   const auto of_card = state().measured.find(device);
-  if (of_card == state().measured.end()) return std::nullopt;
-  const auto found = of_card->second.find(words);
-  if (found == of_card->second.end()) return std::nullopt;
-  const std::size_t place = pass == Pass::forward ? 0 : pass == Pass::input_gradient ? 1 : 2;
-  return static_cast<std::uint64_t>(found->second[place]);
+  const Workspaces* found = of_card == state().measured.end() ? nullptr : find(of_card->second);
+  if (found == nullptr && is_measured_chip) found = find(measured_on_h100());
+  if (found == nullptr) return std::nullopt;
+  if (plan == Plan::first) return exactly(found->first);
+  if (plan == Plan::largest) return exactly(found->largest);
+  UncertainMemory memory = exactly(found->middle);
+  memory.least = static_cast<std::uint64_t>(found->least);
+  memory.most = static_cast<std::uint64_t>(found->most);
+  if (found->first >= 0) {  // the plan that is often the fastest too
+    memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
+    memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
+  }
+  // The kinds from the other tables are smaller.
+  constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
+  memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
+  return memory;
 }
 
 void note_convolution(const std::string& words) {

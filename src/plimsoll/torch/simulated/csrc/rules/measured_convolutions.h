@@ -1,16 +1,17 @@
-// Convolutions in words, and the workspaces that were measured for them on the card itself
-// (plimsoll measure). Such a measurement goes before every table of convolutions.
+// Convolutions in words, and the workspaces that were measured for exactly these: on the card
+// itself (plimsoll measure), or else on an H100 (data/cudnn_by_words.csv). Such a measurement goes
+// before the tables in which like convolutions are sought.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "operation/multiplication.h"
+#include "rules/convolution_workspaces.h"
 
 namespace plimsoll::simulated {
 
@@ -21,13 +22,21 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
                      at::IntArrayRef padding, at::IntArrayRef dilation, std::int64_t groups,
                      bool transposed, at::IntArrayRef output_padding, bool channels_last);
 
-// Bytes of the forward pass, and of the gradients of input and weight.
-using Workspaces = std::array<std::int64_t, 3>;
+// Bytes that one pass of a convolution takes; -1 for what was not measured. `first` is of the plan
+// that cuDNN's heuristics choose, `largest` of a search of cudnn.benchmark. The others are of the
+// plans that searches found to be the fastest: there may be several.
+struct Workspaces {
+  std::int64_t first, largest, least, middle, most;
+};
 
-void set_measured_workspaces(c10::DeviceIndex device, const char* words, const Workspaces& bytes);
+void set_measured_workspaces(c10::DeviceIndex device, const char* words, Pass pass,
+                             const Workspaces& bytes);
 void forget_measured_workspaces();
-std::optional<std::uint64_t> measured_workspace(c10::DeviceIndex device, const std::string& words,
-                                                Pass pass);
+
+// Nothing where this plan was not measured. `is_measured_chip`: whether cuDNN chooses on this card
+// as it does on an H100.
+std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const std::string& words,
+                                                  Pass pass, Plan plan, bool is_measured_chip);
 
 // The convolutions that this process ran.
 void note_convolution(const std::string& words);
