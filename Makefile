@@ -50,12 +50,14 @@ wheels: sdist
 	rm -f dist/*.whl
 	python packaging/wheels.py dist/*.tar.gz $(WHEEL_PYTHONS:%=--python %) $(WHEEL_TORCHES:%=--torch %)
 
-# Each in an empty environment: the wheel for this Python where there is no compiler, the source
-# where there is one.
+# Each in an empty environment: the wheel for this Python where there is no compiler, also with PyTorch,
+# and the source where there is one.
 TAG := $(shell $(PYTHON) -c 'import sys; \
   print("cp311-cp311" if sys.version_info[:2] == (3, 11) else "cp312-abi3")')
+TRIED_TORCH ?= $(patsubst torch==%,%,$(filter torch==%,$(shell cat constraints.txt)))
 test-wheels: wheels
-	python packaging/try_wheel.py dist/*-$(TAG)-*_$(shell uname -m).whl
+	python packaging/try_wheel.py $(if $(filter x86_64,$(shell uname -m)),--torch $(TRIED_TORCH)) \
+	  dist/*-$(TAG)-*_$(shell uname -m).whl
 	python packaging/try_wheel.py --with-compiler dist/*.tar.gz
 
 # The one for Python 3.11 on aarch64, run by an emulator (qemu) in a system of its own, Debian 12.

@@ -21,11 +21,13 @@ from plimsoll.torch.building.compiler import compile_library, digest_of, find_co
 from plimsoll.torch.building.prebuilt import file_name
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
-from tests.oracle.wheels import unpack
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from zig import GLIBC, zig
 
+from tests.oracle.wheels import unpack
+
+ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "prebuilt"
 _PARTS = re.compile(r"torch/(include/.*|lib/lib(c10|torch|torch_cpu)\.so)")
 _OLD_GLIBC = Path(__file__).parent / "old_glibc"
@@ -61,7 +63,8 @@ def build(torch: Path, library: Path) -> None:
         InputError: If it does not compile.
         SystemExit: If PyTorch lacks a name that the library asks for.
     """
-    compiler = [str(zig()), "cc", "-target", f"x86_64-linux-gnu.{GLIBC}"]
+    # Names of constrained templates as g++ writes them.
+    compiler = [str(zig()), "cc", "-target", f"x86_64-linux-gnu.{GLIBC}", "-fclang-abi-compat=17"]
     compiler += [f"-I{folder}" for folder in (_OLD_GLIBC, *_headers_of_libstdcxx())]
     # PyTorch's error messages name the file that they come from.
     folders = {ROOT / "src": "", torch: "torch", library.parent: ""}

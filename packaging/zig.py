@@ -1,4 +1,4 @@
-"""The compiler of the wheels: the clang of the package ziglang, which knows every glibc since 2.17."""
+"""The compiler of the wheels: the clang of the package ziglang, for any glibc since 2.17."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of PyTorch's wheels: by default the allocator of a CUDA build, two libraries and headers."""
+"""Parts of the wheels of PyTorch's CUDA builds, such as the allocator: two libraries, headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "build" / "oracle"
-_ALLOCATOR = re.compile(r"torch/(lib/libc10(_cuda)?\.so|include/c10/.*|include/torch/headeronly/.*)")
+_ALLOCATOR = re.compile(
+    r"torch/(lib/libc10(_cuda)?\.so|include/c10/.*|include/torch/headeronly/.*)"
+)
 
 
 def unpacked() -> list[str]:
@@ -60,7 +62,7 @@ def unpack(version: str, wanted: re.Pattern[str] = _ALLOCATOR, within: Path = FO
             names = archive.namelist()
             if "torch/lib/libc10_cuda.so" not in names:
                 raise SystemExit(f"{wheel.name} is a build without CUDA")
-            archive.extractall(kept, filter(wanted.fullmatch, names))
+            archive.extractall(kept, [name for name in names if wanted.fullmatch(name)])
         kept.rename(folder)
     return folder
 

@@ -1,7 +1,7 @@
 """The native libraries that are compiled against the installed PyTorch: built once, then cached.
 
 A `Recipe` says how one is made. Each is kept under a name that holds PyTorch's version and a
-digest of all that it is made of. A wheel of plimsoll brings some that are built already: `prebuilt`.
+digest of all that it is made of. A wheel of plimsoll brings some that are built: `prebuilt`.
 
 PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
 is one translation unit: a file that includes them all.
@@ -96,7 +96,7 @@ def find_built(recipe: Recipe) -> Path | None:
 def build(recipe: Recipe) -> Path:
     """The file of a library, built if it is neither in the package nor in the cache.
 
-    What is built is said on stderr.
+    A build is announced on stderr.
 
     Raises:
         InputError: If this is not Linux, or there is no compiler, or it fails, or there is no safe
@@ -242,28 +242,37 @@ def compile_library(
 
 
 class _News:
-    """Says on stderr what is being done and how far it is, at once and now and then."""
+    """Says on stderr what is being done and how far it is, at once and now and then.
+
+    Args:
+        what: The work.
+        expected: The time that it takes.
+    """
 
     def __init__(self, what: str, expected: str) -> None:
         self._what = what
-        self._began = self._last = time.monotonic()
-        print(f"plimsoll: {what}, {expected}", file=sys.stderr, flush=True)
+        self._expected = expected
+        self._began = time.monotonic()
+        self._last: float | None = None
 
     def say(self, state: str) -> None:
         """Say how far it is."""
         self._last = time.monotonic()
-        seconds = round(self._last - self._began)
-        print(f"plimsoll: {self._what}: {state}, {seconds} s", file=sys.stderr, flush=True)
+        self._print(f"{self._what}: {state}, {round(self._last - self._began)} s")
 
     def say_now_and_then(self, state: str) -> None:
-        """Say how far it is, unless that was said a moment ago."""
-        if time.monotonic() - self._last >= _SECONDS_BETWEEN_NEWS:
+        """Say how far it is, unless that was said a moment ago; first, what is being done."""
+        if self._last is None:
+            self._last = time.monotonic()
+            self._print(f"{self._what}, {self._expected}")
+        elif time.monotonic() - self._last >= _SECONDS_BETWEEN_NEWS:
             self.say(state)
 
+    def _print(self, line: str) -> None:
+        print(f"plimsoll: {line}", file=sys.stderr, flush=True)
 
-def _run(
-    commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]
-) -> str | None:
+
+def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]) -> str | None:
     """Run compilers, as many at a time as there are processors; the first one's first error."""
     waiting = list(commands)
     running: list[tuple[subprocess.Popen[bytes], Path]] = []

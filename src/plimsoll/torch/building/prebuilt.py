@@ -1,8 +1,8 @@
 """The libraries that a wheel of plimsoll brings, built already for some releases of PyTorch.
 
 packaging/prebuilt.py builds them; an installation from source has none. The C++ headers of a
-release are the same in its CPU and CUDA builds, so one library serves all of them. It takes Python's
-functions from the stable ABI, so it serves every Python.
+release are the same in its CPU and CUDA builds, so one library serves all of them. It calls only
+functions of Python's stable ABI, so it serves every Python.
 """
 
 from __future__ import annotations
