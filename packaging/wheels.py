@@ -28,7 +28,7 @@ from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bundled import bundled_parts, write_licences, write_sbom
-from prebuilt import prebuild
+from prebuilt import licence, prebuild
 from zig import GLIBC, zig
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +108,7 @@ def build(
     python: Python,
     frames_of: list[Python],
     machine: str,
-    libraries: list[Path],
+    libraries: dict[str, Path],
     output: Path,
 ) -> Path:
     """A wheel for one Python, or by its stable ABI, and one kind of machine.
@@ -118,7 +118,7 @@ def build(
         python: The Python.
         frames_of: The Pythons whose frames a wheel by the stable ABI knows.
         machine: One of MACHINES.
-        libraries: The prebuilt libraries that it brings.
+        libraries: The prebuilt libraries that it brings, by the release of PyTorch.
         output: The folder for the wheel.
     """
     settings = [f"-Ccmake.define.CMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/zig.cmake'}"]
@@ -131,9 +131,10 @@ def build(
         source = unpack(sdist, place / "source")
         brought = source / "src" / PREBUILT.relative_to(ROOT / "src")
         brought.mkdir()
-        for library in libraries:
+        for library in libraries.values():
             shutil.copy2(library, brought)
-        parts = bundled_parts(python.path, zig())
+        licences = {release: licence(release) for release in libraries}
+        parts = bundled_parts(python.path, zig(), licences)
         write_licences(parts, source)
         settings.append(f"-Ccmake.define.PLIMSOLL_SBOM={write_sbom(parts, source, place)}")
         run(
@@ -176,10 +177,10 @@ def main() -> None:
     )
     stable = [one for one in pythons if one.has_stable_abi]
     known = [one for one in stable if one.version < FIRST_UNKNOWN_FRAMES]
-    prebuilt = [prebuild(release) for release in asked.torch]
+    prebuilt = {release: prebuild(release) for release in asked.torch}
     for python in [one for one in pythons if not one.has_stable_abi] + stable[:1]:
         for machine in asked.machine or MACHINES:
-            libraries = prebuilt if machine == PREBUILT_MACHINE else []
+            libraries = prebuilt if machine == PREBUILT_MACHINE else {}
             wheel = build(asked.sdist, python, known, machine, libraries, asked.output)
             size = f"{wheel.stat().st_size / 1e6:.1f} MB"
             print(f"{wheel}: {size}, {len(libraries)} prebuilt libraries", flush=True)
