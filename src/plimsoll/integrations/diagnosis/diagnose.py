@@ -132,7 +132,7 @@ def _predicting() -> Ability:
         return Ability(name, False, str(error))
     except InputError as error:
         return Ability(name, False, str(error), compiler_command())
-    return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+    return Ability(name, True, "the first one builds its library, in about a minute", BUILD)
 
 
 _KEPT_APART = {
@@ -174,7 +174,7 @@ def _running() -> Ability:
     except InputError:
         note = "without PyTorch's memory statistics, for want of a C++ compiler"
         return Ability(name, True, note, compiler_command())
-    return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+    return Ability(name, True, "the first one builds its library, in about a minute", BUILD)
 
 
 def _missing_for_libraries(name: str) -> Ability | None:
