@@ -82,7 +82,7 @@ def build(torch: Path, library: Path) -> None:
     # PyTorch's error messages name the file that they come from.
     folders = {ROOT / "src": "", torch: "torch", library.parent: ""}
     compiler += [f"-ffile-prefix-map={folder}={name}" for folder, name in folders.items()]
-    linking = ["-Wl,--strip-all", str(_of_gxx("libstdc++.so.6")), str(_of_gxx("libgcc_s.so.1"))]
+    linking = ["-Wl,--strip-all", _of_gxx("libstdc++.so.6"), _of_gxx("libgcc_s.so.1")]
     compile_library(SIMULATED_GPU, library, compiler, torch, linking, lambda _: None)
     libraries = [torch / "lib" / f"lib{name}.so" for name in SIMULATED_GPU.libraries]
     there = set().union(*(_names(one, "--defined-only") for one in libraries))
@@ -93,7 +93,7 @@ def build(torch: Path, library: Path) -> None:
 
 
 def _gxx(*arguments: str) -> str:
-    """Ask this machine's g++."""
+    """What this machine's g++ says."""
     command = [find_compiler("the prebuilt library"), *arguments]
     done = subprocess.run(  # noqa: S603
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
@@ -102,6 +102,7 @@ def _gxx(*arguments: str) -> str:
 
 
 def _headers_of_libstdcxx() -> list[str]:
+    """The folders of the C++ library's headers."""
     return re.findall(r"^ (\S+/c\+\+/\S+)$", _gxx("-E", "-x", "c++", "-", "-v"), re.MULTILINE)
 
 
@@ -111,13 +112,13 @@ def _of_gxx(name: str) -> str:
 
 
 def _names(library: Path, which: str) -> set[str]:
-    """The names that a library defines or asks for, but for those that may be missing."""
+    """The names that a library defines or asks for, without weak ones, which may be missing."""
     listed = subprocess.run(  # noqa: S603
         ["nm", "-D", which, str(library)],  # noqa: S607
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     rows = [line.split() for line in listed.stdout.splitlines()]
-    return {row[-1] for row in rows if row[-2] != "w"}
+    return {row[-1] for row in rows if row[-2] not in ("w", "v")}
 
 
 def main() -> None:

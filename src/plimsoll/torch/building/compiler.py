@@ -87,10 +87,10 @@ def find_built(recipe: Recipe) -> Path | None:
         InputError: If PyTorch is missing or too old, or there is no safe place for the library.
     """
     library = prebuilt.find(recipe.name, digest_of(recipe))
-    if library is None:
-        library = _place_of(recipe)
-        return library if is_usable(library) else None
-    return library
+    if library is not None:
+        return library
+    library = _place_of(recipe)
+    return library if is_usable(library) else None
 
 
 def build(recipe: Recipe) -> Path:
