@@ -93,7 +93,7 @@ def build(torch: Path, library: Path) -> None:
 
 
 def _gxx(*arguments: str) -> str:
-    """What this machine's g++ says."""
+    """Returns what this machine's g++ prints."""
     command = [find_compiler("the prebuilt library"), *arguments]
     done = subprocess.run(  # noqa: S603
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
