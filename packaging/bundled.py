@@ -40,12 +40,13 @@ class Part:
     url: PackageURL
 
 
-def bundled_parts(interpreter: Path, zig: Path) -> list[Part]:
+def bundled_parts(interpreter: Path, zig: Path, pytorch: dict[str, str]) -> list[Part]:
     """What a wheel contains that is built with these.
 
     Args:
         interpreter: The Python of the building environment, which has nanobind.
         zig: The program of the package ziglang.
+        pytorch: The licence of each release of PyTorch whose headers are compiled in, by release.
     """
     ask = "import nanobind; print(nanobind.__version__, nanobind.__path__[0])"
     version, found = _output(str(interpreter), "-c", ask).split(maxsplit=1)
@@ -62,6 +63,9 @@ def bundled_parts(interpreter: Path, zig: Path) -> list[Part]:
         Part("zig-compiler-rt", zig_version, "MIT", (zig.parent / "LICENSE").read_text(),
              PackageURL("pypi", name="ziglang", version=zig_version)),
     ]  # fmt: skip
+    for release, text in pytorch.items():
+        url = PackageURL("pypi", name="torch", version=release)
+        parts.append(Part("torch", release, "BSD-3-Clause", text, url))
     for name in ("libcxx", "libcxxabi", "libunwind"):
         text = (zig.parent / "lib" / name / "LICENSE.TXT").read_text()
         url = PackageURL("github", "llvm", "llvm-project", f"llvmorg-{clang[1]}", subpath=name)
@@ -108,7 +112,7 @@ def write_sbom(parts: list[Part], source: Path, folder: Path) -> Path:
             type=ComponentType.LIBRARY,
             licenses=[licences.make_from_string(part.licence)],
             purl=part.url,
-            bom_ref=part.name,
+            bom_ref=str(part.url),
         )
         for part in parts
     ]

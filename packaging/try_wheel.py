@@ -5,6 +5,11 @@
 It makes an empty environment with this Python, installs the wheel, asks it about the recordings of
 the examples, and prints what each step took. It fails if a step does not end as it should. With
 `--with-compiler` the PATH stays as it is: for a source distribution, which is built.
+
+    python packaging/try_wheel.py --torch 2.13.0 dist/plimsoll_gpu-0.1.0-cp311-…-x86_64.whl
+
+installs PyTorch as well, and predicts the script of the examples: with the library that the wheel
+brings, since there is no compiler.
 """
 
 from __future__ import annotations
@@ -19,7 +24,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-RECORDINGS = Path(__file__).parents[1] / "examples" / "recordings"
+EXAMPLES = Path(__file__).parents[1] / "examples"
+RECORDINGS = EXAMPLES / "recordings"
 TRAINING = str(RECORDINGS / "gpt2_adamw.pickle.gz")
 OUT_OF_MEMORY = str(RECORDINGS / "gpt2_adamw_oom.pickle.gz")
 IS_LINUX = sys.platform == "linux"
@@ -65,11 +71,18 @@ def steps(page: Path) -> list[Step]:
     ]
 
 
+PREDICTION = Step(
+    ("predict", str(EXAMPLES / "train_gpt.py"), "--gpu", "RTX 4060 Laptop", "--", "--batch-size=8"),
+    "fits on RTX 4060 Laptop",
+)
+
+
 def main() -> None:
     """Try the wheel that the command line names."""
     parser = argparse.ArgumentParser(description="Install a wheel and use it.")
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--with-compiler", action="store_true")
+    parser.add_argument("--torch", metavar="VERSION_OR_FILE", help="predict with this PyTorch")
     asked = parser.parse_args()
     wheel = asked.wheel.resolve()
     with tempfile.TemporaryDirectory(prefix="plimsoll-try-") as temporary:
@@ -81,38 +94,64 @@ def main() -> None:
         path = str(programs)
         if asked.with_compiler:
             path += os.pathsep + os.environ["PATH"]
-        install: list[str | Path] = [programs / "python", "-m", "pip", "install", "-q", wheel]
-        _run(install, folder, path, f"pip install {wheel.name}", "", 0)
+        place = _Place(folder, programs, path)
+        place.install(str(wheel), f"{wheel.name}, {wheel.stat().st_size / 1e6:.1f} MB")
         page = folder / "page.html"
         for step in steps(page):
-            command: list[str | Path] = [programs / "plimsoll", *step.arguments]
-            named = [Path(one).name for one in step.arguments]
-            _run(command, folder, path, f"plimsoll {' '.join(named)}", step.says, step.status)
+            place.take(step)
+        if asked.torch:
+            is_file = Path(asked.torch).exists()
+            place.install(asked.torch if is_file else f"torch=={asked.torch}", "PyTorch")
+            place.take(PREDICTION)
         if page.stat().st_size < 100_000:
             sys.exit(f"the page has {page.stat().st_size} bytes only")
         _report("all of it", began)
 
 
-def _run(
-    command: list[str | Path], folder: Path, path: str, name: str, says: str, status: int
-) -> None:
-    began = time.monotonic()
-    environment = {**os.environ, "PATH": path}
-    done = subprocess.run(  # noqa: S603
-        [*map(str, command)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        errors="replace",  # what a program prints there may have another encoding
-        check=False,
-    )
-    if done.returncode != status or says.lower() not in done.stdout.lower():
-        sys.exit(f"{done.stdout}\n{name}: ended with status {done.returncode}, not {status}, or "
-                 f"did not say {says!r}")  # fmt: skip
-    _report(name, began)
+@dataclass(frozen=True)
+class _Place:
+    """An environment to try things in.
+
+    Attributes:
+        folder: The working folder, which holds the cache.
+        programs: The folder with the environment's programs.
+        path: The PATH of all commands.
+    """
+
+    folder: Path
+    programs: Path
+    path: str
+
+    def install(self, package: str, name: str) -> None:
+        """Install a package, and say how long it took."""
+        command = [str(self.programs / "python"), "-m", "pip", "install", "-q", package]
+        self._run(command, f"pip install {name}", "", 0)
+
+    def take(self, step: Step) -> None:
+        """Run a command of plimsoll's, and say how long it took."""
+        named = [Path(one).name for one in step.arguments]
+        command = [str(self.programs / "plimsoll"), *step.arguments]
+        self._run(command, f"plimsoll {' '.join(named)}", step.says, step.status)
+
+    def _run(self, command: list[str], name: str, says: str, status: int) -> None:
+        began = time.monotonic()
+        cache = str(self.folder / "cache")
+        environment = {**os.environ, "PATH": self.path, "XDG_CACHE_HOME": cache}
+        done = subprocess.run(  # noqa: S603
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            errors="replace",  # what a program prints there may have another encoding
+            check=False,
+        )
+        if done.returncode != status or says.lower() not in done.stdout.lower():
+            sys.exit(f"{done.stdout}\n{name}: ended with status {done.returncode}, not {status}, "
+                     f"or did not say {says!r}")  # fmt: skip
+        _report(name, began)
 
 
 def _report(name: str, began: float) -> None:

@@ -4,9 +4,10 @@ The compiler is the clang of the package `ziglang`, which knows every glibc sinc
 neither the building machine's compiler nor its libraries get into a wheel. Wheels are built from
 the source distribution. From Python 3.12 on one wheel is for all versions, by Python's stable ABI;
 it holds a small library for each of the Pythons that are named here, which knows that version's
-frames. auditwheel and abi3audit refuse a wheel that needs more than its name says.
+frames. auditwheel and abi3audit refuse a wheel that needs more than its name says. Those for x86-64
+bring the library of the simulated GPU for the releases of PyTorch that are named: `prebuilt.py`.
 
-    python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12
+    python packaging/wheels.py dist/*.tar.gz --python python3.11 --python python3.12 --torch 2.15.0
 """
 
 from __future__ import annotations
@@ -20,18 +21,25 @@ import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
+
+from plimsoll.torch.building.prebuilt import FOLDER as PREBUILT
+from plimsoll.torch.simulated.library import SIMULATED_GPU
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bundled import bundled_parts, write_licences, write_sbom
+from prebuilt import licence, prebuild
+from zig import GLIBC, zig
 
 ROOT = Path(__file__).parents[1]
-GLIBC = "2.28"
 MACHINES = ("x86_64", "aarch64")
+PREBUILT_MACHINE = "x86_64"
+"""The machine whose C++ headers `prebuilt.py` takes from g++."""
+LARGEST_BYTES = 60_000_000
 FIRST_STABLE_ABI = (3, 12)
 FIRST_UNKNOWN_FRAMES = (3, 14)
 """As bindings/known_frames.h has it."""
+_FROM_PYTORCH = [f"--exclude=lib{name}.so" for name in SIMULATED_GPU.libraries]
 BUILD_REQUIREMENTS = ("cmake", "ninja", "scikit-build-core>=0.11", "nanobind>=2.4")
 
 
@@ -72,14 +80,6 @@ def run(*command: str | Path, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def zig() -> Path:
-    """The program of the package ziglang."""
-    spec = find_spec("ziglang")
-    if spec is None or spec.origin is None:
-        sys.exit("ziglang is missing: make wheels installs it")
-    return Path(spec.origin).parent / "zig"
-
-
 def prepare(command: str, environments: Path) -> Python:
     """An environment with what a build needs."""
     folder = environments / Path(command).name
@@ -103,8 +103,24 @@ def unpack(sdist: Path, place: Path) -> Path:
     return folder
 
 
-def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, output: Path) -> Path:
-    """A wheel for one Python, or by its stable ABI, and one kind of machine."""
+def build(
+    sdist: Path,
+    python: Python,
+    frames_of: list[Python],
+    machine: str,
+    libraries: dict[str, Path],
+    output: Path,
+) -> Path:
+    """A wheel for one Python, or by its stable ABI, and one kind of machine.
+
+    Args:
+        sdist: The source distribution.
+        python: The Python.
+        frames_of: The Pythons whose frames a wheel by the stable ABI knows.
+        machine: One of MACHINES.
+        libraries: The prebuilt libraries that it brings, by the release of PyTorch.
+        output: The folder for the wheel.
+    """
     settings = [f"-Ccmake.define.CMAKE_TOOLCHAIN_FILE={ROOT / 'packaging/zig.cmake'}"]
     if python.has_stable_abi:
         headers = ";".join(str(one.headers) for one in frames_of)
@@ -113,7 +129,12 @@ def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, ou
     with tempfile.TemporaryDirectory(prefix="plimsoll-wheel-") as temporary:
         place = Path(temporary)
         source = unpack(sdist, place / "source")
-        parts = bundled_parts(python.path, zig())
+        brought = source / "src" / PREBUILT.relative_to(ROOT / "src")
+        brought.mkdir()
+        for library in libraries.values():
+            shutil.copy2(library, brought)
+        licences = {release: licence(release) for release in libraries}
+        parts = bundled_parts(python.path, zig(), licences)
         write_licences(parts, source)
         settings.append(f"-Ccmake.define.PLIMSOLL_SBOM={write_sbom(parts, source, place)}")
         run(
@@ -127,13 +148,15 @@ def build(sdist: Path, python: Python, frames_of: list[Python], machine: str, ou
         )  # fmt: skip
         (made,) = (place / "built").glob("*.whl")
         # It names the oldest glibc that will do.
-        run("auditwheel", "repair", "-w", place / "checked", made)
+        run("auditwheel", "repair", *_FROM_PYTORCH, "-w", place / "checked", made)
         (wheel,) = (place / "checked").glob("*.whl")
         needed = max(map(int, re.findall(r"manylinux_2_(\d+)", wheel.name)))
         if needed > int(GLIBC.split(".")[1]):
             sys.exit(f"{wheel.name} needs a newer glibc than {GLIBC}")
         if python.has_stable_abi:
             run("abi3audit", "--strict", wheel)
+        if wheel.stat().st_size > LARGEST_BYTES:
+            sys.exit(f"{wheel.name} is larger than {LARGEST_BYTES / 1e6:.0f} MB")
         output.mkdir(parents=True, exist_ok=True)
         return Path(shutil.copy2(wheel, output))
 
@@ -144,6 +167,7 @@ def main() -> None:
     parser.add_argument("sdist", type=Path)
     parser.add_argument("--python", action="append", required=True, metavar="COMMAND")
     parser.add_argument("--machine", action="append", choices=MACHINES)
+    parser.add_argument("--torch", action="append", default=[], metavar="RELEASE")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "wheels")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "dist")
     asked = parser.parse_args()
@@ -153,9 +177,13 @@ def main() -> None:
     )
     stable = [one for one in pythons if one.has_stable_abi]
     known = [one for one in stable if one.version < FIRST_UNKNOWN_FRAMES]
+    prebuilt = {release: prebuild(release) for release in asked.torch}
     for python in [one for one in pythons if not one.has_stable_abi] + stable[:1]:
         for machine in asked.machine or MACHINES:
-            print(build(asked.sdist, python, known, machine, asked.output), flush=True)
+            libraries = prebuilt if machine == PREBUILT_MACHINE else {}
+            wheel = build(asked.sdist, python, known, machine, libraries, asked.output)
+            size = f"{wheel.stat().st_size / 1e6:.1f} MB"
+            print(f"{wheel}: {size}, {len(libraries)} prebuilt libraries", flush=True)
 
 
 if __name__ == "__main__":

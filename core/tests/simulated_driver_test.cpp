@@ -760,7 +760,7 @@ TEST(simulated_driver_never_hands_out_an_address_twice) {
 }
 
 TEST(simulated_driver_scatters_allocations_over_two_areas_that_do_not_meet) {
-  for (const std::uint64_t seed : {1, 2, 3}) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     Machine machine(4_GiB);
     Address lowest = machine.allocate(32_MiB);
     machine.driver.scatter_allocations(seed);

@@ -1,4 +1,4 @@
-"""The part of a CUDA build of PyTorch that holds its allocator: two libraries and their headers."""
+"""Parts of the wheels of PyTorch's CUDA builds, such as the allocator: two libraries, headers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "build" / "oracle"
-_WANTED = re.compile(r"torch/(lib/libc10(_cuda)?\.so|include/c10/.*|include/torch/headeronly/.*)")
+_ALLOCATOR = re.compile(
+    r"torch/(lib/libc10(_cuda)?\.so|include/c10/.*|include/torch/headeronly/.*)"
+)
 
 
 def unpacked() -> list[str]:
@@ -38,24 +40,29 @@ def link_installed() -> str | None:
     return found[1]
 
 
-def unpack(version: str) -> Path:
+def unpack(version: str, wanted: re.Pattern[str] = _ALLOCATOR, within: Path = FOLDER) -> Path:
     """Returns the folder of a version; downloads its wheel, and keeps what is needed, if it is new.
+
+    Args:
+        version: The version of a CUDA build.
+        wanted: Matches the names of the files that are kept.
+        within: The folder that holds those of all versions.
 
     Raises:
         SystemExit: If pip does not find such a wheel, or it is a build without CUDA.
     """
-    folder = FOLDER / f"torch-{version}"
+    folder = within / f"torch-{version}"
     if folder.exists():
         return folder
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:
+    within.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=within) as scratch:
         wheel = _download(version, Path(scratch))
         kept = Path(scratch) / "kept"
         with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if _WANTED.fullmatch(name)]
+            names = archive.namelist()
             if "torch/lib/libc10_cuda.so" not in names:
                 raise SystemExit(f"{wheel.name} is a build without CUDA")
-            archive.extractall(kept, names)
+            archive.extractall(kept, [name for name in names if wanted.fullmatch(name)])
         kept.rename(folder)
     return folder
 

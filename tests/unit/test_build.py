@@ -16,8 +16,16 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.engine.gpus.card_files import CONVOLUTION
-from plimsoll.torch.building import cache, versions
-from plimsoll.torch.building.compiler import Recipe, build, load
+from plimsoll.torch.building import cache, prebuilt, versions
+from plimsoll.torch.building.compiler import (
+    Recipe,
+    build,
+    compile_library,
+    digest_of,
+    find_built,
+    find_compiler,
+    load,
+)
 from plimsoll.torch.building.tables import as_include
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 
@@ -338,6 +346,119 @@ class TestKilled:
         assert not list(home.glob("*.so"))
         library = build(recipe)
         assert {path.name for path in home.iterdir()} == {library.name, "building.lock"}
+
+
+class TestPrebuilt:
+    """A library that a wheel brings, for PyTorch 2.13.0."""
+
+    @pytest.fixture
+    def brought(
+        self, recipe: Recipe, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Path:
+        """Its file; there is no compiler."""
+        library = tmp_path / prebuilt.file_name(recipe.name, "2.13.0", digest_of(recipe))
+        build(recipe).rename(library)
+        shutil.rmtree(home)
+        monkeypatch.setattr(prebuilt, "FOLDER", tmp_path)
+        monkeypatch.setenv("CXX", "no-such-compiler")
+        return library
+
+    @pytest.mark.parametrize("installed", ["2.13.0", "2.13.0+cpu", "2.13.0+cu130"])
+    def test_it_serves_the_cpu_and_cuda_builds_and_nothing_is_written(
+        self,
+        recipe: Recipe,
+        brought: Path,
+        home: Path,
+        installed: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(versions, "torch_build", lambda: installed)
+        capfd.readouterr()
+        assert find_built(recipe) == build(recipe) == brought
+        assert answer(recipe) == 42
+        assert capfd.readouterr().err == ""
+        assert not home.exists()
+
+    @pytest.mark.usefixtures("brought")
+    @pytest.mark.parametrize(
+        "installed", ["2.13.1", "2.13.0+rocm7.0", "2.13.0a0+git12ab", "2.13.0.dev20260101", "2.13"]
+    )
+    def test_for_another_build_it_is_compiled_and_a_line_says_so(
+        self,
+        recipe: Recipe,
+        home: Path,
+        installed: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(versions, "torch_build", lambda: installed)
+        monkeypatch.delenv("CXX")
+        capfd.readouterr()
+        assert find_built(recipe) is None
+        assert build(recipe).parent == home
+        assert capfd.readouterr().err.splitlines()[0] == (
+            f"plimsoll: building the tiny library for PyTorch {installed}, once, about a minute; "
+            "this wheel brings it for the CPU and CUDA builds of PyTorch 2.13.0"
+        )
+
+    def test_without_a_compiler_the_error_names_the_releases_in_order(
+        self, recipe: Recipe, brought: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shutil.copy2(brought, brought.with_name(prebuilt.file_name("tiny", "2.9.1", "0")))
+        monkeypatch.setattr(versions, "torch_build", lambda: "2.13.1")
+        with pytest.raises(
+            InputError, match=r"or set CXX; this wheel .* PyTorch 2\.9\.1, 2\.13\.0$"
+        ):
+            build(recipe)
+
+    def test_that_of_another_plimsoll_is_not_used(self, recipe: Recipe, brought: Path) -> None:
+        (recipe.sources / "more" / "half.inc").write_text("4\n")
+        assert find_built(recipe) is None
+        (recipe.sources / "more" / "half.inc").write_text("21\n")
+        assert find_built(recipe) == brought
+
+    def test_where_the_sources_lie_does_not_matter(
+        self, recipe: Recipe, brought: Path, tmp_path: Path
+    ) -> None:
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(recipe.sources, elsewhere)
+        included = replace(recipe, flags=(f"-I{recipe.sources}/more",))
+        moved = replace(recipe, sources=elsewhere, flags=(f"-I{elsewhere}/more",))
+        assert digest_of(included) == digest_of(moved)
+        assert find_built(included) is None
+        assert find_built(replace(recipe, sources=elsewhere)) == brought
+
+    def test_it_finds_pytorchs_libraries_wherever_they_are(
+        self, recipe: Recipe, tmp_path: Path
+    ) -> None:
+        linked = replace(recipe, libraries=("c10",))
+        library = tmp_path / prebuilt.file_name("tiny", RELEASE, digest_of(linked))
+        place = tmp_path / "place"
+        place.mkdir()
+        compiler, torch = find_compiler("a test"), versions.torch_folder()
+        compile_library(linked, place / "made.so", [compiler], torch, [], lambda _: None)
+        (place / "made.so").rename(library)
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, str(tmp_path), str(recipe.sources)],
+            env={**os.environ, "CXX": "no-such-compiler"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("42\n", "")
+
+
+RELEASE = versions.torch_build().split("+")[0]
+LOADED = """
+import sys
+from pathlib import Path
+from plimsoll.torch.building import prebuilt
+from plimsoll.torch.building.compiler import Recipe, load
+prebuilt.FOLDER = Path(sys.argv[1])
+recipe = Recipe("tiny", "the tiny library", Path(sys.argv[2]), (), ("c10",), needs_cuda=False)
+print(load(recipe).plimsoll_answer())
+"""
 
 
 class TestNewerPyTorch:

@@ -31,6 +31,7 @@ class Machine:
         self.has(gpus=1)
         self.finds("find_built", lambda _: Path("library.so"))
         self.finds("find_compiler", lambda _: "/usr/bin/g++")
+        self.finds("compiler_for", lambda _: "/usr/bin/g++")
         self.finds("_try_to_predict", lambda: 3.25)
         self.finds("linux_instead", lambda: None)
         self.finds("versions.torch_version", lambda: (2, 13))
@@ -102,7 +103,7 @@ def test_without_a_compiler_the_command_is_this_systems(
     command: str | None,
 ) -> None:
     machine.finds("find_built", lambda _: None)
-    machine.lacks("find_compiler", "there is no compiler")
+    machine.lacks("compiler_for", "there is no compiler")
     monkeypatch.setattr("shutil.which", lambda name: name if name == installer else None)
     monkeypatch.setattr("os.geteuid", lambda: 0 if root else 1000)
     assert ability(PREDICTING) == Ability(PREDICTING, False, "there is no compiler", command)

@@ -24,7 +24,7 @@ from plimsoll.integrations.diagnosis.results import Diagnosis
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.trials.kinds import Kind
 from plimsoll.torch.building import versions
-from plimsoll.torch.building.compiler import build, find_built, find_compiler
+from plimsoll.torch.building.compiler import build, compiler_for, find_built, find_compiler
 from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 
@@ -127,12 +127,12 @@ def _predicting() -> Ability:
     try:
         if find_built(SIMULATED_GPU) is not None:
             return Ability(name, True, f"a tiny script was predicted in {_try_to_predict():.1f} s")
-        find_compiler(SIMULATED_GPU.purpose)
+        compiler_for(SIMULATED_GPU)
     except ScriptError as error:
         return Ability(name, False, str(error))
     except InputError as error:
         return Ability(name, False, str(error), compiler_command())
-    return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+    return Ability(name, True, "the first one builds its library, in about a minute", BUILD)
 
 
 _KEPT_APART = {
@@ -170,11 +170,11 @@ def _running() -> Ability:
     try:
         if find_built(BRIDGE) is not None:
             return Ability(name, True)
-        find_compiler(BRIDGE.purpose)
+        compiler_for(BRIDGE)
     except InputError:
         note = "without PyTorch's memory statistics, for want of a C++ compiler"
         return Ability(name, True, note, compiler_command())
-    return Ability(name, True, "the first one builds its library, in about half a minute", BUILD)
+    return Ability(name, True, "the first one builds its library, in about a minute", BUILD)
 
 
 def _missing_for_libraries(name: str) -> Ability | None:

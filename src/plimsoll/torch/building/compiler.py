@@ -1,7 +1,7 @@
 """The native libraries that are compiled against the installed PyTorch: built once, then cached.
 
 A `Recipe` says how one is made. Each is kept under a name that holds PyTorch's version and a
-digest of all that it is made of.
+digest of all that it is made of. A wheel of plimsoll brings some that are built: `prebuilt`.
 
 PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
 is one translation unit: a file that includes them all.
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.systems import require_linux
-from plimsoll.torch.building import tables, versions
+from plimsoll.torch.building import prebuilt, tables, versions
 from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
 
 if TYPE_CHECKING:
@@ -69,26 +69,34 @@ class Recipe:
 
 
 def load(recipe: Recipe) -> ctypes.CDLL:
-    """A library, built if it is not in the cache.
+    """A library, built if it is neither in the package nor in the cache.
 
     Raises:
         InputError: As `build`.
     """
-    return ctypes.CDLL(str(build(recipe)))
+    library = build(recipe)
+    for name in recipe.libraries:  # a prebuilt library does not know in which folder they are
+        ctypes.CDLL(str(versions.torch_folder() / "lib" / f"lib{name}.so"))
+    return ctypes.CDLL(str(library))
 
 
 def find_built(recipe: Recipe) -> Path | None:
-    """The file of a library if it is in the cache.
+    """The file of a library if it is in the package or in the cache.
 
     Raises:
         InputError: If PyTorch is missing or too old, or there is no safe place for the library.
     """
+    library = prebuilt.find(recipe.name, digest_of(recipe))
+    if library is not None:
+        return library
     library = _place_of(recipe)
     return library if is_usable(library) else None
 
 
 def build(recipe: Recipe) -> Path:
-    """The file of a library, built if it is not in the cache; what is done is said on stderr.
+    """The file of a library, built if it is neither in the package nor in the cache.
+
+    A build is announced on stderr.
 
     Raises:
         InputError: If this is not Linux, or there is no compiler, or it fails, or there is no safe
@@ -96,9 +104,10 @@ def build(recipe: Recipe) -> Path:
             work there.
     """
     require_linux(recipe.purpose)
+    found = find_built(recipe)
+    if found is not None:
+        return found
     library = _place_of(recipe)
-    if is_usable(library):
-        return library
     with building(library.parent) as place:
         if not is_usable(library):  # nobody has built it meanwhile
             library.unlink(missing_ok=True)
@@ -114,14 +123,16 @@ def build(recipe: Recipe) -> Path:
 def _place_of(recipe: Recipe) -> Path:
     """Where a library is kept once it is built."""
     versions.torch_version()
-    name = f"{recipe.name}-torch{versions.torch_build()}-{_digest(recipe)[:16]}.so"
-    return cache_folder() / name
+    # It is linked to the PyTorch in this folder.
+    made_of = digest_of(recipe) + str(versions.torch_folder())
+    digest = hashlib.sha256(made_of.encode()).hexdigest()
+    return cache_folder() / f"{recipe.name}-torch{versions.torch_build()}-{digest[:16]}.so"
 
 
-def _digest(recipe: Recipe) -> str:
-    """Of all that a library is made of."""
-    digest = hashlib.sha256(" ".join([*_FLAGS, *recipe.flags]).encode())
-    digest.update(str(versions.torch_folder()).encode())
+def digest_of(recipe: Recipe) -> str:
+    """The digest of a library's sources and flags, wherever the sources lie."""
+    flags = " ".join([*_FLAGS, *recipe.flags]).replace(str(recipe.sources), "")
+    digest = hashlib.sha256(flags.encode())
     folders = [recipe.sources, _INCLUDE]
     files = [recipe.exports]
     if recipe.tables is not None:
@@ -145,11 +156,21 @@ def _units(recipe: Recipe, place: Path) -> list[Path]:
     return units
 
 
-def find_compiler(purpose: str) -> str:
+def compiler_for(recipe: Recipe) -> str:
+    """The path of a C++ compiler that could build a library.
+
+    Raises:
+        InputError: If there is none.
+    """
+    return find_compiler(recipe.purpose, prebuilt.note_of_releases(recipe.name))
+
+
+def find_compiler(purpose: str, note: str = "") -> str:
     """The path of a C++ compiler.
 
     Args:
         purpose: What is to be built, for people.
+        note: The end of the message if there is none.
 
     Raises:
         InputError: If there is none.
@@ -159,14 +180,45 @@ def find_compiler(purpose: str) -> str:
     if compiler is None:
         raise InputError(
             f"{purpose} needs a C++20 compiler once, to be built against the installed "
-            "PyTorch: install g++ 11 or later, or set CXX"
+            f"PyTorch: install g++ 11 or later, or set CXX{note}"
         )
     return os.path.abspath(compiler)  # noqa: PTH100  it is called from another folder
 
 
 def _compile(recipe: Recipe, library: Path) -> None:
-    compiler = find_compiler(recipe.purpose)
+    """Compile a library for the installed PyTorch, with the compiler of this machine."""
+    compiler = compiler_for(recipe)
     torch = versions.torch_folder()
+    news = _News(
+        f"building {recipe.purpose} for PyTorch {versions.torch_build()}, once",
+        f"about a minute{prebuilt.note_of_releases(recipe.name)}",
+    )
+    rpath = f"-Wl,-rpath,{torch / 'lib'}"
+    compile_library(recipe, library, [compiler], torch, [rpath], news.say_now_and_then)
+    news.say("done")
+
+
+def compile_library(
+    recipe: Recipe,
+    library: Path,
+    compiler: Sequence[str],
+    torch: Path,
+    linking: Sequence[str],
+    tell: Callable[[str], None],
+) -> None:
+    """Compile a library.
+
+    Args:
+        recipe: How it is made.
+        library: The file to make, in an empty folder.
+        compiler: The command of a C++ compiler, with arguments for every call.
+        torch: The folder of PyTorch, with its headers and libraries.
+        linking: Further arguments for the linker.
+        tell: Called often with how far it is.
+
+    Raises:
+        InputError: If the compiler fails.
+    """
     includes = [_INCLUDE, torch / "include", torch / "include/torch/csrc/api/include"]
     if recipe.needs_cuda:
         includes += _cuda_includes()
@@ -177,41 +229,50 @@ def _compile(recipe: Recipe, library: Path) -> None:
     units = _units(recipe, library.parent)
     objects = [unit.with_suffix(".o") for unit in units]
     steps = [
-        [compiler, "-c", *flags, "-o", str(target), str(unit)]
+        [*compiler, "-c", *flags, "-o", str(target), str(unit)]
         for unit, target in zip(units, objects, strict=True)
     ]
-    link = [compiler, "-shared", "-o", str(library), *map(str, objects)]
+    link = [*compiler, "-shared", "-o", str(library), *map(str, objects)]
     link += ["-Wl,--no-as-needed", f"-L{torch / 'lib'}"]
     link += [f"-l{name}" for name in recipe.libraries]
-    link += [f"-Wl,-rpath,{torch / 'lib'}", f"-Wl,--version-script={recipe.exports}"]
-    news = _News(f"building {recipe.purpose} for PyTorch {versions.torch_build()}, once")
+    link += [f"-Wl,--version-script={recipe.exports}", *linking]
     for commands in (steps, [link]):
-        if problem := _run(commands, library.parent, news):
-            raise InputError(f"{compiler} could not build {recipe.purpose}: {problem}")
-    news.say("done")
+        if problem := _run(commands, library.parent, tell):
+            raise InputError(f"{compiler[0]} could not build {recipe.purpose}: {problem}")
 
 
 class _News:
-    """Says on stderr what is being done and how far it is, at once and now and then."""
+    """Says on stderr what is being done and how far it is, at once and now and then.
 
-    def __init__(self, what: str) -> None:
+    Args:
+        what: The work.
+        expected: The time that it takes.
+    """
+
+    def __init__(self, what: str, expected: str) -> None:
         self._what = what
-        self._began = self._last = time.monotonic()
-        print(f"plimsoll: {what}", file=sys.stderr, flush=True)
+        self._expected = expected
+        self._began = time.monotonic()
+        self._last: float | None = None
 
     def say(self, state: str) -> None:
         """Say how far it is."""
         self._last = time.monotonic()
-        seconds = round(self._last - self._began)
-        print(f"plimsoll: {self._what}: {state}, {seconds} s", file=sys.stderr, flush=True)
+        self._print(f"{self._what}: {state}, {round(self._last - self._began)} s")
 
     def say_now_and_then(self, state: str) -> None:
-        """Say how far it is, unless that was said a moment ago."""
-        if time.monotonic() - self._last >= _SECONDS_BETWEEN_NEWS:
+        """Say how far it is, unless that was said a moment ago; first, what is being done."""
+        if self._last is None:
+            self._last = time.monotonic()
+            self._print(f"{self._what}, {self._expected}")
+        elif time.monotonic() - self._last >= _SECONDS_BETWEEN_NEWS:
             self.say(state)
 
+    def _print(self, line: str) -> None:
+        print(f"plimsoll: {line}", file=sys.stderr, flush=True)
 
-def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
+
+def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]) -> str | None:
     """Run compilers, as many at a time as there are processors; the first one's first error."""
     waiting = list(commands)
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
@@ -228,7 +289,7 @@ def _run(commands: Sequence[list[str]], place: Path, news: _News) -> str | None:
                     )  # fmt: skip
                 running.append((process, output))
             time.sleep(0.05)
-            news.say_now_and_then(f"{done} of {len(commands)} parts compiled")
+            tell(f"{done} of {len(commands)} parts compiled")
             for process, output in [entry for entry in running if entry[0].poll() is not None]:
                 if process.returncode != 0:
                     return _first_error(output.read_text(errors="replace"))

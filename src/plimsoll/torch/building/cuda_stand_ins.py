@@ -10,11 +10,13 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from plimsoll.base.errors import InputError
 from plimsoll.torch.building import versions
 from plimsoll.torch.building.cache import building, cache_folder, is_usable, seal
 from plimsoll.torch.building.compiler import find_compiler
@@ -91,7 +93,7 @@ def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
         Whether to try to load the library again.
 
     Raises:
-        InputError: If there is no compiler, or no folder for what it makes.
+        InputError: If there is no readelf or no compiler, or no folder for what it makes.
     """
     said = f"{error}\n{error.__cause__}"  # PyTorch's words, or the loader's
     missing, undefined = _MISSING.search(said), _UNDEFINED.search(said)
@@ -115,6 +117,11 @@ def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
 
 def _asked_for(library: Path) -> set[_Symbol]:
     """What a library asks for and PyTorch does not have, nor the system's libraries."""
+    if shutil.which("readelf") is None:
+        raise InputError(
+            f"{library.name} was compiled for CUDA; to load it beside this build of PyTorch takes "
+            "readelf, which comes with binutils, and a C++ compiler"
+        )
     listed = subprocess.run(  # noqa: S603
         ["readelf", "-W", "--dyn-syms", str(library)],  # noqa: S607
         capture_output=True,

@@ -19,7 +19,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-using Stream = std::pair<c10::DeviceIndex, c10::StreamId>;
+using DeviceStream = std::pair<c10::DeviceIndex, c10::StreamId>;
 
 // The range of memory that an address lies in, or the end.
 template <typename Ranges>
@@ -94,7 +94,7 @@ class PinnedAllocator final : public c10::Allocator {
            within(registered_, address) != registered_.end();
   }
 
-  void note_use(const void* address, Stream stream) {
+  void note_use(const void* address, DeviceStream stream) {
     const std::lock_guard lock(mutex_);
     if (const auto place = within(live_, address); place != live_.end()) {
       place->second.streams.insert(stream);
@@ -187,7 +187,7 @@ class PinnedAllocator final : public c10::Allocator {
   struct Block {
     std::size_t size = 0;
     std::size_t asked = 0;
-    std::set<Stream> streams;  // whose copies use it
+    std::set<DeviceStream> streams;  // whose copies use it
   };
   struct Event {
     c10::DeviceIndex device = 0;

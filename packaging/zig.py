@@ -1,0 +1,18 @@
+"""The compiler of the wheels: the clang of the package ziglang, for any glibc since 2.17."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+GLIBC = "2.28"
+"""The oldest that the wheels work with."""
+
+
+def zig() -> Path:
+    """The program of the package ziglang."""
+    spec = find_spec("ziglang")
+    if spec is None or spec.origin is None:
+        sys.exit("ziglang is missing: make wheels installs it")
+    return Path(spec.origin).parent / "zig"

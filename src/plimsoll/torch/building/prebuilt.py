@@ -1,0 +1,52 @@
+"""The libraries that a wheel of plimsoll brings, built already for some releases of PyTorch.
+
+packaging/prebuilt.py builds them; an installation from source has none. The C++ headers of a
+release are the same in its CPU and CUDA builds, so one library serves all of them. It calls only
+functions of Python's stable ABI, so it serves every Python.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from plimsoll.torch.building import versions
+
+FOLDER = Path(__file__).parent / "libraries"
+"""Only wheels have it."""
+_OFFICIAL = re.compile(r"(\d+\.\d+\.\d+)(\+(cpu|cu\d+))?")
+"""A release, and not a build of another source or for other makers' GPUs."""
+_RELEASE = re.compile(r"-torch([\d.]+)-\w+\.so")
+
+
+def file_name(name: str, release: str, digest: str) -> str:
+    """The name of a library's file, by its recipe's name, PyTorch's release and its digest."""
+    return f"{name}-torch{release}-{digest[:16]}.so"
+
+
+def find(name: str, digest: str) -> Path | None:
+    """The library for the installed PyTorch, None without one.
+
+    Args:
+        name: The name of its recipe.
+        digest: The digest of its sources: another plimsoll's library is not found.
+
+    Raises:
+        InputError: If PyTorch is missing or too old.
+    """
+    versions.torch_version()
+    release = _OFFICIAL.fullmatch(versions.torch_build())
+    if release is None:
+        return None
+    library = FOLDER / file_name(name, release[1], digest)
+    return library if library.is_file() else None
+
+
+def note_of_releases(name: str) -> str:
+    """The releases of PyTorch for which a library is here, to end a line; "" for none."""
+    files = FOLDER.glob(f"{name}-torch*.so")
+    releases = [match[1] for file in files if (match := _RELEASE.search(file.name))]
+    if not releases:
+        return ""
+    ordered = sorted(releases, key=lambda release: [int(part) for part in release.split(".")])
+    return f"; this wheel brings it for the CPU and CUDA builds of PyTorch {', '.join(ordered)}"
