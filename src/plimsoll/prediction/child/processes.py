@@ -98,7 +98,7 @@ class StartedProcesses:
             _write(path, told_by(simulation, None))
             Finalize(None, finish, (path,), exitpriority=0)
             if launched_as("RANK") == 0:
-                beat(simulation)
+                beat(simulation, labels.step_clock)
 
         def finish(path: Path) -> None:
             error = _ended_by()
