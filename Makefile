@@ -12,7 +12,7 @@ RECORDINGS := examples/recordings
 # which the frames of those that are named here are known.
 WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
-TEST_PACKAGES := diffusers grafana-foundation-sdk hypothesis peft playwright prometheus-client pytest pytest-xdist transformers triton
+TEST_PACKAGES := diffusers grafana-foundation-sdk hypothesis jsonschema peft playwright prometheus-client pytest pytest-xdist transformers triton
 TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
