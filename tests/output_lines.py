@@ -59,6 +59,18 @@ def check_line(line: str) -> None:
     )
 
 
+def kinds_of(line: str) -> list[str]:
+    """The kinds of lines that a line is, by name: one, if the schema is right."""
+    from jsonschema import Draft202012Validator
+
+    schema, found = _checker().schema, json.loads(line)
+    return [
+        branch["$ref"].rpartition("/")[2]
+        for branch in schema["oneOf"]
+        if Draft202012Validator({**branch, "$defs": schema["$defs"]}).is_valid(found)
+    ]
+
+
 def check_output(output: str | bytes | None) -> None:
     """Checks the lines of a command's output that are lines of `--json`."""
     text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""

@@ -233,7 +233,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "top_hosts": _object("top --host: those of several machines.", hosts),
         "gpus": _object("gpus: a card that can be simulated.", card),
         "doctor": _object("doctor: what works on this machine.", doctor),
-        "run": _object("PLIMSOLL_REPORT=FILE: a process's use of a GPU.", made.keys(Account)),
+        "run": _object("run --json FILE: a process's use of a GPU.", made.keys(Account)),
     }  # fmt: skip
 
 

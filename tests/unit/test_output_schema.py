@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from plimsoll.base.json_text import json_line
 from plimsoll.base.telemetry.accounts import Account
 from plimsoll.cli.app import app
-from tests.output_lines import check_line, check_output
+from tests.output_lines import check_line, check_output, kinds_of
 from tests.output_schema import FILE, make_schema, schema_text
 
 pytest.importorskip("jsonschema")
@@ -30,19 +30,6 @@ def line_of(*arguments: str) -> str:
     done = CliRunner().invoke(app, list(arguments))
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.stdout.splitlines()[0]
-
-
-def kinds_of(line: str) -> list[str]:
-    """The kinds of lines that a line is, by name."""
-    from jsonschema import Draft202012Validator
-
-    schema = make_schema()
-    found = json.loads(line)
-    return [
-        branch["$ref"].rpartition("/")[2]
-        for branch in schema["oneOf"]
-        if Draft202012Validator({**branch, "$defs": schema["$defs"]}).is_valid(found)
-    ]
 
 
 def test_the_file_is_what_the_classes_say() -> None:
