@@ -48,7 +48,7 @@ class LoopbackHub:
         address: Its address, for HF_ENDPOINT.
         asked: The paths that were asked for, in order.
         models: The files of each model, by the model's name.
-        gated: The names of the models that it gives nobody.
+        gated: The names of the models that need a token.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """Holds what `--json` prints against the schema: each line of every command that a test runs.
 
-Commands of this process print by `json_line`; of others the captured output is looked at.
+Commands in this process print by `json_line`. The output of other processes is checked where a test
+captures it with `subprocess.run`.
 """
 
 from __future__ import annotations

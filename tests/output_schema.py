@@ -119,7 +119,7 @@ class Definitions:
             name = f"{kind.__module__.rpartition('.')[2].title().replace('_', '')}{name}"
             self._classes[name] = kind
         if name not in self.made:
-            self.made[name] = {}  # a class may hold others of its kind
+            self.made[name] = {}  # a class may contain itself
             self.made[name] = _object(_first_sentence(kind), self.keys(kind))
         return {"$ref": f"#/$defs/{name}"}
 
@@ -238,7 +238,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
 
 
 def _machine(made: Definitions) -> dict[str, Any]:
-    """What `top` says of a machine; its classes hold more than that."""
+    """Returns the keys of a machine in `top`, whose `to_dict` leaves fields out."""
     count = ("integer", "null")
     process = _object("A process on a GPU.", {
         "pid": _text("Its number.", "integer"),

@@ -75,7 +75,7 @@ def test_the_init_container_ends_as_the_prediction_does(place: Path) -> None:
     (asks,), (trains,) = pod["initContainers"], pod["containers"]
     assert "resources" not in asks
     assert trains["resources"]["limits"] == {"nvidia.com/gpu": 1}
-    # What is asked about is what runs.
+    # Both containers run the same script with the same arguments.
     script = asks["command"].index("train.py")
     assert [each for each in asks["command"][script:] if each != "--"] == trains["command"][1:]
     assert run(*asks["command"]).returncode == 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def planned(program: str, folder: Path) -> list[int | None]:
-    """What a program plans at each call of its `step`."""
+    """Returns the planned steps at each call of a program's `step`."""
     found: list[int | None] = []
 
     def step() -> None:

@@ -168,7 +168,7 @@ def _are_whole(*values: Any) -> bool:
 
 
 def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
-    """Returns the value of a name, an attribute, a number or a sum of such; None for others."""
+    """Returns the value of a name, an attribute, a number or a sum; None if it is not known."""
     match node:
         case ast.Constant():
             return node.value
