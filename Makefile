@@ -15,7 +15,7 @@ WHEEL_PYTHONS ?= python3.11 python3.12 python3.13
 TORCHES := 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 WHEEL_TORCHES ?= $(TORCHES)
 PACKAGES := numpy nvidia-ml-py pyarrow rich textual typer
-TEST_PACKAGES := diffusers grafana-foundation-sdk hypothesis peft playwright prometheus-client pytest pytest-xdist transformers triton
+TEST_PACKAGES := diffusers grafana-foundation-sdk hypothesis jsonschema peft playwright prometheus-client pytest pytest-xdist transformers triton
 TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
+from tests.output_lines import watch_lines
+
+watch_lines()
+
 
 def pytest_configure() -> None:
     """Interrupts interrupt, though a shell starts what it runs in the background without them.

@@ -425,13 +425,32 @@ def test_fit_finds_the_largest_value_that_fits() -> None:
 
 
 @pytest.mark.long
+def test_a_long_prediction_says_how_long_the_rest_will_take(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "import time, torch\n"
+        "weight = torch.ones(8, device='cuda', requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weight])\n"
+        "for step in range(5):\n"
+        "    weight.sum().backward()\n"
+        "    optimizer.step()\n"
+        "    time.sleep(4)\n",
+    )
+    done = command("predict", path, "--json")
+    assert done.returncode == 0, done.stderr
+    beats = [line for line in done.stderr.splitlines() if line.startswith("plimsoll: after ")]
+    assert re.search(r": step [2-5] of 5, about \d+ s left, peak reserved 2.00 MiB; ", beats[-1])
+    assert json.loads(done.stdout)["fits"] is True
+
+
+@pytest.mark.long
 def test_fit_goes_down_to_what_the_script_does_not_fail_with() -> None:
     done = command(
         "fit", BATCH, "--vary=--batch-size", "--gpu", "T4", "--json", "--", "--mib", "--most", "3"
     )
     assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert (found["schema"], found["largest"]) == (1, 3)
+    assert (found["schema"], found["largest"]) == (2, 3)
     assert found["stopped"] == "with --batch-size 4 the script fails"
     assert done.stderr.count("AssertionError: too many\n") == 1
     failed = "\n--batch-size 4: the script fails: AssertionError: too many "

@@ -56,13 +56,18 @@ def test_a_page_is_written_on_windows(tmp_path: Path) -> None:
         (("gpus",), "RTX 4090"),
         (("metrics", "--rules"), "groups:"),
         (("metrics", "--dashboard"), '"panels"'),
-        (("doctor",), "All that can work here works; needs Linux: use WSL"),
     ],
 )
 def test_what_needs_no_recording_answers_on_windows(arguments: tuple[str, ...], says: str) -> None:
     done = on_windows(*arguments)
     assert done.returncode == 0, done.stderr
     assert says in done.stdout
+
+
+def test_doctor_says_on_windows_that_predictions_need_linux() -> None:
+    done = on_windows("doctor")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines()[0].endswith("do not work here: Linux is needed; use WSL")
 
 
 def test_recordings_are_swept_on_windows(tmp_path: Path) -> None:

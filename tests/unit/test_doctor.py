@@ -13,13 +13,12 @@ import plimsoll
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.cli.app import app
 from plimsoll.integrations.diagnosis import diagnose
-from plimsoll.integrations.diagnosis.parts import Ability, Installed
+from plimsoll.integrations.diagnosis.parts import PREDICTING, Ability, Installed
 from plimsoll.integrations.diagnosis.results import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PREDICTING = "predict, fit, run --simulate"
 RUNNING = "run, install and record on a GPU"
 
 
@@ -74,8 +73,10 @@ def test_where_all_is_there_the_first_line_says_so() -> None:
 
 def test_without_pytorch_the_first_line_has_the_command_that_installs_it(machine: Machine) -> None:
     machine.lacks("versions.torch_version", "PyTorch is not installed here: pip install it")
-    assert first_line() == "Not all of plimsoll works here yet; next: pip install 'torch>=2.9'"
     note = "PyTorch is not installed here"
+    assert first_line() == (
+        f"{PREDICTING} do not work here yet: {note}; next: pip install 'torch>=2.9'"
+    )
     assert ability(PREDICTING) == Ability(PREDICTING, False, note, "pip install 'torch>=2.9'")
     assert ability(RUNNING) == Ability(RUNNING, False, note, "pip install 'torch>=2.9'")
     assert ability("gpus, replay, explain, view").works
@@ -83,7 +84,9 @@ def test_without_pytorch_the_first_line_has_the_command_that_installs_it(machine
 
 def test_without_a_gpu_nothing_is_to_be_installed(machine: Machine) -> None:
     machine.has(gpus=0)
-    assert first_line() == "All that can work here works; there is no NVIDIA GPU here."
+    assert first_line() == (
+        f"{PREDICTING} work here. {RUNNING} do not work here: there is no NVIDIA GPU here"
+    )
     assert ability(RUNNING) == Ability(RUNNING, False, "there is no NVIDIA GPU here")
 
 
@@ -106,7 +109,12 @@ def test_without_a_compiler_the_command_is_this_systems(
     machine.lacks("compiler_for", "there is no compiler")
     monkeypatch.setattr("shutil.which", lambda name: name if name == installer else None)
     monkeypatch.setattr("os.geteuid", lambda: 0 if root else 1000)
-    assert ability(PREDICTING) == Ability(PREDICTING, False, "there is no compiler", command)
+    found = ability(PREDICTING)
+    assert (found.works, found.command) == (False, command)
+    said = f"{PREDICTING} do not work here{' yet' * bool(command)}: there is no C++ compiler"
+    assert first_line().startswith(said)
+    assert first_line().endswith(f"; next: {command}" if command else "builds its library once")
+    assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
     on_a_gpu = ability(RUNNING)
     assert on_a_gpu.works, "without the bridge it works too"
     assert on_a_gpu.command == command
@@ -139,11 +147,11 @@ def test_a_pytorch_without_cuda_is_named_only_where_there_is_a_gpu(machine: Mach
 
 def test_on_another_system_it_says_where_linux_is(machine: Machine) -> None:
     machine.finds("linux_instead", lambda: "use WSL")
-    assert first_line() == "All that can work here works; needs Linux: use WSL."
+    assert first_line() == f"{PREDICTING} do not work here: Linux is needed; use WSL"
     works = {one.name: one.works for one in plimsoll.doctor().abilities}
     assert works == {
         "gpus, replay, explain, view": True, "top": False, PREDICTING: False,
-        "keep trials apart": False, RUNNING: False,
+        "throwing away what a trial writes": False, RUNNING: False,
     }  # fmt: skip
 
 
@@ -153,31 +161,49 @@ def test_the_text_lists_what_there_is_and_a_command_below_what_does_not_work() -
         [Ability("view", True), Ability("predict", False, "no PyTorch", "pip install torch")],
     )
     assert str(found).splitlines() == [
-        "Not all of plimsoll works here yet; next: pip install torch",
-        "",
-        "Installed:",
-        "  PyTorch  no",
-        "  g++      12; for builds",
-        "",
-        "Works here:",
-        "  view",
+        "predict does not work here yet: no PyTorch; next: pip install torch",
         "",
         "Does not work here:",
         "  predict  no PyTorch",
         "           pip install torch",
+        "",
+        "Works here:",
+        "  view",
+        "",
+        "Installed:",
+        "  PyTorch  no",
+        "  g++      12; for builds",
     ]
 
 
-def test_the_exit_status_says_whether_a_command_would_help(machine: Machine) -> None:
+def test_the_exit_status_says_whether_predict_works(machine: Machine) -> None:
     machine.has(gpus=0)
     done = CliRunner().invoke(app, ["doctor", "--json"])
     assert done.exit_code == 0
     told = json.loads(done.stdout)
     assert told["schema"] == 2
     assert told["is_complete"] is True
+    assert told["predicts"] is True
     assert {row["name"] for row in told["installed"]} >= {"plimsoll", "Python", "PyTorch"}
     machine.lacks("versions.torch_version", "PyTorch is not installed here: pip install it")
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 1
+
+
+def test_predictions_that_fail_come_before_what_a_command_mends(machine: Machine) -> None:
+    machine.lacks("find_built", "/tmp/cache: anybody may write there")
+    machine.finds("versions.is_cuda_build", lambda: False)
+    assert first_line() == f"{PREDICTING} do not work here: /tmp/cache: anybody may write there"
+    assert ability(RUNNING).command is not None
+
+
+def test_what_a_command_mends_leaves_the_status_alone_where_predict_works(machine: Machine) -> None:
+    machine.finds("versions.is_cuda_build", lambda: False)
+    done = CliRunner().invoke(app, ["doctor"])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[0] == (
+        f"{RUNNING} do not work here yet: the installed PyTorch has no CUDA; next: "
+        "pip install --force-reinstall torch"
+    )
 
 
 def test_libraries_are_built_only_when_that_is_asked_for(machine: Machine) -> None:

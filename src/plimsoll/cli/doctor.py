@@ -18,9 +18,9 @@ def doctor(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object.")] = False,
 ) -> None:
-    """Say what is installed, what works here, and the command for what does not.
+    """Say what does not work here, with the command that mends it, and what does.
 
-    What is ready is tried. The exit status is 1 if a command would make more of it work.
+    What is ready is tried. Exit status 1: predict does not work here.
     """
     from plimsoll.integrations.diagnosis.diagnose import build_libraries
     from plimsoll.integrations.diagnosis.diagnose import doctor as diagnose
@@ -29,5 +29,5 @@ def doctor(
         build_libraries()
     found = diagnose()
     print(json_line(found.to_dict()) if as_json else found)
-    if not found.is_complete:
+    if not found.predicts:
         raise typer.Exit(1)

@@ -82,8 +82,8 @@ def sweep(
 
     What is done is kept in a table as it ends; the same command goes on from there.
 
-    Exit status 1: a script or a recording fits nowhere. 2: bad input. 3: whether one fits
-    anywhere is not known. 130: interrupted.
+    Exit status 1: a script or a recording fits nowhere. 2: bad input, or every case fails. 3:
+    whether one fits anywhere is not known. 130: interrupted.
     """
     from plimsoll.base.endings import check_ending
     from plimsoll.base.files import NewFile, check_can_be_made
@@ -121,6 +121,8 @@ def sweep(
             to.print(case_bars(found, to.width))
         if not picture:
             hint(["plimsoll", "sweep", *map(str, what), "--picture", *_again(vary, results)])
+    if found.rows and all(row.error is not None for row in found.rows):
+        raise typer.Exit(2)
     if not fits:
         raise typer.Exit(NOT_KNOWN if _fits(found, or_unknown=True) else 1)
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from plimsoll.base.errors import InputError, ScriptError
+from plimsoll.base.printable import printable
 from plimsoll.base.standard_error import stderr_bytes, stderr_file
 from plimsoll.base.systems import require_linux
 from plimsoll.base.units import format_size
+from plimsoll.prediction.hub_repository import HubRepository, fetch
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
@@ -82,10 +84,12 @@ def started(
     shows_output: bool = True,
     is_aside: bool = False,
     failed_output: BinaryIO | None = None,
+    fetched: frozenset[str] = frozenset(),
 ) -> Iterator[Callable[[], Prediction]]:
     """Starts a request's process, and yields the function that waits for its answer.
 
-    The process ends with the context.
+    The process ends with the context. If the script fails because a model's configuration is not
+    here, the yielded function fetches it, and starts the request again.
 
     Args:
         request: The request. The yielded function raises the errors of `run`.
@@ -94,6 +98,7 @@ def started(
             failure shows nothing.
         failed_output: The file for the output of a script that fails, if the output is not shown.
             The default is stderr; a process beside others has none.
+        fetched: The names of the hub's repositories that were fetched for it.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
@@ -124,7 +129,32 @@ def started(
             )
             stack.callback(_end, process, is_held=not request.keep_writes)
         run = _Run(request, folder, process, is_aside=is_aside)
-        yield lambda: run.answer(output, shown_failed)
+
+        def answer() -> Prediction:
+            try:
+                return run.answer(output, shown_failed)
+            except MissingRepositoryError as missing:
+                name = missing.repository.name
+                if name in fetched or not missing.repository.needs_description:
+                    raise
+                fetch(missing.repository, request.title)
+                news = f"plimsoll: fetched what describes {name} from the hub, no weights"
+                print(printable(f"{news}; {request.title} runs again"), file=sys.stderr, flush=True)
+                again = started(
+                    request, shows_output=shows_output, is_aside=is_aside,
+                    failed_output=failed_output, fetched=fetched | {name},
+                )  # fmt: skip
+                return stack.enter_context(again)()
+
+        yield answer
+
+
+class MissingRepositoryError(InputError):
+    """A script failed to get a model or a data set of the hub in a trial without a network."""
+
+    def __init__(self, repository: HubRepository, script: str) -> None:
+        super().__init__(repository.missing_text(script))
+        self.repository = repository
 
 
 def _redirected(request: Request, folder: Path) -> Request:
@@ -310,6 +340,12 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
     if report["error"] == "refused":
         raise InputError(report["reason"])
     if report["error"] == "other":
+        if report["missing"] is not None:
+            missing = HubRepository(**report["missing"])
+            if request.keep_writes or request.network:  # the script asked the hub itself
+                raise InputError(missing.missing_text(request.title))
+            missing = replace(missing, reason="a trial is offline, unless --network")
+            raise MissingRepositoryError(missing, request.title)
         raise ScriptError(
             request.script,
             status,

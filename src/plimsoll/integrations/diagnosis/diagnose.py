@@ -11,6 +11,7 @@ import tempfile
 import time
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError, ScriptError
@@ -19,7 +20,7 @@ from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.engine.real_gpus import count_gpus
 from plimsoll.engine.simulator.allocator import Allocator
 from plimsoll.engine.simulator.machine import SimulatedGpu
-from plimsoll.integrations.diagnosis.parts import Ability, Installed
+from plimsoll.integrations.diagnosis.parts import PREDICTING, Ability, Installed
 from plimsoll.integrations.diagnosis.results import Diagnosis
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.trials.kinds import Kind
@@ -28,7 +29,12 @@ from plimsoll.torch.building.compiler import build, compiler_for, find_built, fi
 from plimsoll.torch.live.bridge import BRIDGE
 from plimsoll.torch.simulated.library import SIMULATED_GPU
 
+if TYPE_CHECKING:
+    from plimsoll.torch.building.compiler import Recipe
+
 BUILD = "plimsoll doctor --build"
+_FIRST_BUILDS = "the first one builds its library, in about half a minute"
+_NO_COMPILER = "there is no C++ compiler (g++ 11 or later), which builds its library once"
 _TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
 _INSTALLERS = {
     "apt-get": "install -y g++",
@@ -49,7 +55,7 @@ def doctor() -> Diagnosis:
     >>> import plimsoll
     >>> print(plimsoll.doctor())  # doctest: +SKIP
     """
-    abilities = [_reading(), _watching(), _predicting(), _keeping_apart(), _running()]
+    abilities = [_predicting(), _keeping_apart(), _running(), _reading(), _watching()]
     return Diagnosis(_installed(), abilities)
 
 
@@ -116,38 +122,53 @@ def _reading() -> Ability:
 
 def _watching() -> Ability:
     instead = linux_instead()
-    return Ability("top", instead is None, instead and f"needs Linux: {instead}")
+    return Ability("top", instead is None, instead and f"Linux is needed; {instead}")
 
 
 def _predicting() -> Ability:
-    name = "predict, fit, run --simulate"
-    missing = _missing_for_libraries(name)
+    missing = _missing_for_libraries(PREDICTING)
     if missing is not None:
         return missing
     try:
-        if find_built(SIMULATED_GPU) is not None:
-            return Ability(name, True, f"a tiny script was predicted in {_try_to_predict():.1f} s")
-        compiler_for(SIMULATED_GPU)
-    except ScriptError as error:
-        return Ability(name, False, str(error))
-    except InputError as error:
-        return Ability(name, False, str(error), compiler_command())
-    return Ability(name, True, "the first one builds its library, in about a minute", BUILD)
+        library = _library(SIMULATED_GPU)
+        if library == "built":
+            note = f"a tiny script was predicted in {_try_to_predict():.1f} s"
+            return Ability(PREDICTING, True, note)
+    except (InputError, ScriptError) as error:
+        return Ability(PREDICTING, False, str(error))
+    if library == "no compiler":
+        return Ability(PREDICTING, False, _NO_COMPILER, compiler_command())
+    return Ability(PREDICTING, True, _FIRST_BUILDS, BUILD)
+
+
+def _library(recipe: Recipe) -> Literal["built", "can be built", "no compiler"]:
+    """Says whether a library that is compiled against PyTorch is there, or can be.
+
+    Raises:
+        InputError: If there is no safe place for it.
+    """
+    if find_built(recipe) is not None:
+        return "built"
+    try:
+        compiler_for(recipe)
+    except InputError:
+        return "no compiler"
+    return "can be built"
 
 
 _KEPT_APART = {
     Kind.OVERLAY: "by an overlay over every folder",
     Kind.WALL: "by a wall around the scratch layer; what it does not know is refused",
-    Kind.LAYER: "by a library alone: programs that call Linux without libc write to real files",
+    Kind.LAYER: "programs that call Linux without libc write to real files",
 }
 
 
 def _keeping_apart() -> Ability:
     """How a script that is predicted is kept from changing files."""
-    name = "keep trials apart"
+    name = "throwing away what a trial writes"
     instead = linux_instead()
     if instead is not None:
-        return Ability(name, False, f"needs Linux: {instead}")
+        return Ability(name, False, f"Linux is needed; {instead}")
     from plimsoll.prediction.trials.offered import offered, why_not
 
     kinds = offered()
@@ -167,21 +188,23 @@ def _running() -> Ability:
     if not versions.is_cuda_build():
         command = "pip install --force-reinstall torch"
         return Ability(name, False, "the installed PyTorch has no CUDA", command)
+    without = "without PyTorch's memory statistics: "
     try:
-        if find_built(BRIDGE) is not None:
-            return Ability(name, True)
-        compiler_for(BRIDGE)
-    except InputError:
-        note = "without PyTorch's memory statistics, for want of a C++ compiler"
-        return Ability(name, True, note, compiler_command())
-    return Ability(name, True, "the first one builds its library, in about a minute", BUILD)
+        library = _library(BRIDGE)
+    except InputError as error:
+        return Ability(name, True, f"{without}{error}")
+    if library == "built":
+        return Ability(name, True)
+    if library == "no compiler":
+        return Ability(name, True, f"{without}there is no C++ compiler", compiler_command())
+    return Ability(name, True, _FIRST_BUILDS, BUILD)
 
 
 def _missing_for_libraries(name: str) -> Ability | None:
     """What cannot work for want of Linux or PyTorch."""
     instead = linux_instead()
     if instead is not None:
-        return Ability(name, False, f"needs Linux: {instead}")
+        return Ability(name, False, f"Linux is needed; {instead}")
     try:
         versions.torch_version()
     except InputError as error:

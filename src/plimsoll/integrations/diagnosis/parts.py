@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PREDICTING = "predict, fit, run --simulate"
+"""The name of the ability that the exit status of `plimsoll doctor` is about."""
+
 
 @dataclass(frozen=True)
 class Installed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.integrations.diagnosis.parts import PREDICTING
 from plimsoll.integrations.diagnosis.text import diagnosis_text
 
 if TYPE_CHECKING:
@@ -32,9 +33,14 @@ class Diagnosis:
         """Whether no command would make anything work that does not."""
         return all(one.works or one.command is None for one in self.abilities)
 
+    @property
+    def predicts(self) -> bool:
+        """Whether `predict` works here."""
+        return all(one.works for one in self.abilities if one.name == PREDICTING)
+
     def to_dict(self) -> dict[str, Any]:
         """As `plimsoll doctor --json` prints it."""
-        return {"is_complete": self.is_complete, **asdict(self)}
+        return {"is_complete": self.is_complete, "predicts": self.predicts, **asdict(self)}
 
     def __str__(self) -> str:
         return diagnosis_text(self.installed, self.abilities)

@@ -1,10 +1,11 @@
-"""A diagnosis as text: the answer, what is installed, what works, and commands for the rest."""
+"""A diagnosis as text: the answer, what does not work, what does, and what is installed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import join_lines
+from plimsoll.integrations.diagnosis.parts import PREDICTING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,12 +17,13 @@ def diagnosis_text(installed: Sequence[Installed], abilities: Sequence[Ability])
     """The text of `plimsoll doctor`."""
     names = [one.name for one in installed] + [one.name for one in abilities]
     width = max(map(len, names)) + 2
-    lines = [_answer(abilities), "", "Installed:"]
-    lines += [f"  {one.name:{width}}{_version(one)}" for one in installed]
-    for title, works in (("Works here:", True), ("Does not work here:", False)):
+    lines = [_answer(abilities)]
+    for title, works in (("Does not work here:", False), ("Works here:", True)):
         rows = [row for one in abilities if one.works == works for row in _rows(one, width)]
         if rows:
             lines += ["", title, *rows]
+    lines += ["", "Installed:"]
+    lines += [f"  {one.name:{width}}{_version(one)}" for one in installed]
     return join_lines(lines)
 
 
@@ -31,14 +33,20 @@ def _version(installed: Installed) -> str:
 
 
 def _answer(abilities: Sequence[Ability]) -> str:
+    """Returns what does not work, with the command that mends it: first of all, predictions."""
     missing = [one for one in abilities if not one.works]
-    commands = [one.command for one in missing if one.command is not None]
-    if commands:
-        return f"Not all of plimsoll works here yet; next: {commands[0]}"
-    if missing:
-        notes = dict.fromkeys(one.note or one.name for one in missing)
-        return f"All that can work here works; {'; '.join(notes)}."
-    return "All of plimsoll works here."
+    if not missing:
+        return "All of plimsoll works here."
+    first = min(missing, key=lambda one: (one.name != PREDICTING, one.command is None))
+    if first.command is not None:
+        return f"{_does(first)} not work here yet: {first.note}; next: {first.command}"
+    predicting = next((one for one in abilities if one.name == PREDICTING and one.works), None)
+    works = "" if predicting is None else f"{predicting.name} work here. "
+    return f"{works}{_does(first)} not work here: {first.note}"
+
+
+def _does(ability: Ability) -> str:
+    return f"{ability.name} {'do' if ',' in ability.name else 'does'}"
 
 
 def _rows(ability: Ability, width: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,8 @@ def make_report(
     The figures of "prediction" are those of "device", where a context takes "context_bytes".
     "error" is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error
     "other", see `ScriptError`. "unknown_read" is the line that first read a value that was not
-    computed, or None. "missed_network" says whether the script ended because it is offline.
+    computed, or None. "missed_network" says whether the script ended because it is offline, and
+    "missing" is the `HubRepository` that it failed to get, as a dictionary, or None.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -80,6 +81,7 @@ def make_report(
         "error": ending.kind,
         "unknown_read": _first_unknown_read(prediction.assumptions),
         "missed_network": ending.missed_network,
+        "missing": None if ending.missing is None else asdict(ending.missing),
         "device_failure": ending.device_failure if ending.has_failed else None,
         "reason": reason_of(error) if ending.has_failed else None,
     }

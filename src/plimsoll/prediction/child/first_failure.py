@@ -13,9 +13,10 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.telemetry.job import launched_as
+from plimsoll.prediction.child.missing_repository import missing_repository
 from plimsoll.prediction.child.script_ending import reason_of
 
 if TYPE_CHECKING:
@@ -36,11 +37,14 @@ class Failure:
         rank: In the job.
         reason: As `ScriptError` has it; None if the rank ended without an error that Python showed,
             for example by `sys.exit`.
+        missing: The `HubRepository` that the rank failed to get, as a dictionary; None if it failed
+            otherwise.
     """
 
     seconds: float
     rank: int
     reason: str | None
+    missing: dict[str, Any] | None = None
 
 
 def note_failure(folder: str, watchers: Watchers) -> None:
@@ -57,7 +61,9 @@ def note_failure(folder: str, watchers: Watchers) -> None:
     file = Path(folder) / f"{_NOTES}{process}"
 
     def write(error: BaseException | None) -> None:
-        failure = Failure(time.monotonic(), rank, reason_of(error))
+        missing = missing_repository(error)
+        values = None if missing is None else asdict(missing)
+        failure = Failure(time.monotonic(), rank, reason_of(error), values)
         unfinished = Path(folder) / f".{process}"
         unfinished.write_text(json.dumps(asdict(failure)))
         unfinished.rename(file)
@@ -73,7 +79,8 @@ def note_failure(folder: str, watchers: Watchers) -> None:
     ) -> None:
         if os.getpid() == process:
             note(error)
-        shows(kind, error, trace)
+        if missing_repository(error) is None:  # the process that asked says which one is missing
+            shows(kind, error, trace)
 
     sys.excepthook = noting
     atexit.register(note_end)

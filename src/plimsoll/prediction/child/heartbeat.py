@@ -1,4 +1,4 @@
-"""Says on stderr where a script is that takes its time."""
+"""Says on stderr where a script is that takes its time, and how long it will still take."""
 
 from __future__ import annotations
 
@@ -8,37 +8,61 @@ import time
 from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import printable
-from plimsoll.base.units import format_count, format_size
+from plimsoll.base.units import format_count, format_seconds, format_size
 from plimsoll.torch.simulated.program_frames import where
 
 if TYPE_CHECKING:
+    from plimsoll.prediction.child.step_clock import Pace, StepClock
     from plimsoll.torch.simulated.simulation import Simulation
 
-_FIRST_SECONDS = 15
-_MOST_SECONDS = 240
+_SECONDS = 10
 
 
-def beat(simulation: Simulation) -> None:
-    """From now on: after 15 s, 30 s, 60 s, …, at least every four minutes."""
+def beat(simulation: Simulation, clock: StepClock) -> None:
+    """From now on, every ten seconds.
+
+    Args:
+        simulation: The GPUs of this process.
+        clock: Knows how far its steps are.
+    """
     run = simulation.watchers.guarded("where the script is", _run)
-    threading.Thread(target=run, args=(simulation,), daemon=True).start()
+    threading.Thread(target=run, args=(simulation, clock), daemon=True).start()
 
 
-def _run(simulation: Simulation) -> None:
-    began, wait = time.monotonic(), _FIRST_SECONDS
+def _run(simulation: Simulation, clock: StepClock) -> None:
+    began = time.monotonic()
     while not simulation.is_over:
-        time.sleep(wait)
+        time.sleep(_SECONDS)
         if simulation.is_over:
             return
-        wait = min(2 * wait, _MOST_SECONDS) if wait != _FIRST_SECONDS else _FIRST_SECONDS * 2
-        print(printable(_text(simulation, time.monotonic() - began)), file=sys.stderr, flush=True)
+        text = _text(simulation, clock, time.monotonic() - began)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
-def _text(simulation: Simulation, seconds: float) -> str:
-    events = sum(allocator.engine.history_size for allocator in simulation.allocators)
+def _text(simulation: Simulation, clock: StepClock, seconds: float) -> str:
+    pace = clock.pace()
+    if pace is None:
+        events = sum(allocator.engine.history_size for allocator in simulation.allocators)
+        how_far = format_count(events, "event")
+    else:
+        how_far = pace_text(pace)
     peak = max(allocator.max_memory_reserved() for allocator in simulation.allocators)
     return (
-        f"plimsoll: after {seconds:.0f} s at {where(simulation.runners)}: "
-        f"{format_count(events, 'event')}, peak reserved {format_size(peak)}; "
-        "Ctrl-C gives the answer so far"
+        f"plimsoll: after {seconds:.0f} s at {where(simulation.runners)}: {how_far}, peak reserved "
+        f"{format_size(peak)}; Ctrl-C gives the answer so far"
     )
+
+
+def pace_text(pace: Pace) -> str:
+    """Returns how far the steps are and, where their number is known, the time left."""
+    if pace.planned is None:
+        return f"step {pace.done:,}, {format_seconds(pace.seconds_each)} each"
+    left = (pace.planned - pace.done) * pace.seconds_each
+    return f"step {pace.done:,} of {pace.planned:,}, about {_rounded(left)} left"
+
+
+def _rounded(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 2:
+        return f"{hours:.0f} h"
+    return f"{minutes:.0f} min" if minutes >= 2 else f"{seconds:.0f} s"

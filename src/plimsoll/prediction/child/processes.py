@@ -98,7 +98,7 @@ class StartedProcesses:
             _write(path, told_by(simulation, None))
             Finalize(None, finish, (path,), exitpriority=0)
             if launched_as("RANK") == 0:
-                beat(simulation)
+                beat(simulation, labels.step_clock)
 
         def finish(path: Path) -> None:
             error = _ended_by()
@@ -223,13 +223,13 @@ def _failure(told: list[Told], first: Failure | None, rank: int | None) -> dict[
             continue
         found = {
             name: each.report[name]
-            for name in ("unknown_read", "missed_network", "device_failure", "reason")
+            for name in ("unknown_read", "missed_network", "missing", "device_failure", "reason")
         }
         if found["reason"] is not None and each.rank is not None:
             found["reason"] = f"rank {each.rank}: {found['reason']}"
         return found
     if first is not None and first.reason is not None:
-        return {"reason": f"rank {first.rank}: {first.reason}"}
+        return {"reason": f"rank {first.rank}: {first.reason}", "missing": first.missing}
     return {} if rank is None else {"reason": f"rank {rank} failed"}
 
 

@@ -45,7 +45,7 @@ def main() -> None:
     ended_by = mode.execute()
     sys.stdout.flush()
     mode.finish(ended_by)
-    end(ended_by)
+    end(request, ended_by)
 
 
 def _refuse(request: Request, why: str) -> NoReturn:

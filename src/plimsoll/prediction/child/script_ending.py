@@ -11,9 +11,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from plimsoll import _core
+from plimsoll.prediction.child.error_chain import errors_behind
+from plimsoll.prediction.child.missing_repository import missing_repository
 from plimsoll.recordings.analysis.lines import NO_LINE, source_line
 
 if TYPE_CHECKING:
+    from plimsoll.prediction.hub_repository import HubRepository
     from plimsoll.torch.simulated.simulation import Simulation
 
 
@@ -32,6 +35,7 @@ class ScriptEnding:
         device_failure: The reason why a kernel's check failed; None if all checks held.
         out_of_memory: PyTorch's text if the script failed for lack of memory; None otherwise.
         missed_network: Whether it failed because it is offline.
+        missing: The repository of the hub that it failed to get; None if it failed otherwise.
     """
 
     has_ended: bool
@@ -39,6 +43,7 @@ class ScriptEnding:
     device_failure: str | None
     out_of_memory: str | None
     missed_network: bool
+    missing: HubRepository | None
 
     @staticmethod
     def of(
@@ -55,6 +60,7 @@ class ScriptEnding:
             device_failure,
             _out_of_memory(error) if has_failed else None,
             has_failed and _missed_network(error),
+            missing_repository(error) if has_failed else None,
         )
 
     @property
@@ -107,7 +113,7 @@ def _out_of_memory(error: BaseException | None) -> str | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
-    failures = (each for each in _behind(error) if isinstance(each, torch.OutOfMemoryError))
+    failures = (each for each in errors_behind(error) if isinstance(each, torch.OutOfMemoryError))
     texts = (str(each) for each in failures)
     return next((text or _NO_ROOM_FOR_CONTEXT for text in texts if _NO_SIZE not in text), None)
 
@@ -117,7 +123,7 @@ def _missed_network(error: BaseException | None) -> bool:
 
     In a trial that has loopback alone, an address that cannot be found or reached counts too.
     """
-    errors = _behind(error)
+    errors = errors_behind(error)
     if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):
         return True
     has_network = any(name != "lo" for _, name in socket.if_nameindex())
@@ -128,12 +134,3 @@ def _is_unreachable(error: BaseException) -> bool:
     return isinstance(error, socket.gaierror) or (
         isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
     )
-
-
-def _behind(error: BaseException | None) -> list[BaseException]:
-    """Returns an error, and those that led to it."""
-    errors: list[BaseException] = []
-    while error is not None and error not in errors:
-        errors.append(error)
-        error = error.__cause__ or error.__context__
-    return errors

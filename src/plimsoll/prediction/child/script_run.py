@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
 from plimsoll.base.script_file import is_kept
+from plimsoll.prediction.child.missing_repository import missing_repository
 from plimsoll.prediction.child.stops import StoppedError
+from plimsoll.prediction.request import BAD_INPUT
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -49,8 +52,12 @@ def run_script(request: Request) -> BaseException | None:
     return None
 
 
-def end(error: BaseException | None) -> None:
-    """End the process as a script ends that raised `error`."""
+def end(request: Request, error: BaseException | None) -> None:
+    """End the process as a script ends that raised `error`.
+
+    An error that comes from a model or a data set that is not here is one line: it is no error in
+    the script. The process that asked for a report prints that line itself.
+    """
     if error is None:
         return
     if isinstance(error, SystemExit):
@@ -59,6 +66,12 @@ def end(error: BaseException | None) -> None:
         sys.exit(130)
     if isinstance(error, StoppedError):
         return
+    missing = missing_repository(error)
+    if missing is not None:
+        if request.report is None:
+            line = printable(f"plimsoll: {missing.missing_text(request.title)}")
+            print(line, file=sys.stderr, flush=True)
+        sys.exit(BAD_INPUT)
     _print_traceback(error)
     sys.exit(1)
 

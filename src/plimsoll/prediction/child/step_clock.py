@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import time
 import weakref
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.prediction.child.planned_steps import planned_steps
 from plimsoll.prediction.child.sample_count import SampleCount, batch_of
 from plimsoll.prediction.parts import LineTime, StepTime
 from plimsoll.torch.simulated.chips import chip_of
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _LINES = 10
+_FEWEST_TIMED = 2
+_SECONDS_BETWEEN_LOOKS = 2
 _FEWEST_ENDS = 3  # of steps: the first one plans, and makes what stays
 _MOST_KEPT = 65  # ends of steps: the latest say what is usual
 # How far a measured time was from the simulated one (docs/predict.md): of the GPU's work on chips
@@ -60,11 +65,15 @@ class _Steps:
         what: The kind of step.
         count: The number of ends.
         ends: The latest ends, in order.
+        first_second: The time of this machine's clock at the first end.
+        last_second: The time at the latest end.
     """
 
     what: str
     count: int = 0
     ends: deque[_End] = field(default_factory=lambda: deque(maxlen=_MOST_KEPT))
+    first_second: float = 0.0
+    last_second: float = 0.0
 
     def usual(self, device: int) -> tuple[_End, _End]:
         """The ends of the usual step: the middle one of those with the usual batch.
@@ -77,6 +86,21 @@ class _Steps:
         pairs = [pair for pair in pairs if pair[1].samples.since(pair[0].samples) == usual]
         pairs.sort(key=lambda pair: pair[1].on_device_ns(device) - pair[0].on_device_ns(device))
         return pairs[(len(pairs) - 1) // 2]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far the steps of a program are.
+
+    Attributes:
+        done: The number of steps that have ended.
+        planned: The number of all steps; None where it is not known.
+        seconds_each: The seconds of this machine that a step after the first takes.
+    """
+
+    done: int
+    planned: int | None
+    seconds_each: float
 
 
 class StepClock:
@@ -94,6 +118,9 @@ class StepClock:
         self._outermost: weakref.ref[Any] | None = None
         self._generates = 0
         self._samples = SampleCount()
+        self._planned: int | None = None
+        self._plan = simulation.watchers.guarded("the number of its steps", self._look_at_loops)
+        self._looked_second = 0.0
 
     def install(self, torch: ModuleType) -> None:
         """Hear of the batches that loaders give."""
@@ -119,6 +146,14 @@ class StepClock:
         self._samples.end_step(id(optimizer))
         self._end(self._by_optimizer.setdefault(id(optimizer), _Steps("step")))
         self._outermost = None
+
+    def pace(self) -> Pace | None:
+        """Returns how far the steps are; None before the second one has ended."""
+        steps = self._counted()
+        if steps is None or steps.count < _FEWEST_TIMED:
+            return None
+        passed = steps.last_second - steps.first_second
+        return Pace(steps.count, self._planned, passed / (steps.count - 1))
 
     def step(self, device: int, line_of: Callable[[int], str]) -> StepTime | None:
         """Returns the time of a usual step on a device; None after too few steps."""
@@ -161,6 +196,16 @@ class StepClock:
         others = (self._generated, self._called)
         return next((steps for steps in others if steps.count >= _FEWEST_ENDS), None)
 
+    def _counted(self) -> _Steps | None:
+        """The steps that say how far the program is."""
+        if self._by_optimizer:
+            return min(list(self._by_optimizer.values()), key=lambda steps: steps.count)
+        return next((steps for steps in (self._generated, self._called) if steps.count), None)
+
+    def _look_at_loops(self, steps: _Steps) -> None:
+        runners = self._simulation.runners
+        self._planned = planned_steps(sys._getframe(1), runners, steps.count)
+
     def _end(self, steps: _Steps) -> None:
         library, devices = self._simulation.library, range(len(self._simulation.allocators))
         end = _End(
@@ -171,6 +216,12 @@ class StepClock:
         )
         steps.count += 1
         steps.ends.append(end)
+        steps.last_second = time.monotonic()
+        steps.first_second = steps.first_second or steps.last_second
+        is_due = steps.last_second - self._looked_second >= _SECONDS_BETWEEN_LOOKS
+        if is_due and steps is self._counted():
+            self._looked_second = steps.last_second
+            self._plan(steps)
 
     def _watch_generation(self, kind: type) -> None:
         """Calls of `generate`, Transformers' loop over a model, are steps of their own."""

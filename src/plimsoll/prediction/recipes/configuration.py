@@ -172,7 +172,7 @@ def _on_hub(name: str, file: str) -> Path | None:
     except Exception as error:  # of whatever it asks by, of which there were several
         raise InputError(
             f"{name}: is no folder, no file and not in the hub's cache, and the hub cannot be "
-            f"asked ({_reason(error)}); give a folder with its {_FILE}"
+            f"asked ({_reason(error)}); where it can, run: hf download {name} {file}"
         ) from None
 
 

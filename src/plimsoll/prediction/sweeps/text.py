@@ -128,8 +128,9 @@ def _table(found: SweepParts, width: int | None) -> Iterator[str]:
 
 
 def _failures(found: SweepParts) -> Iterator[str]:
+    said = {rows[0].error for rows in by_program(found)}  # in the first lines
     for row in found.rows:
-        if row.error is not None:
+        if row.error is not None and row.error not in said:
             yield f"{row.case.title} failed: {row.error}"
 
 

@@ -24,7 +24,7 @@ def is_in_open_loop(runners: Collection[str]) -> bool:
     Args:
         runners: Files whose code runs the program, and is not its own.
     """
-    return any(map(_has_open_loop, _frames(sys._getframe(1), runners)))
+    return any(map(_has_open_loop, program_frames(sys._getframe(1), runners)))
 
 
 def is_tested(runners: Collection[str]) -> bool:
@@ -35,7 +35,7 @@ def is_tested(runners: Collection[str]) -> bool:
     Args:
         runners: As for `is_in_open_loop`.
     """
-    for frame in _frames(sys._getframe(1), runners):
+    for frame in program_frames(sys._getframe(1), runners):
         end = _end_of(frame.f_code, frame.f_lasti)
         if end != _RETURNED:
             return end == _TESTED
@@ -46,7 +46,7 @@ def integers(runners: Collection[str]) -> list[dict[str, int]]:
     """The whole numbers among the variables of the calling thread's program, by function."""
     return [
         {name: value for name, value in variables_of(frame).items() if type(value) is int}
-        for frame in _frames(sys._getframe(1), runners)
+        for frame in program_frames(sys._getframe(1), runners)
     ]
 
 
@@ -68,7 +68,7 @@ def where(runners: Collection[str]) -> str:
     return source_line(
         [
             (each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
-            for each in _frames(
+            for each in program_frames(
                 sys._getframe(1)
                 if main == threading.get_ident()
                 else sys._current_frames().get(main),
@@ -114,8 +114,13 @@ def _ends_statement(instruction: dis.Instruction) -> bool:
     return is_condition or name.startswith(("STORE", "RETURN", "YIELD")) or name == "POP_TOP"
 
 
-def _frames(frame: FrameType | None, runners: Collection[str]) -> list[FrameType]:
-    """The program's, innermost first."""
+def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[FrameType]:
+    """The frames of the program on the call stack of `frame`, innermost first.
+
+    Args:
+        frame: The innermost frame; None gives none.
+        runners: As for `is_in_open_loop`.
+    """
     frames = []
     while frame is not None and frame.f_code.co_filename not in runners:
         code = frame.f_code

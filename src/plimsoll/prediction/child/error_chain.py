@@ -1,0 +1,12 @@
+"""An error, and those that led to it."""
+
+from __future__ import annotations
+
+
+def errors_behind(error: BaseException | None) -> list[BaseException]:
+    """Returns an error, and those that led to it, the last one first."""
+    errors: list[BaseException] = []
+    while error is not None and error not in errors:
+        errors.append(error)
+        error = error.__cause__ or error.__context__
+    return errors

@@ -1,0 +1,55 @@
+"""Finds which repository of Hugging Face's hub a script failed to get."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.child.error_chain import errors_behind
+from plimsoll.prediction.hub_repository import HubRepository, reason_for, why_missing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def missing_repository(error: BaseException | None) -> HubRepository | None:
+    """Returns the repository whose absence an error comes from; None for any other error.
+
+    The functions of `huggingface_hub` on the error's call stack have the repository's name: this
+    works for every library that loads by it.
+    """
+    if error is None or isinstance(error, SystemExit) or "huggingface_hub" not in sys.modules:
+        return None
+    errors = errors_behind(error)
+    why = next((found for each in errors if (found := why_missing(each)) is not None), None)
+    asked = [values for each in errors for values in _hub_variables(each)]
+    if why is None or not asked:
+        return None
+    named = asked[0]
+    return HubRepository(
+        named["repo_id"],
+        named.get("repo_type") or "model",
+        why,
+        reason_for(errors[-1]),
+        next(filter(None, (_text(each, "filename") for each in asked)), None),
+        next(filter(None, (_text(each, "revision") for each in asked)), None),
+    )
+
+
+def _hub_variables(error: BaseException) -> Iterator[dict[str, Any]]:
+    """Yields the variables of the hub's functions that name a repository, the innermost first."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    for frame in reversed(frames):
+        if str(frame.f_globals.get("__name__")).split(".")[0] == "huggingface_hub":
+            values = frame.f_locals
+            if isinstance(values.get("repo_id"), str):
+                yield values
+
+
+def _text(values: dict[str, Any], name: str) -> str | None:
+    value = values.get(name)
+    return value if isinstance(value, str) and value != "main" else None

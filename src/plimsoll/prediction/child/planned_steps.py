@@ -1,0 +1,204 @@
+"""Says how many steps a program is going to make, from the loops that its step is in.
+
+The loops are those of the functions on the call stack at the end of a step: `for` over a range, a
+loader or a list, also through `enumerate` and bars such as tqdm's. Names in them are looked up, and
+nothing of the program is called. Trainers of transformers know the number themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import operator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.program_frames import program_frames, variables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from types import FrameType
+
+_DIVIDE = operator.floordiv
+_BARS = ("tqdm", "track", "trange")
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: _DIVIDE,
+}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The place in a loop: the loop is in its round `index` of `count`, or `index` is not known."""
+
+    index: int | None
+    count: int
+
+
+def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) -> int | None:
+    """Returns how many steps there will be; None where the loops do not say.
+
+    Args:
+        frame: The innermost frame at the end of a step.
+        runners: Files whose code runs the program, and is not its own.
+        done: The number of steps that have ended.
+    """
+    places: list[_Place] = []  # the outermost loop first
+    for each in program_frames(frame, runners):
+        variables = variables_of(each)
+        told = _told_by_trainer(variables)
+        if told is not None:
+            return max(told, done)
+        loops = [_place(loop, variables, each.f_globals) for loop in _loops_at(each)]
+        if None in loops:
+            return None
+        places = [place for place in loops if place is not None] + places
+    if not places:
+        return None
+    total, position = 1, 0
+    for place in places:
+        total *= place.count
+    if places[-1].index is None:  # a round of such a loop counts as a step
+        return max(total, done)
+    for place in places:
+        if place.index is None:
+            return None
+        position = position * place.count + place.index
+    return max(round(done * total / (position + 1)), done)
+
+
+def _told_by_trainer(variables: Mapping[str, Any]) -> int | None:
+    state = _attribute(_attribute(variables.get("self"), "trainer"), "state") or _attribute(
+        variables.get("self"), "state"
+    )
+    steps = _attribute(state, "max_steps")
+    return steps if isinstance(steps, int) and steps > 0 else None
+
+
+def _attribute(value: Any, name: str) -> Any:
+    """Returns an attribute that the object itself has; no code of the program runs for it."""
+    try:
+        return object.__getattribute__(value, "__dict__").get(name)
+    except AttributeError:
+        return None
+
+
+def _loops_at(frame: FrameType) -> list[ast.For | ast.While]:
+    """Returns the loops around the line at which a frame is, the outermost first."""
+    line, code = frame.f_lineno, frame.f_code
+    loops = [
+        loop
+        for loop, function in _loops_of(code.co_filename)
+        if function == (None if code.co_name == "<module>" else code.co_firstlineno)
+        and loop.body[0].lineno <= line <= (loop.body[-1].end_lineno or 0)
+    ]
+    return sorted(loops, key=lambda loop: loop.lineno)
+
+
+@cache
+def _loops_of(filename: str) -> list[tuple[ast.For | ast.While, int | None]]:
+    """Returns the loops of a file, each with the first line of its function; None for no function.
+
+    The first line of a function is that of its first decorator, as in a code object.
+    """
+    try:
+        tree = ast.parse("".join(linecache.getlines(filename)))
+    except (SyntaxError, ValueError):
+        return []
+    found: list[tuple[ast.For | ast.While, int | None]] = []
+
+    def visit(node: ast.AST, function: int | None) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = min(each.lineno for each in [node, *node.decorator_list])
+        if isinstance(node, (ast.For, ast.While)):
+            found.append((node, function))
+        for child in ast.iter_child_nodes(node):
+            visit(child, function)
+
+    visit(tree, None)
+    return found
+
+
+def _place(
+    loop: ast.For | ast.While, variables: Mapping[str, Any], names: Mapping[str, Any]
+) -> _Place | None:
+    """Returns the place in a loop; None where its rounds are not known."""
+    if isinstance(loop, ast.While):
+        return None
+    over, target = loop.iter, loop.target
+
+    def value(node: ast.expr) -> Any:
+        return _value(node, variables, names)
+
+    is_numbered, first = False, 0
+    while isinstance(over, ast.Call) and over.args:
+        name = over.func.id if isinstance(over.func, ast.Name) else getattr(over.func, "attr", "")
+        if name == "enumerate" and isinstance(target, ast.Tuple) and not is_numbered:
+            is_numbered, target = True, target.elts[0]
+            start = over.args[1] if len(over.args) > 1 else None
+            start = next((each.value for each in over.keywords if each.arg == "start"), start)
+            first = 0 if start is None else value(start)
+        elif name in ("range", "trange"):
+            bounds = [value(each) for each in over.args]
+            if not all(type(each) is int for each in bounds):
+                return None
+            rounds, index = range(*bounds), value(target)
+            if is_numbered:
+                return _numbered(index, first, len(rounds))
+            return _Place(rounds.index(index), len(rounds)) if index in rounds else None
+        elif name not in _BARS:
+            return None
+        over = over.args[0]
+    count = _length(value(over))
+    if not count:
+        return None
+    return _numbered(value(target) if is_numbered else None, first, count)
+
+
+def _numbered(index: Any, first: Any, count: int) -> _Place:
+    """Returns the place in a loop by the number that `enumerate` gives its round."""
+    return _Place(index - first if _are_whole(index, first) else None, count)
+
+
+def _are_whole(*values: Any) -> bool:
+    return all(type(each) is int for each in values)
+
+
+def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+    """Returns the value of a name, an attribute, a number or a sum; None if it is not known."""
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return variables.get(node.id, names.get(node.id))
+        case ast.Attribute():
+            return _attribute(_value(node.value, variables, names), node.attr)
+        case ast.Call(func=ast.Name(id="len"), args=[of]):
+            return _length(_value(of, variables, names))
+        case ast.BinOp():
+            left, right = (_value(each, variables, names) for each in (node.left, node.right))
+            kind = _OPERATORS.get(type(node.op))
+            if kind is None or not _are_whole(left, right) or (right == 0 and kind is _DIVIDE):
+                return None
+            return kind(left, right)
+    return None
+
+
+def _length(value: Any) -> int | None:
+    """Returns the length of a list, a range or a loader of PyTorch's."""
+    if type(value) in (list, tuple, range, dict) or _is_loader(value):
+        try:
+            return len(value)
+        except TypeError:  # a loader of a data set without a length
+            return None
+    return None
+
+
+def _is_loader(value: Any) -> bool:
+    return any(
+        each.__module__ == "torch.utils.data.dataloader" and each.__name__ == "DataLoader"
+        for each in type(value).__mro__
+    )

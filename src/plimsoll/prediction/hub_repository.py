@@ -1,0 +1,164 @@
+"""A model or a data set of Hugging Face's hub that a script asks for, and that is not here.
+
+A prediction needs no weights. It takes a model's configuration and tokenizer, or the description of
+a data set, and fetches these outside of the trial, which has no network.
+"""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING, Literal
+
+from plimsoll.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Why = Literal["unreachable", "gated", "unknown"]
+
+_DESCRIBING = {
+    "model": ("*.json", "*.model", "*.txt", "*.jinja"),
+    "dataset": ("README.md", "dataset_infos.json"),
+}
+"""The files that describe a repository, by its kind. They are small."""
+_NOT_DESCRIBING = "*.index.json"
+"""Files that name the files of weights: with one, a library looks for these too."""
+_FIRST = {"model": "config.json", "dataset": "README.md"}
+_NOUNS = {"dataset": "data set"}
+_LOG_IN = "hf auth login"
+
+
+@dataclass(frozen=True)
+class HubRepository:
+    """A repository of the hub, and why a file of it is missing.
+
+    Attributes:
+        name: Its name, as "meta-llama/Llama-3.1-8B".
+        kind: "model", "dataset" or "space".
+        why: The hub cannot be reached ("unreachable"), gives the repository only to those whom its
+            owner lets in ("gated"), or shows no such repository ("unknown").
+        reason: The text of the error, one line.
+        file: The file that is missing; None where the script asked for the repository alone.
+        revision: The branch, tag or commit; None for the main branch.
+    """
+
+    name: str
+    kind: str
+    why: Why
+    reason: str
+    file: str | None = None
+    revision: str | None = None
+
+    @property
+    def needs_description(self) -> bool:
+        """Whether what is missing is in the files that describe the repository."""
+        patterns = _DESCRIBING.get(self.kind, ())
+        if self.file is None:
+            return bool(patterns)
+        return any(fnmatch(self.file, pattern) for pattern in patterns)
+
+    @property
+    def needs_configuration(self) -> bool:
+        """Whether what is missing is a model's configuration or tokenizer."""
+        return self.kind == "model" and self.needs_description
+
+    @property
+    def command(self) -> str:
+        """The command that fetches what is missing, and no weights."""
+        files = [self.file or ""]
+        if self.needs_description:
+            files = ["--include", "*.json"] if self.kind == "model" else [_FIRST[self.kind]]
+        kind = [] if self.kind == "model" else ["--repo-type", self.kind]
+        revision = [] if self.revision is None else ["--revision", self.revision]
+        return shlex.join(["hf", "download", self.name, *filter(None, files), *kind, *revision])
+
+    def missing_text(self, script: str) -> str:
+        """Returns one line: what the script asks for, why it is not here, and the command for it.
+
+        Args:
+            script: The script's title.
+        """
+        loads = f"{script} loads the {_NOUNS.get(self.kind, self.kind)} {self.name} from the hub"
+        enough = "the configuration is enough" if self.needs_configuration else "run"
+        fetch_it = f"{enough}: {self.command}"
+        if self.why == "gated":
+            return (
+                f"{loads}, which gives it only with a token: ask for access on its page and run "
+                f"{_LOG_IN}; then {fetch_it}"
+            )
+        if self.why == "unknown":
+            return (
+                f"{loads}, which has none of this name, or a private one: check the name or run "
+                f"{_LOG_IN}; then {fetch_it}"
+            )
+        return f"{loads}, which cannot be reached ({self.reason}); where it can, {fetch_it}"
+
+
+def why_missing(error: BaseException) -> Why | None:
+    """Returns why the hub gave nothing, by its library's error; None for any other error."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return "gated"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "unknown"
+    if isinstance(error, (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled)):
+        return "unreachable"
+    return None
+
+
+def reason_for(error: BaseException) -> str:
+    """Returns the reason of an error on the way to the hub, in one line."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+def fetch(repository: HubRepository, script: str) -> None:
+    """Fetches the files that describe a repository into the hub's cache.
+
+    Args:
+        repository: The repository.
+        script: The title of the script that asks for it.
+
+    Raises:
+        InputError: If the hub does not give them; the text has the command that fetches them.
+    """
+    import huggingface_hub as hub
+    from huggingface_hub import errors
+
+    name, kind, revision = repository.name, repository.kind, repository.revision
+    try:
+        # One request first: if the hub cannot be reached, a download tries for half a minute.
+        first = hub.hf_hub_url(name, _FIRST[kind], repo_type=kind, revision=revision)
+        with suppress(errors.RemoteEntryNotFoundError):  # a pipeline has no config.json
+            hub.get_hf_file_metadata(first)
+        with _without_bars():
+            hub.snapshot_download(
+                name, repo_type=kind, revision=revision, allow_patterns=list(_DESCRIBING[kind]),
+                ignore_patterns=[_NOT_DESCRIBING],
+            )  # fmt: skip
+    except Exception as error:  # huggingface_hub passes on errors of several HTTP libraries
+        why = why_missing(error) or "unreachable"
+        failed = replace(repository, why=why, reason=reason_for(error))
+        raise InputError(failed.missing_text(script)) from None
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    from huggingface_hub import utils
+
+    were_shown = not utils.are_progress_bars_disabled()
+    if were_shown:
+        utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if were_shown:
+            utils.enable_progress_bars()

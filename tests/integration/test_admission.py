@@ -1,0 +1,111 @@
+"""The examples of docs/json.md, which ask before a job runs whether it fits."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.apart import ROOT
+from tests.pages import BLOCK
+
+pytest.importorskip("torch")
+PAGE = (ROOT / "docs/json.md").read_text()
+TRAIN = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--gib", "--batch-size", type=float, default=1)
+options = parser.parse_args()
+if options.gib < 0: raise SystemExit("no such size")
+torch.empty(int(options.gib * 2**30), dtype=torch.uint8, device="cuda")
+"""
+
+
+def example(name: str) -> str:
+    """The example with a title."""
+    (found,) = [block["text"] for block in BLOCK.finditer(PAGE) if block["title"] == name]
+    return str(found)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a program, the page's examples, and an `sbatch` that says what it is given."""
+    (tmp_path / "train.py").write_text(TRAIN)
+    sbatch = '#!/bin/sh\nprintf "submitted"; for each; do printf " [%s]" "$each"; done\n'
+    commands = {
+        "sbatch": sbatch,
+        **{each: example(each) for each in ("sbatch-checked", "check-memory")},
+    }
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in commands.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    monkeypatch.setenv("PATH", os.pathsep.join(path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.usefixtures("place")
+def test_slurm_is_given_what_fits_and_nothing_else() -> None:
+    fits = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "2")
+    assert fits.returncode == 0, fits.stderr
+    assert fits.stdout == "submitted [--gpus=1] [job.sh] [train.py] [--gib] [2]"
+    fails = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "30")
+    assert (fails.returncode, fails.stdout) == (1, "")
+    assert "train.py does not fit on L4" in fails.stderr
+    assert fails.stderr.endswith("sbatch-checked: job.sh is not submitted\n")
+    assert run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "-1").returncode == 2
+
+
+def test_the_init_container_ends_as_the_prediction_does(place: Path) -> None:
+    job = yaml.safe_load(example("train.yaml"))
+    pod = job["spec"]["template"]["spec"]
+    (asks,), (trains,) = pod["initContainers"], pod["containers"]
+    assert "resources" not in asks
+    assert trains["resources"]["limits"] == {"nvidia.com/gpu": 1}
+    # Both containers run the same script with the same arguments.
+    script = asks["command"].index("train.py")
+    assert [each for each in asks["command"][script:] if each != "--"] == trains["command"][1:]
+    assert run(*asks["command"]).returncode == 0
+    (place / "train.py").write_text(TRAIN.replace("* 2**30", "* 2**33"))
+    assert run(*asks["command"]).returncode == 1
+
+
+def test_the_check_of_ci_holds_a_script_against_its_share(place: Path) -> None:
+    fits = run("check-memory", "4", "train.py", "--gib", "2")
+    assert fits.returncode == 0, fits.stderr
+    assert re.fullmatch(r"train\.py needs 2\.\d\d GiB of 4\.00 GiB\n", fits.stdout)
+    assert json.loads((place / "prediction.json").read_text())["schema"] == 2
+    assert run("check-memory", "1.5", "train.py", "--gib", "2").returncode == 1
+    assert run("check-memory", "99", "train.py", "--gib", "90").returncode == 1
+    assert run("check-memory", "99", "train.py", "--gib", "-1").returncode == 2
+
+
+def test_the_page_says_where_the_schema_is() -> None:
+    (command,) = [
+        b["text"] for b in BLOCK.finditer(PAGE) if b["language"] == "sh" and not b["title"]
+    ]
+    found = run("sh", "-c", command.replace("python", sys.executable, 1))
+    schema = json.loads(Path(found.stdout.strip()).read_text())
+    assert schema["$schema"].startswith("https://json-schema.org/draft/2020-12")
+
+
+def test_the_page_lists_the_exit_statuses_that_commands_name() -> None:
+    from plimsoll.cli import app, terminal
+
+    rows = re.findall(r"^\| (\d+) \|", PAGE, re.M)
+    assert rows == ["0", "1", "2", "3", "130", "143"]
+    assert terminal.NOT_KNOWN == 3
+    assert "0 done, 1 the answer is no" in str(app.app.info.epilog)

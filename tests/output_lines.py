@@ -1,0 +1,103 @@
+"""Holds what `--json` prints against the schema: each line of every command that a test runs.
+
+Commands in this process print by `json_line`. The output of other processes is checked where a test
+captures it with `subprocess.run`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base import json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BEGIN = '{"schema": '
+HAS_CHECKER = find_spec("jsonschema") is not None
+"""Whether the package is here that checks; where only the lowest versions are, it is not."""
+
+
+@functools.cache
+def _checker() -> Any:
+    from importlib.resources import files
+
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads((files("plimsoll") / "output.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+def check_line(line: str) -> None:
+    """Raises AssertionError if a line is none of those that the schema has."""
+    checker = _checker()
+    error = next(checker.iter_errors(json.loads(line)), None)
+    if error is None:
+        return
+    # The kind of line that is meant is the one that has the most keys of this one.
+    complaints: dict[int, list[Any]] = {}
+    for each in error.context:
+        complaints.setdefault(each.schema_path[0], []).append(each)
+    definitions = checker.schema["$defs"]
+    names = [branch["$ref"].rpartition("/")[2] for branch in checker.schema["oneOf"]]
+    meant = max(
+        complaints,
+        key=lambda kind: len(definitions[names[kind]]["required"]) - len(complaints[kind]),
+        default=0,
+    )
+    told = [
+        f"{'/'.join(map(str, each.absolute_path))} {each.message}"
+        for each in complaints.get(meant, [error])
+    ]
+    raise AssertionError(
+        f"a line of {names[meant]} is not as in output.schema.json: {'; '.join(told)[:2000]}: "
+        f"{line[:300]}"
+    )
+
+
+def kinds_of(line: str) -> list[str]:
+    """The kinds of lines that a line is, by name: one, if the schema is right."""
+    from jsonschema import Draft202012Validator
+
+    schema, found = _checker().schema, json.loads(line)
+    return [
+        branch["$ref"].rpartition("/")[2]
+        for branch in schema["oneOf"]
+        if Draft202012Validator({**branch, "$defs": schema["$defs"]}).is_valid(found)
+    ]
+
+
+def check_output(output: str | bytes | None) -> None:
+    """Checks the lines of a command's output that are lines of `--json`."""
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    for line in text.splitlines():
+        if line.startswith(BEGIN) and line.endswith("}"):
+            check_line(line)
+
+
+def watch_lines() -> None:
+    """From now on, checks what commands print with `--json`. Call it before plimsoll is used."""
+    if not HAS_CHECKER:
+        return
+    make, run = json_text.json_line, subprocess.run
+
+    @functools.wraps(make)
+    def json_line(values: Mapping[str, Any]) -> str:
+        line = make(values)
+        check_line(line)
+        return line
+
+    @functools.wraps(run)
+    def run_and_check(*arguments: Any, **named: Any) -> Any:
+        done = run(*arguments, **named)
+        if "plimsoll" in str(done.args):
+            check_output(done.stdout)
+        return done
+
+    json_text.json_line = json_line
+    subprocess.run = run_and_check
