@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from plimsoll.base.units import GiB
 from plimsoll.cli.app import app
 from plimsoll.explanation.explain import explain
 from plimsoll.prediction.fitting.within import fit_within
@@ -18,28 +19,32 @@ pytest.importorskip("torch")
 
 CAUSES = PROGRAMS / "causes"
 NAMES = {path.stem: path.stem for path in CAUSES.glob("*.py")} | {
-    "collected_results": "kept_over_passes"
+    "collected_results": "kept_over_passes",
+    "ranks_without_a_card": "ranks_on_one_card",
 }
 TWO_CARDS = ("data_parallel",)
+TWO_RANKS = ("ranks_on_one_card", "ranks_without_a_card")
 IN_RECORDINGS = ("collected_results", "loaded_checkpoint", "unused_activations", "varied_sizes")
 TRIED = ("autocast_cache", "collected_results", "kept_over_passes", "loaded_checkpoint",
-         "search_of_plans", "unused_activations")  # fmt: skip
+         "search_of_plans", "unused_activations", *TWO_RANKS)  # fmt: skip
 
 
 @pytest.mark.parametrize("program", sorted(NAMES))
 def test_a_fault_is_named_and_what_looks_like_it_is_not(program: str) -> None:
     script, gpus = CAUSES / f"{program}.py", 2 if program in TWO_CARDS else None
-    fault = predict(script, ["fault"], gpus=gpus).causes
+    ranks = 2 if program in TWO_RANKS else None
+    fault = predict(script, ["fault"], gpus=gpus, nproc_per_node=ranks).causes
     assert fault, "no cause was found"
     assert fault[0].name == NAMES[program]
     assert fault[0].bytes > 0
-    fine = predict(script, ["fine"], gpus=gpus).causes
+    fine = predict(script, ["fine"], gpus=gpus, nproc_per_node=ranks).causes
     assert [cause.name for cause in fine] == []
 
 
 @pytest.mark.parametrize("program", TRIED)
 def test_the_change_is_tried_and_saves_memory(program: str) -> None:
-    words = ["predict", "--advise", str(CAUSES / f"{program}.py"), "--", "fault"]
+    ranks = ["--nproc-per-node", "2"] if program in TWO_RANKS else []
+    words = ["predict", "--advise", *ranks, str(CAUSES / f"{program}.py"), "--", "fault"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     verdict, why, follow = done.stdout.splitlines()[:3]
@@ -71,3 +76,11 @@ def test_fit_takes_the_change_of_a_cause_also_for_a_module(
     assert "with torch.no_grad():" in plan.patch
     assert plan.command.endswith(" -m package.validates fault")
     assert (tmp_path / "package" / "validates.py").read_text() == text
+
+
+def test_fit_counts_ranks_on_one_card_and_gives_each_its_own() -> None:
+    script = CAUSES / "ranks_on_one_card.py"
+    plan = fit_within(script, ["fault"], nproc_per_node=2, within="2.2GiB")
+    assert plan.fits
+    assert plan.as_it_is_bytes > 2.2 * GiB
+    assert 'torch.load(path, map_location="cpu")' in plan.patch

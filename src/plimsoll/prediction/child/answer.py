@@ -12,6 +12,7 @@ from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.found_causes import causes_of
+from plimsoll.prediction.child.guests import note_other_cards
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.child.program_notes import notes_of
@@ -63,6 +64,7 @@ def make_report(
     "error" is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error
     "other", see `ScriptError`. "unknown_read" is the line that first read a value that was not
     computed, or None. "missed_network" says whether the script ended because it is offline.
+    "on_other_cards" lists what a rank has on cards that are not its own, each an `OnOtherCard`.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -81,6 +83,7 @@ def make_report(
         "missed_network": ending.missed_network,
         "device_failure": ending.device_failure if ending.has_failed else None,
         "reason": reason_of(error) if ending.has_failed else None,
+        "on_other_cards": _on_other_cards(simulation, labels),
     }
 
 
@@ -165,6 +168,12 @@ def _causes(
         return causes_of(gpu.run, peak, gpu.device, notes_of(simulation, devices))
 
     return simulation.watchers.guarded("the causes of its memory", find)() or []
+
+
+def _on_other_cards(simulation: Simulation, labels: BlockLabels) -> list[dict[str, Any]]:
+    guarded = simulation.watchers.guarded
+    note = guarded("its memory on other ranks' cards", note_other_cards)
+    return note(simulation, lambda device: run_of(simulation, labels, device)) or []
 
 
 def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:

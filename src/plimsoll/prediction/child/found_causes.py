@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 def causes_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> list[Cause]:
     """Find the causes of one device's memory, the most telling first."""
+    return find_causes(facts_of(run, peak, device, notes))
+
+
+def facts_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> Facts:
+    """Put together what recognisers look at, of one device."""
     line, lines = source_lines(peak.blocks.stack, run.frames)
-    facts = Facts(
+    return Facts(
         device=device,
         blocks=peak.blocks,
         category=peak.category,
@@ -29,4 +34,3 @@ def causes_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> list[C
         reserved=reserved_peak(run.action, run.size, run.stream, peak.blocks, peak.rounded),
         notes=notes,
     )
-    return find_causes(facts)

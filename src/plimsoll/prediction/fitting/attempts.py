@@ -246,6 +246,9 @@ class Attempts:
             found = replace(found, causes=own_causes(self._path, prediction.causes))
             if prediction.shared is not None and prediction.shared.peak_bytes:
                 found = replace(found, allocators=[self._with_shared(prediction)])
+            if prediction.shared_cards:
+                uses = [self._beside_others(use, prediction) for use in found.allocators]
+                found = replace(found, allocators=uses)
             if any(change.kind == "offload" for change in changes):
                 room = self._room - prediction.nccl_bytes
                 found = replace(found, allocators=[_unless_late(u, room) for u in found.allocators])
@@ -262,6 +265,12 @@ class Attempts:
         room = self._room - prediction.nccl_bytes
         fits = reserved <= (room if limit is None else min(room, limit))
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+    def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
+        """Returns a use that fits only beside the other processes on the card."""
+        outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
+        room = self._room + prediction.context_bytes - outside
+        return replace(use, fits=use.fits and use.least_reserved_bytes <= room)
 
 
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
