@@ -84,3 +84,16 @@ def test_fit_counts_ranks_on_one_card_and_gives_each_its_own() -> None:
     assert plan.fits
     assert plan.as_it_is_bytes > 2.2 * GiB
     assert 'torch.load(path, map_location="cpu")' in plan.patch
+
+
+def test_memory_outside_pytorch_is_a_cause_where_the_card_alone_had_room(tmp_path: Path) -> None:
+    script = tmp_path / "takes.py"
+    script.write_text(
+        "import sys, torch\ntorch.empty(int(sys.argv[1]) << 30, dtype=torch.uint8, device='cuda')\n"
+    )
+    beside_others = predict(script, ["8"], gpu="T4", used="10GiB")
+    assert beside_others.causes[0].name == "outside_pytorch"
+    assert "10.00 GiB by other programs" in str(beside_others).splitlines()[1]
+    too_much = predict(script, ["20"], gpu="T4", used="2GiB")
+    fits = predict(script, ["2"], gpu="T4", used="10GiB")
+    assert [each.name for found in (too_much, fits) for each in found.causes] == []

@@ -102,6 +102,16 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.glob("plimsoll-oom-*")) == []
 
 
+def test_what_a_library_holds_outside_pytorch_is_the_cause(tmp_path: Path) -> None:
+    run(FILLS, "beside_a_library", tmp_path)
+    answer = the_explanation(tmp_path).split("\n\n")[1].splitlines()
+    assert "is held outside PyTorch: 8.00 GiB by other libraries of this process" in answer[1]
+    run(FILLS, "uncaught", tmp_path)
+    for text in tmp_path.glob("plimsoll-oom-*.txt"):
+        says = "outside PyTorch" in text.read_text()
+        assert says == ("8.00 GiB by other libraries" in text.read_text())
+
+
 @pytest.mark.long
 def test_what_goes_wrong_with_the_explanation_hides_nothing(tmp_path: Path) -> None:
     done = run(FILLS, "nowhere_to_write", tmp_path)
