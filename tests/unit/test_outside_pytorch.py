@@ -35,7 +35,9 @@ def test_what_no_card_of_this_size_holds_is_not_for_others() -> None:
 
 
 def test_pytorchs_error_says_what_the_process_has() -> None:
-    text = "8.50 GiB is free. Including non-PyTorch memory, this process has 6.25 GiB memory in use."
+    text = (
+        "8.50 GiB is free. Including non-PyTorch memory, this process has 6.25 GiB memory in use."
+    )
     assert own_bytes(text) == int(6.25 * GiB)
     assert own_bytes("CUDA out of memory") is None
 

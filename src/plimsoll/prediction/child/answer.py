@@ -10,6 +10,13 @@ import numpy as np
 
 from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
+from plimsoll.prediction.assumed import (
+    EXTRAPOLATED_NCCL,
+    FREE_LATER,
+    SIZES_BY_DATA,
+    WATCHER_FAILED,
+    Assumed,
+)
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.found_causes import causes_of
 from plimsoll.prediction.child.guests import note_other_cards
@@ -18,17 +25,7 @@ from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.child.program_notes import notes_of
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
-from plimsoll.prediction.parts import (
-    EXTRAPOLATED_NCCL,
-    FREE_LATER,
-    SIZES_BY_DATA,
-    WATCHER_FAILED,
-    Assumed,
-    CardVerdict,
-    GpuUse,
-    PredictionParts,
-    Stopped,
-)
+from plimsoll.prediction.parts import CardVerdict, GpuUse, PredictionParts, Stopped
 from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording

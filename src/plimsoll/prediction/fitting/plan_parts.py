@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plimsoll.page.page_file import ViewResult
+    from plimsoll.prediction.not_kept import NotKept
     from plimsoll.prediction.timeline import Timeline
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.recordings.analysis.lines import LineShare
@@ -109,6 +110,7 @@ class PlanParts:
         page: The page that was written; None for none.
         kept_apart: The means that kept the attempts from real files, with what the attempt that was
             refused the most was refused; None where the script's writes were kept.
+        not_kept: The promises that the plan's run, or the script's as it is, could not keep.
     """
 
     script: str
@@ -144,6 +146,7 @@ class PlanParts:
     interrupted: bool = False
     page: ViewResult | None = None
     kept_apart: KeptApart | None = None
+    not_kept: list[NotKept] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""
