@@ -14,6 +14,7 @@ from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
 from plimsoll.explanation.parts import CardUse, StepsFound
+from plimsoll.explanation.peak import run_seconds
 from plimsoll.explanation.ranking import needed, ranked
 from plimsoll.explanation.recorded_causes import card_parts, recorded_causes, with_savings
 from plimsoll.explanation.script_changes import try_changes
@@ -263,6 +264,7 @@ def _explanation(
         search_ended_early=found.search.ended_early,
         script=found.script_run,
         causes=with_savings(causes, found.advice),
+        run_seconds=run_seconds(usage.trace),
         notes=notes,
     )
 

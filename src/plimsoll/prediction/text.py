@@ -92,7 +92,8 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
     line = most_held(p.by_category, p.top_lines) if cause is None else why(cause)
     if line is not None:
         yield line
-    if cause is not None and cause.patch:
+    helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
+    if cause is not None and cause.patch and helps:
         yield Verbatim(f"Try: {cause.patch}")
     elif follow:
         yield Verbatim(f"Next: {shlex.join(follow)}")

@@ -50,4 +50,7 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
             saves = prediction.peak_reserved_bytes - after.peak_reserved_bytes
         return replace(cause, saves_bytes=saves)
 
-    return replace(prediction, causes=[result(each) for each in prediction.causes])
+    results = [result(each) for each in prediction.causes]
+    # A change that was tried and hardly helps is no advice: the next cause comes first.
+    most = prediction.peak_reserved_bytes
+    return replace(prediction, causes=sorted(results, key=lambda each: each.hardly_helps(most)))
