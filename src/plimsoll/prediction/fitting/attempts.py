@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,10 +55,12 @@ class Attempt:
 
     @property
     def step_seconds(self) -> float | None:
-        """The time of a step; None where it is not known."""
+        """The time of a step, or of the steps that do its work; None where it is not known."""
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
-        return self.prediction.step_seconds + sum(each.unseen_seconds for each in self.changes)
+        steps = prod(each.steps for each in self.changes)
+        unseen = sum(each.unseen_seconds for each in self.changes)
+        return steps * self.prediction.step_seconds + unseen
 
     @property
     def nccl_bytes(self) -> int:
@@ -200,7 +203,10 @@ class Attempts:
         return list(arguments)
 
     def _files(self, changes: Changes) -> dict[str, str]:
-        return {str(self._path): str(self.text(changes))} if changes else {}
+        if not changes:
+            return {}
+        others = {path: text for change in changes for path, text in change.files}
+        return {str(self._path): str(self.text(changes)), **others}
 
     def _start(
         self, changes: Changes, survey: Path, stack: ExitStack, use: AllocatorUse | None = None

@@ -13,6 +13,7 @@ from plimsoll.prediction.fitting.changes.jobs import job_changes
 from plimsoll.prediction.fitting.changes.offloading import offloading_change
 from plimsoll.prediction.fitting.changes.plain import plain_changes
 from plimsoll.prediction.fitting.changes.recomputing import recomputing_change
+from plimsoll.prediction.fitting.changes.smaller_batch import smaller_batch_changes
 from plimsoll.prediction.fitting.known_sets import MEASURED, PER_CHANGE, agree, plain
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Sets:
         assert survey is not None
         changes = [
             *plain_changes(survey, peak), *job_changes(survey, self._script),
+            *smaller_batch_changes(survey, peak, self._script),
             *self.further,
         ]  # fmt: skip
         for change in changes:

@@ -25,6 +25,8 @@ class Change:
         detail: The text that tells it from other changes of this name.
         edit: Returns the changed script, or raises `CannotChangeError`.
         arguments: Options of the script that the change sets, and their values.
+        files: Other files that the change rewrites, by path: their texts.
+        steps: The steps that do the work of one step before.
         order: The place among several changes; lower ones come first. A change that wraps less of
             the script has a lower one.
         allocator: The allocator that it needs; None for any.
@@ -46,6 +48,8 @@ class Change:
     detail: str = ""
     edit: Callable[[ScriptText], ScriptText] = field(default=_as_it_is, compare=False)
     arguments: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    steps: int = 1
     order: int = 0
     allocator: str | None = None
     conf: str | None = None
