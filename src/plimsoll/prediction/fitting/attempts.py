@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.standard_error import stderr_bytes
 from plimsoll.prediction.child_process import started
+from plimsoll.prediction.fitting.changes.change import SWITCH
 from plimsoll.prediction.fitting.changes.of_causes import own_causes
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
@@ -196,11 +197,14 @@ class Attempts:
 
     def arguments(self, changes: Changes) -> list[str]:
         """Returns the script's arguments with those of the changes."""
-        arguments = self._request.arguments
+        arguments = list(self._request.arguments)
         for change in changes:
             for name, value in change.arguments:
-                arguments = put_in(take_out(arguments, name)[1], name, int(value))
-        return list(arguments)
+                if value == SWITCH:
+                    arguments.append(name)
+                else:
+                    arguments = put_in(take_out(arguments, name)[1], name, int(value))
+        return arguments
 
     def _files(self, changes: Changes) -> dict[str, str]:
         if not changes:

@@ -49,6 +49,8 @@ class Tried:
         failure: The reason why it failed, or could not be tried; None for a success.
         short: Short names of the changes for narrow columns.
         is_plan: Whether it is the plan or, where no attempt fits, the one that takes the least.
+        options: The words on the script's command line that are all of it; none where its text is
+            changed too.
     """
 
     changes: list[str]
@@ -62,6 +64,7 @@ class Tried:
     failure: str | None
     short: list[str]
     is_plan: bool
+    options: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
