@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +14,12 @@ from plimsoll.cli.app import app
 from plimsoll.explanation.explain import explain
 from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.predict import predict
+from plimsoll.recordings.causes import recognisers
+from tests.apart import ROOT
 from tests.simulated import PROGRAMS, simulate
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Cause, Facts
 
 pytest.importorskip("torch")
 
@@ -97,3 +103,33 @@ def test_memory_outside_pytorch_is_a_cause_where_the_card_alone_had_room(tmp_pat
     too_much = predict(script, ["20"], gpu="T4", used="2GiB")
     fits = predict(script, ["2"], gpu="T4", used="10GiB")
     assert [each.name for found in (too_much, fits) for each in found.causes] == []
+
+
+def test_a_recogniser_that_fails_ends_no_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Facts) -> Cause | None:
+        raise ZeroDivisionError("by nothing")
+
+    recording = ROOT / "examples" / "recordings" / "gpt2_adamw.pickle.gz"
+    known = [cause.name for cause in explain(recording, search_events=0).causes]
+    assert known
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(recognisers, "RECOGNISERS", (fails, *recognisers.RECOGNISERS))
+    assert [cause.name for cause in explain(recording, search_events=0).causes] == known
+    (line,) = capsys.readouterr().err.splitlines()
+    says = "plimsoll: the cause fails could not be looked for: ZeroDivisionError: by nothing"
+    assert line == says
+
+
+def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) -> None:
+    script = tmp_path / "attends.py"
+    script.write_text(
+        (CAUSES / "math_attention.py").read_text()
+        + "later = torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device='cuda')\n"
+    )
+    (cause,) = predict(script, ["1", "fault"]).causes
+    at_peak = 8 * 2048 * 2048 * 2
+    assert cause.bytes in range(at_peak, 8 * at_peak)  # with copies in float32
+    assert "at the peak" in cause.sentence
+    assert predict(script, ["4096", "fault"]).causes == []  # the peak is later, without scores

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plimsoll.base.printable import printable
+from plimsoll.base.watchers import Watchers
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
 from plimsoll.recordings.causes.outside_pytorch import CardParts, own_bytes
 from plimsoll.recordings.causes.recognisers import find_causes
@@ -48,7 +51,11 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
         ),
         failed=failed,
     )
-    return find_causes(facts)
+    watchers = Watchers()
+    found = find_causes(facts, watchers.guarded)
+    for name, error in watchers.failures.items():
+        print(printable(f"plimsoll: {name} could not be looked for: {error}"), file=sys.stderr)
+    return found
 
 
 def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardParts | None:

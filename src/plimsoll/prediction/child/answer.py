@@ -162,7 +162,8 @@ def _causes(
 ) -> list[Cause]:
     def find() -> list[Cause]:
         devices = {each.device: each.peak.allocated_bytes for each in used}
-        return causes_of(gpu.run, peak, gpu.device, notes_of(simulation, devices))
+        notes = notes_of(simulation, devices)
+        return causes_of(gpu.run, peak, gpu.device, notes, simulation.watchers)
 
     return simulation.watchers.guarded("the causes of its memory", find)() or []
 

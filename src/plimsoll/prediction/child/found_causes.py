@@ -10,13 +10,16 @@ from plimsoll.recordings.causes.recognisers import find_causes
 from plimsoll.recordings.causes.reserved_peak import reserved_peak
 
 if TYPE_CHECKING:
+    from plimsoll.base.watchers import Watchers
     from plimsoll.prediction.child.peak_contents import PeakContents, Run
     from plimsoll.recordings.causes.cause import Cause, Notes
 
 
-def causes_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> list[Cause]:
+def causes_of(
+    run: Run, peak: PeakContents, device: int, notes: Notes, watchers: Watchers
+) -> list[Cause]:
     """Find the causes of one device's memory, the most telling first."""
-    return find_causes(facts_of(run, peak, device, notes))
+    return find_causes(facts_of(run, peak, device, notes), watchers.guarded)
 
 
 def facts_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> Facts:

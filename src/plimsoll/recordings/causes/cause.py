@@ -256,6 +256,8 @@ class Facts:
 class Recogniser(Protocol):
     """Finds one cause."""
 
+    __name__: str
+
     def __call__(self, facts: Facts) -> Cause | None:
         """Return the cause, or None where it is not there."""
         ...
