@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.recordings.causes.autocast_cache import autocast_cache
 from plimsoll.recordings.causes.cause import LEAST_SHARE
+from plimsoll.recordings.causes.growing_cache import growing_cache
 from plimsoll.recordings.causes.kept_over_passes import kept_over_passes
 from plimsoll.recordings.causes.loaded_checkpoint import loaded_checkpoint
 from plimsoll.recordings.causes.logits import logits
@@ -33,6 +34,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     whole_model_checkpoint,
     autocast_cache,
     logits,
+    growing_cache,
     data_parallel,
     search_of_plans,
     varied_sizes,
@@ -58,6 +60,13 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
         for each in RECOGNISERS
         if (cause := guarded(f"the cause {each.__name__}", each)(facts)) is not None
     ]
+    cache = next((cause for cause in found if cause.name == "growing_cache"), None)
+    if cache is not None:  # which says more than that it grows
+        found = [
+            cause
+            for cause in found
+            if cause.name != "kept_over_passes" or 2 * cache.bytes < cause.bytes
+        ]
     least = LEAST_SHARE * facts.reserved.bytes
     kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
     if facts.failed and any(cause.growth_bytes for cause in kept):
