@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.predict import predict
 from plimsoll.recordings.causes import recognisers
 from tests.apart import ROOT
-from tests.simulated import PROGRAMS, simulate
+from tests.simulated import PROGRAMS, output_of, simulate
 
 if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Cause, Facts
@@ -133,3 +134,35 @@ def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) 
     assert cause.bytes in range(at_peak, 8 * at_peak)  # with copies in float32
     assert "at the peak" in cause.sentence
     assert predict(script, ["4096", "fault"]).causes == []  # the peak is later, without scores
+
+
+def test_page_locked_memory_follows_the_setting_that_is_advised() -> None:
+    (cause,) = predict(CAUSES / "page_locked.py", ["fault"]).causes
+    assert cause.patch == "PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64"
+    conf = cause.patch.partition("=")[2]
+    assert predict(CAUSES / "page_locked.py", ["fault"], conf=conf).causes == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "kept_mib", "left_mib"),
+    [
+        ("", 512, 512),
+        ("pinned_max_round_threshold_mb:64", 260, 260),
+        ("pinned_max_round_threshold_mb:65", 512, 512),
+        ("pinned_max_cached_size_mb:64", 260, 0),
+    ],
+)
+def test_settings_say_what_page_locked_memory_is_rounded_and_kept(
+    conf: str, kept_mib: int, left_mib: int
+) -> None:
+    program = f"""
+        import torch
+        torch.cuda.memory._set_allocator_settings({conf!r})
+        torch.cuda.init()
+        kept = [torch.empty(65 << 20, dtype=torch.uint8).pin_memory() for _ in range(4)]
+        now = lambda: torch.cuda.host_memory_stats()["allocated_bytes.current"] >> 20
+        first = now()
+        del kept
+        print(first, now())
+    """
+    assert output_of(dedent(program)).split() == [str(kept_mib), str(left_mib)]

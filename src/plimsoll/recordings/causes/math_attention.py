@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plimsoll.base.units import format_size
-from plimsoll.recordings.analysis.lines import users_part
 from plimsoll.recordings.causes.cause import Cause
 from plimsoll.recordings.causes.wording import subject
 
@@ -36,7 +37,9 @@ def _live_bytes(facts: Facts, noted: MathAttention) -> int:
     """The bytes of a call's scores, and of copies of them in another type, at the peak."""
     blocks = facts.live
     if noted.line is not None:
-        blocks = blocks[facts.are_of_line(blocks, users_part(noted.line))]
+        # A trainer's whole step has one line of the user's, so the library's line counts too.
+        is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
+        blocks = blocks[is_line[facts.line[blocks]]]
     sizes = facts.blocks.size[blocks]
     # The kernel copies half-precision scores to float32, and masks may have another type.
     return facts.bytes_of(
