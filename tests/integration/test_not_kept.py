@@ -1,4 +1,4 @@
-"""What a prediction could not promise, on stderr and in JSON, for each verb that predicts."""
+"""Promises that a prediction could not keep, on stderr and in JSON, by each verb that predicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What helps against lines that grow, in the recognisers' words, while the program runs.
+"""Advice on lines that grow, in the recognisers' words, while the program runs.
 
 Nothing is tried here, and nothing is raised: the program goes on whatever a recogniser does.
 """
@@ -35,7 +35,7 @@ def changes_that_help(
 ) -> list[str]:
     """Say for each leak what helps, in a sentence without its full stop.
 
-    Where the recording is not enough for a recogniser, the sentence is a general one.
+    The sentence is a general one if the recording is not enough for a recogniser.
 
     Args:
         recording: The program so far.

@@ -88,7 +88,7 @@ def _cause_on(name: str, card: Card, ranks: list[Told]) -> Cause | None:
 
 
 def _noted(rank: Told, name: str) -> OnOtherCard | None:
-    """What a rank noted of a card."""
+    """Returns the rank's note of a card; None where it made none."""
     return next((each for file, each in _all_noted(rank) if file == name), None)
 
 

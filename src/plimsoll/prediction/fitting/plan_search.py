@@ -107,6 +107,9 @@ class Search:
             others = list(self._sets.items(keeps_results=False))
             self._try([(change,) for change in others])
             self._branch([*items, *others])
+        if self.best is None:
+            self._try([(change,) for change in self._sets.less_data()])
+            self._take_best()
         self._drop_needless()
         if self.best is None:
             self._find_floor()

@@ -43,7 +43,7 @@ def tried_sets(
 
 
 def _options(attempt: Attempt) -> list[str]:
-    """The words of the command line that make all of an attempt; none where others do."""
+    """Returns the options that are all of an attempt; none where it changes the script too."""
     if not all(change.is_of_options for change in attempt.changes):
         return []
     words = [word for change in attempt.changes for pair in change.arguments for word in pair]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnOtherCard:
-    """What one rank has on a card that is not its own.
+    """The memory of one rank on a card that is not its own.
 
     Attributes:
         device: The card.

@@ -52,7 +52,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     first, and then the cause that holds the most.
 
     Args:
-        facts: What recognisers look at.
+        facts: The facts of one device.
         guarded: Returns a recogniser, given its name and itself, that finds nothing where it fails.
     """
     found = [

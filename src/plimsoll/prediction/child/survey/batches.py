@@ -51,7 +51,7 @@ class Batches:
         """Hear of loaders."""
         kind = torch.utils.data.DataLoader
         make = kind.__init__
-        note = self._watchers.guarded("the batches of loaders", self._note_loader)
+        note = self._watchers.guarded("the sizes of loaders' batches", self._note_loader)
 
         def noted(loader: Any, *given: Any, **named: Any) -> None:
             make(loader, *given, **named)

@@ -38,7 +38,7 @@ def smaller_batch_changes(
 
     Args:
         survey: The survey of the script as it is.
-        allocated_bytes: What the program allocates at its peak.
+        allocated_bytes: The most that the program allocates.
         script: Its text.
     """
     for size in dict.fromkeys([*(model.batch for model in survey.models), *survey.batches]):
