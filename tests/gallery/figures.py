@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from plimsoll.prediction.parts import SIZES_BY_DATA
+from plimsoll.prediction.assumed import SIZES_BY_DATA
 from tests.gallery.scripts import Script
 
 GPU = "H200"

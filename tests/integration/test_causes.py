@@ -4,42 +4,54 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import dedent
+from typing import TYPE_CHECKING
 
 import pytest
 from typer.testing import CliRunner
 
+from plimsoll.base.units import GiB
 from plimsoll.cli.app import app
 from plimsoll.explanation.explain import explain
 from plimsoll.prediction.fitting.within import fit_within
 from plimsoll.prediction.predict import predict
-from tests.simulated import PROGRAMS, simulate
+from plimsoll.recordings.causes import recognisers
+from tests.apart import ROOT
+from tests.simulated import PROGRAMS, output_of, simulate
+
+if TYPE_CHECKING:
+    from plimsoll.recordings.causes.cause import Cause, Facts
 
 pytest.importorskip("torch")
 
 CAUSES = PROGRAMS / "causes"
 NAMES = {path.stem: path.stem for path in CAUSES.glob("*.py")} | {
-    "collected_results": "kept_over_passes"
+    "collected_results": "kept_over_passes",
+    "ranks_without_a_card": "ranks_on_one_card",
 }
 TWO_CARDS = ("data_parallel",)
+TWO_RANKS = ("ranks_on_one_card", "ranks_without_a_card")
 IN_RECORDINGS = ("collected_results", "loaded_checkpoint", "unused_activations", "varied_sizes")
 TRIED = ("autocast_cache", "collected_results", "kept_over_passes", "loaded_checkpoint",
-         "search_of_plans", "unused_activations")  # fmt: skip
+         "search_of_plans", "unused_activations", *TWO_RANKS)  # fmt: skip
 
 
 @pytest.mark.parametrize("program", sorted(NAMES))
 def test_a_fault_is_named_and_what_looks_like_it_is_not(program: str) -> None:
     script, gpus = CAUSES / f"{program}.py", 2 if program in TWO_CARDS else None
-    fault = predict(script, ["fault"], gpus=gpus).causes
+    ranks = 2 if program in TWO_RANKS else None
+    fault = predict(script, ["fault"], gpus=gpus, nproc_per_node=ranks).causes
     assert fault, "no cause was found"
     assert fault[0].name == NAMES[program]
     assert fault[0].bytes > 0
-    fine = predict(script, ["fine"], gpus=gpus).causes
+    fine = predict(script, ["fine"], gpus=gpus, nproc_per_node=ranks).causes
     assert [cause.name for cause in fine] == []
 
 
 @pytest.mark.parametrize("program", TRIED)
 def test_the_change_is_tried_and_saves_memory(program: str) -> None:
-    words = ["predict", "--advise", str(CAUSES / f"{program}.py"), "--", "fault"]
+    ranks = ["--nproc-per-node", "2"] if program in TWO_RANKS else []
+    words = ["predict", "--advise", *ranks, str(CAUSES / f"{program}.py"), "--", "fault"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     verdict, why, follow = done.stdout.splitlines()[:3]
@@ -71,3 +83,86 @@ def test_fit_takes_the_change_of_a_cause_also_for_a_module(
     assert "with torch.no_grad():" in plan.patch
     assert plan.command.endswith(" -m package.validates fault")
     assert (tmp_path / "package" / "validates.py").read_text() == text
+
+
+def test_fit_counts_ranks_on_one_card_and_gives_each_its_own() -> None:
+    script = CAUSES / "ranks_on_one_card.py"
+    plan = fit_within(script, ["fault"], nproc_per_node=2, within="2.2GiB")
+    assert plan.fits
+    assert plan.as_it_is_bytes > 2.2 * GiB
+    assert 'torch.load(path, map_location="cpu")' in plan.patch
+
+
+def test_memory_outside_pytorch_is_a_cause_where_the_card_alone_had_room(tmp_path: Path) -> None:
+    script = tmp_path / "takes.py"
+    script.write_text(
+        "import sys, torch\ntorch.empty(int(sys.argv[1]) << 30, dtype=torch.uint8, device='cuda')\n"
+    )
+    beside_others = predict(script, ["8"], gpu="T4", used="10GiB")
+    assert beside_others.causes[0].name == "outside_pytorch"
+    assert "10.00 GiB by other programs" in str(beside_others).splitlines()[1]
+    too_much = predict(script, ["20"], gpu="T4", used="2GiB")
+    fits = predict(script, ["2"], gpu="T4", used="10GiB")
+    assert [each.name for found in (too_much, fits) for each in found.causes] == []
+
+
+def test_a_recogniser_that_fails_ends_no_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Facts) -> Cause | None:
+        raise ZeroDivisionError("by nothing")
+
+    recording = ROOT / "examples" / "recordings" / "gpt2_adamw.pickle.gz"
+    known = [cause.name for cause in explain(recording, search_events=0).causes]
+    assert known
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(recognisers, "RECOGNISERS", (fails, *recognisers.RECOGNISERS))
+    assert [cause.name for cause in explain(recording, search_events=0).causes] == known
+    (line,) = capsys.readouterr().err.splitlines()
+    says = "plimsoll: the cause fails could not be looked for: ZeroDivisionError: by nothing"
+    assert line == says
+
+
+def test_attention_counts_the_scores_that_are_there_at_the_peak(tmp_path: Path) -> None:
+    script = tmp_path / "attends.py"
+    script.write_text(
+        (CAUSES / "math_attention.py").read_text()
+        + "later = torch.empty(int(sys.argv[1]) << 20, dtype=torch.uint8, device='cuda')\n"
+    )
+    (cause,) = predict(script, ["1", "fault"]).causes
+    at_peak = 8 * 2048 * 2048 * 2
+    assert cause.bytes in range(at_peak, 8 * at_peak)  # with copies in float32
+    assert "at the peak" in cause.sentence
+    assert predict(script, ["4096", "fault"]).causes == []  # the peak is later, without scores
+
+
+def test_page_locked_memory_follows_the_setting_that_is_advised() -> None:
+    (cause,) = predict(CAUSES / "page_locked.py", ["fault"]).causes
+    assert cause.patch == "PYTORCH_CUDA_ALLOC_CONF=pinned_max_round_threshold_mb:64"
+    conf = cause.patch.partition("=")[2]
+    assert predict(CAUSES / "page_locked.py", ["fault"], conf=conf).causes == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "kept_mib", "left_mib"),
+    [
+        ("", 512, 512),
+        ("pinned_max_round_threshold_mb:64", 260, 260),
+        ("pinned_max_round_threshold_mb:65", 512, 512),
+        ("pinned_max_cached_size_mb:64", 260, 0),
+    ],
+)
+def test_settings_say_what_page_locked_memory_is_rounded_and_kept(
+    conf: str, kept_mib: int, left_mib: int
+) -> None:
+    program = f"""
+        import torch
+        torch.cuda.memory._set_allocator_settings({conf!r})
+        torch.cuda.init()
+        kept = [torch.empty(65 << 20, dtype=torch.uint8).pin_memory() for _ in range(4)]
+        now = lambda: torch.cuda.host_memory_stats()["allocated_bytes.current"] >> 20
+        first = now()
+        del kept
+        print(first, now())
+    """
+    assert output_of(dedent(program)).split() == [str(kept_mib), str(left_mib)]

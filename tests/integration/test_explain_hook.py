@@ -102,6 +102,16 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
     assert list(tmp_path.glob("plimsoll-oom-*")) == []
 
 
+def test_what_a_library_holds_outside_pytorch_is_the_cause(tmp_path: Path) -> None:
+    run(FILLS, "beside_a_library", tmp_path)
+    answer = the_explanation(tmp_path).split("\n\n")[1].splitlines()
+    assert "is held outside PyTorch: 8.00 GiB by other libraries of this process" in answer[1]
+    run(FILLS, "uncaught", tmp_path)
+    for text in tmp_path.glob("plimsoll-oom-*.txt"):
+        says = "outside PyTorch" in text.read_text()
+        assert says == ("8.00 GiB by other libraries" in text.read_text())
+
+
 @pytest.mark.long
 def test_what_goes_wrong_with_the_explanation_hides_nothing(tmp_path: Path) -> None:
     done = run(FILLS, "nowhere_to_write", tmp_path)
@@ -238,3 +248,30 @@ def test_a_training_loop_is_watched_by_its_optimizers_steps(tmp_path: Path) -> N
     line = f"{place(TRAINS, 'torch.ones')} train"
     assert done.stdout == f"{line} 16384.0\n"
     assert f"LeakWarning: {line} keeps 16.00 KiB more GPU memory" in done.stderr
+
+
+def test_a_warning_says_the_change_in_the_recognisers_words(tmp_path: Path) -> None:
+    done = run(TRAINS, "of_sums_and_lists", tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = [line for line in done.stderr.splitlines() if "LeakWarning: " in line]
+    summed = [line for line in text if place(TRAINS, "total + model") in line]
+    (collected,) = [line for line in text if place(TRAINS, "no_grad").rpartition(":")[0] in line
+                    and line.endswith("kept.append(result.detach().cpu())")]  # fmt: skip
+    assert summed
+    assert all("total += loss.item()" in line for line in summed)
+    assert "keep what is collected there in host memory" in collected
+
+
+def test_a_recogniser_that_fails_leaves_a_general_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a recogniser's own")
+
+    monkeypatch.setattr("plimsoll.explanation.growing_lines.cause_of_leak", fail)
+    allocator = Allocator(SimulatedGpu("8GiB"))
+    with warnings.catch_warnings(record=True) as caught, LeakWatch(allocator=allocator) as watch:
+        warnings.simplefilter("always")
+        for _ in range(40):
+            allocator.malloc("1MiB")
+            watch.step()
+    (warning,) = caught
+    assert str(warning.message).endswith("copies in host memory (.detach().cpu())")

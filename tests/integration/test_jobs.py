@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll.base.units import MiB
-from plimsoll.prediction.parts import EXTRAPOLATED_NCCL
+from plimsoll.prediction.assumed import EXTRAPOLATED_NCCL
 from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
 

@@ -13,7 +13,7 @@ import pytest
 
 from plimsoll.engine.gpus.card_files import CONVOLUTION, FOLDER_VARIABLE, read_card
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.prediction.parts import WORKSPACES
+from plimsoll.prediction.assumed import WORKSPACES
 from plimsoll.torch.simulated.start import running
 from tests.simulated import PROGRAMS, on_simulated_gpus
 

@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll.base.units import GiB, MiB, format_size
 from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
-from plimsoll.prediction.parts import ENDED_BY_SIGNAL, STARTED_PROGRAM
+from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, STARTED_PROGRAM
 from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import plimsoll
-from plimsoll.prediction.parts import WORKSPACES
+from plimsoll.prediction.assumed import WORKSPACES
 from tests.simulated import on_simulated_gpus
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plimsoll.prediction import child_process
+from plimsoll.prediction.assumed import WATCHER_FAILED
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import WATCHER_FAILED
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.text import prediction_text
 from tests.simulated import PROGRAMS, on_simulated_gpus

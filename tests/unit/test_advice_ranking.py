@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plimsoll.base.units import MiB
+from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.replays.replay import replay
 from plimsoll.explanation.explain import explain
 from plimsoll.explanation.kept_advice import KeptAdvice
 from plimsoll.explanation.parts import Advice, AdviceKind
 from plimsoll.explanation.ranking import COSTS, ranked
 from plimsoll.explanation.search import Setting, Trial
+from plimsoll.explanation.text import _details
+from plimsoll.recordings.causes.cause import Cause
 from tests.unit.test_explanation import nine_blocks, recorded
 
 if TYPE_CHECKING:
     from plimsoll import Allocator
 
+ADVICE = Advice("setting", "do this", "this", "nothing", GiB, GiB)
 SIZES = st.integers(0, 3)  # so that some are equal
 PIECES = st.builds(
     Advice,
@@ -147,3 +150,21 @@ def test_returned_memory_is_a_cost_where_there_is_more_of_it_than_before() -> No
 
     assert base.num_alloc_retries == 0
     assert [cost(0), cost(1), cost(0, 100 * MiB)] == ["nothing", "time", "time"]
+
+
+def test_times_of_advice_have_a_scale() -> None:
+    slow = replace(ADVICE, driver_seconds=0.5)
+    spills = replace(slow, bus_seconds=0.2)
+    assert "driver calls +0.500 s (+5.0% of the run)" in _details(slow, 10.0)
+    assert "bus and driver +0.700 s or more (+7.0% of the run)" in _details(spills, 10.0)
+    assert "driver calls +0.500 s (more than the run)" in _details(slow, 0.1)
+    assert "driver calls +0.500 s (run's length unknown)" in _details(slow, None)
+    assert len([*_details(ADVICE, None)]) == 1
+
+
+def test_a_change_that_saved_less_than_a_fiftieth_hardly_helps() -> None:
+    cause = Cause("logits", "", "", GiB)
+    assert not cause.hardly_helps(GiB)
+    assert replace(cause, saves_bytes=GiB // 100).hardly_helps(GiB)
+    assert not replace(cause, saves_bytes=GiB // 10).hardly_helps(GiB)
+    assert not replace(cause, saves_bytes=0, growth_bytes=1).hardly_helps(GiB)

@@ -15,6 +15,7 @@ from plimsoll import InputError, ScriptError
 from plimsoll.base.telemetry.nvml import GpuReading, Nvml, Reading
 from plimsoll.base.units import GiB, MiB
 from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.assumed import LETS_GO_LATER, SIZES_BY_DATA, WORKSPACES, Assumed
 from plimsoll.prediction.fitting import values
 from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS
@@ -27,13 +28,7 @@ from plimsoll.prediction.fitting.text import trial_text
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import (
-    LETS_GO_LATER,
-    SIZES_BY_DATA,
-    WORKSPACES,
-    Assumed,
-    CardVerdict,
-)
+from plimsoll.prediction.parts import CardVerdict
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.survey import ArgumentUse, Survey
 from plimsoll.prediction.trials.written import Written

@@ -11,8 +11,8 @@ import pytest
 from plimsoll.base.errors import ScriptError
 from plimsoll.base.units import MiB
 from plimsoll.prediction import ranges
+from plimsoll.prediction.assumed import LETS_GO_LATER, SIZES_BY_DATA, Assumed
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.parts import LETS_GO_LATER, SIZES_BY_DATA, Assumed
 from plimsoll.prediction.rank_use import RankUse, alike
 from tests.unit.test_fit import prediction
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from plimsoll import Allocator, SimulatedMachine
 from plimsoll.base.units import GiB, MiB
+from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Run, uncertain_peaks
-from plimsoll.prediction.parts import ANY_ADDRESSES, FREE_LATER
 
 
 class Job:

@@ -64,6 +64,9 @@ WATCHERS = {
     "what was compiled",
     "what is compiled",
     "where the script is",
+    "its memory on other ranks' cards",
+    "the configurations that it reads",
+    "the sizes of loaders' batches",
 }
 """Each name by which the report says that a watcher failed."""
 REGISTRATIONS = {

@@ -103,6 +103,7 @@ def fit(
     from plimsoll.prediction.fitting.parts import INTERRUPTED
     from plimsoll.prediction.fitting.text import fit_text
     from plimsoll.prediction.fitting.values import fit as run
+    from plimsoll.prediction.not_kept import tell
     from plimsoll.prediction.options import Options
 
     cards = [Options(gpu=name, **simulation) for name in gpu or [options.DEFAULT_GPU]]
@@ -135,6 +136,7 @@ def fit(
                 headroom=headroom, progress=progress, **asdict(card),
             )  # fmt: skip
         any_fails = any_fails or found.largest is None
+        tell(found.not_kept)
         if as_json:
             print(json_line(found.to_dict()))
         else:

@@ -45,6 +45,7 @@ def run_within(
     """
     from plimsoll.base.errors import InputError
     from plimsoll.prediction.fitting.within import fit_within
+    from plimsoll.prediction.not_kept import tell
 
     for name in tries:
         if name != "compile":
@@ -65,6 +66,7 @@ def run_within(
                 watcher=_Watcher(progress), module=module,
                 **options,
             )  # fmt: skip
+        tell(plan.not_kept)
         if as_json:
             print(json_line(plan.to_dict()), flush=True)
         else:

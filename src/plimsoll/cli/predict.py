@@ -73,6 +73,7 @@ def predict(
     """
     from plimsoll.prediction.check_text import check_text
     from plimsoll.prediction.fitting.advise import with_advice
+    from plimsoll.prediction.not_kept import each_once, tell
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predicted_page import check_page, recorded, write_page
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
@@ -113,6 +114,7 @@ def predict(
         results = _predicted(asked)
         if advise:
             results[0] = with_advice(asked[0], results[0])
+        tell(each_once(result.not_kept for result in results))
         if as_json:
             for result in results:
                 print(json_line(result.to_dict()))

@@ -88,6 +88,7 @@ def sweep(
     from plimsoll.base.endings import check_ending
     from plimsoll.base.files import NewFile, check_can_be_made
     from plimsoll.base.workers.everywhere import where
+    from plimsoll.prediction.not_kept import tell
     from plimsoll.prediction.sweeps.case_bars import case_bars
     from plimsoll.prediction.sweeps.html import sweep_page
     from plimsoll.prediction.sweeps.sweep import run_plan
@@ -111,6 +112,7 @@ def sweep(
         with NewFile(html, force=force) as file:
             file.write(sweep_page(found).encode())
     fits = _fits(found)
+    tell(found.not_kept)
     if as_json:
         print(found.to_json())
     else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from plimsoll.base.units import MiB, format_seconds, format_size
+from plimsoll.base.units import MiB, format_size
 from plimsoll.engine.replays.replay import AMPLE_MEMORY
 from plimsoll.explanation.gradients import with_earlier_zero_grad
 from plimsoll.explanation.kept_advice import KeptAdvice
@@ -187,7 +187,6 @@ def _add_spill(search: Search, elastic: Trial | None, found: KeptAdvice) -> None
         "to host memory",
         f"plimsoll run --policy spill --dedicated {dedicated // MiB}MiB",
         trial,
-        f"over the bus {format_seconds(shared.transfer_seconds)} or more",
     )
 
 

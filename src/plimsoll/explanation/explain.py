@@ -14,14 +14,16 @@ from plimsoll.explanation.explanation import Explanation
 from plimsoll.explanation.fragmentation import find_fragmentation
 from plimsoll.explanation.oom import MOST_EXPLAINED, explain_failure
 from plimsoll.explanation.parts import CardUse, StepsFound
+from plimsoll.explanation.peak import run_seconds
 from plimsoll.explanation.ranking import needed, ranked
-from plimsoll.explanation.recorded_causes import recorded_causes, with_savings
+from plimsoll.explanation.recorded_causes import card_parts, recorded_causes, with_savings
 from plimsoll.explanation.script_changes import try_changes
 from plimsoll.explanation.search import Search, recorded_setting
 from plimsoll.explanation.source import read_source
 from plimsoll.explanation.state import recorded_failures
 from plimsoll.recordings.analysis.leaks import find_leaks
 from plimsoll.recordings.analysis.lines import source_line
+from plimsoll.recordings.causes.outside_pytorch import with_outside
 from plimsoll.recordings.recording import Recording
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def explain(
     script: str | None = None,
     arguments: Sequence[str] = (),
     vary: str | None = None,
+    error: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Explanation:
     """Explains a program's use of GPU memory, and finds what would help.
@@ -74,6 +77,8 @@ def explain(
             is, and with changes of `fit`. That takes extra time.
         arguments: The script's arguments.
         vary: The argument with the size of a batch, such as "--batch-size".
+        error: The text of PyTorch's error for lack of memory. It says how much of the card the
+            process had, so that other processes can be told from other libraries.
         progress: Called with the current work in words, now and then.
 
     Raises:
@@ -108,7 +113,7 @@ def explain(
         tell(f"running {script} with changes, simulated")
         found.add_changes(usage, script, arguments, vary)
     return _explanation(
-        usage, failures, leaks, found, uses, limit_bytes,
+        usage, failures, leaks, found, uses, limit_bytes, error,
         [*recording.problems, *of_others, *_history_notes(chosen), *failures.notes, *found.notes],
     )  # fmt: skip
 
@@ -225,11 +230,15 @@ def _explanation(
     found: _FoundAdvice,
     uses: list[GpuUse],
     limit_bytes: int | None,
+    error: str | None,
     notes: list[str],
 ) -> Explanation:
     chosen, past, base, steps = usage.device, usage.device.past, usage.device.base, usage.steps
     of_card = [] if past.is_what_if else failures.out_of_memory
     causes = recorded_causes(usage, uses, failed=bool(failures.out_of_memory))
+    card = _card(chosen.card, past.peak_dedicated_bytes, of_card)
+    if of_card and (parts := card_parts(card, of_card[-1], error)) is not None:
+        causes = with_outside(causes, parts)
     advice = needed(ranked(found.advice), causes, chosen.card, past.peak_dedicated_bytes)
     return Explanation(
         file=chosen.recording.name,
@@ -241,7 +250,7 @@ def _explanation(
         conf=chosen.recording.conf,
         limit_bytes=limit_bytes,
         fits_limit=None if limit_bytes is None else chosen.fits,
-        card=_card(chosen.card, past.peak_dedicated_bytes, of_card),
+        card=card,
         reserved=usage.reserved,
         peak=usage.peak,
         fragmentation=failures.fragmentation,
@@ -255,6 +264,7 @@ def _explanation(
         search_ended_early=found.search.ended_early,
         script=found.script_run,
         causes=with_savings(causes, found.advice),
+        run_seconds=run_seconds(usage.trace),
         notes=notes,
     )
 

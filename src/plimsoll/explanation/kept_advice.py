@@ -142,6 +142,7 @@ class KeptAdvice:
                 serves_failed_requests=trial.works if self.failed else None,
                 num_alloc_retries=result.num_alloc_retries,
                 driver_seconds=result.driver_seconds - before.driver_seconds,
+                bus_seconds=0.0 if result.shared is None else result.shared.transfer_seconds,
                 note=note,
             )
         )

@@ -16,6 +16,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_size
 from plimsoll.engine.recorder.recorder import Recorder
+from plimsoll.explanation.growing_lines import changes_that_help
 from plimsoll.recordings.analysis.block_history import find_lifetimes
 from plimsoll.recordings.analysis.leaks import LEAST_STEPS, find_leaks
 from plimsoll.recordings.analysis.lines import source_lines
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.leaks import Leak
 
 _MARK = "step of LeakWatch"
-_LET_GO = "Keep numbers (.item()), or copies in host memory (.detach().cpu())"
 
 
 class LeakWarning(UserWarning):
@@ -183,18 +183,21 @@ class LeakWatch:
             return
         marked = [mark for mark in recording.marks if mark.name == _MARK]
         marks = [replace(mark, name="step") for mark in marked] or recording.marks
-        self.leaks = []
+        found: list[tuple[Leak, str]] = []
         for trace in recording.devices:
-            found = find_lifetimes(trace)
-            steps = find_steps(found, marks, device=trace.device)
-            line, names = source_lines(found.stack, trace.frames)
-            self.leaks += find_leaks(found, steps, line, names)
-        self.leaks.sort(key=lambda leak: -leak.slope_bytes)
-        for leak in self.leaks:
+            blocks = find_lifetimes(trace)
+            steps = find_steps(blocks, marks, device=trace.device)
+            line, names = source_lines(blocks.stack, trace.frames)
+            leaks = find_leaks(blocks, steps, line, names)
+            helps = changes_that_help(recording, trace, blocks, steps, leaks) if leaks else []
+            found += zip(leaks, helps, strict=True)
+        found.sort(key=lambda one: -one[0].slope_bytes)
+        self.leaks = [leak for leak, _ in found]
+        for leak, help_ in found:
             if leak.what not in self._warned:
                 self._warned.add(leak.what)
                 warnings.warn(
-                    printable(f"{_growth(leak)}. {_LET_GO}"),
+                    printable(f"{_growth(leak)}. {help_}"),
                     LeakWarning,
                     stacklevel=_calls_to_program(),
                 )

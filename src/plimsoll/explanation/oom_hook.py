@@ -145,7 +145,8 @@ class OomHook:
         with NewFile(path.with_suffix(".pickle")) as file:
             file.write(content)
         recording = read_snapshot(content, str(path.with_suffix(".pickle")))
-        found = explain(recording, device=_device(recording.devices), search_events=_SEARCH_EVENTS)
+        device = _device(recording.devices)
+        found = explain(recording, device=device, search_events=_SEARCH_EVENTS, error=str(error))
         with NewFile(path) as file:
             file.write(f"{error}\n\n{found}\n".encode())
         return path

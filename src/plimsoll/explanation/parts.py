@@ -232,6 +232,7 @@ class Advice:
             or under the given limit; None where none failed, or a leak was not tried.
         num_alloc_retries: The number of requests for which PyTorch had to return cached memory.
         driver_seconds: The further time in driver calls, by the cost model.
+        bus_seconds: The least time that spilled bytes take over the bus.
         note: Further advice, or "".
     """
 
@@ -246,6 +247,7 @@ class Advice:
     serves_failed_requests: bool | None = None
     num_alloc_retries: int = 0
     driver_seconds: float = 0.0
+    bus_seconds: float = 0.0
     note: str = ""
 
 
@@ -296,6 +298,8 @@ class ExplanationParts:
         fragmentation: The free memory at the peak of reserved memory, or before the last failure.
         num_alloc_retries: The number of requests for which PyTorch had to return cached memory;
             None where the recording has no count.
+        run_seconds: The time from the first event to the last, against which times of advice are
+            said; None where the recording has no times.
         steps: The steps of the program.
         leaks: The memory that grows from step to step, the fastest first.
         out_of_memory: Each request that failed, in the recording or under the given limit.
@@ -332,6 +336,7 @@ class ExplanationParts:
     search_ended_early: bool
     script: ScriptRun | None
     causes: list[Cause] = field(default_factory=list)
+    run_seconds: float | None = None
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

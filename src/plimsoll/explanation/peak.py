@@ -89,6 +89,13 @@ def step_of(steps: Steps, event: int) -> int | None:
     return step if 0 <= step < len(steps) else None
 
 
+def run_seconds(trace: DeviceTrace) -> float | None:
+    """The time from the first event to the last; None where the recording has no times."""
+    ends = [int(end) for batch in trace.batches() for end in batch.time_us[[0, -1]]]
+    seconds = (ends[-1] - ends[0]) * 1e-6 if ends else 0.0
+    return seconds if seconds > 0 else None
+
+
 def _seconds(trace: DeviceTrace, event: int) -> float | None:
     first: int | None = None
     for batch in trace.batches():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plimsoll.base.printable import printable
+from plimsoll.base.watchers import Watchers
 from plimsoll.recordings.causes.cause import Facts, Notes, Reserved
+from plimsoll.recordings.causes.outside_pytorch import CardParts, own_bytes
 from plimsoll.recordings.causes.recognisers import find_causes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from plimsoll.explanation.explained_usage import ExplainedUsage
-    from plimsoll.explanation.parts import Advice
+    from plimsoll.explanation.parts import Advice, CardUse, OutOfMemory
     from plimsoll.prediction.parts import GpuUse
     from plimsoll.recordings.causes.cause import Cause
 
@@ -47,7 +51,36 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
         ),
         failed=failed,
     )
-    return find_causes(facts)
+    watchers = Watchers()
+    found = find_causes(facts, watchers.guarded)
+    for name, error in watchers.failures.items():
+        print(printable(f"plimsoll: {name} could not be looked for: {error}"), file=sys.stderr)
+    return found
+
+
+def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardParts | None:
+    """The holders of the card when the driver refused a request; None where that is not known.
+
+    Args:
+        card: The card.
+        failed: The request.
+        error: The text of PyTorch's error; None where there is none.
+    """
+    if failed.cause != "card" or card.total_bytes is None or card.other_bytes is None:
+        return None
+    context = card.context_bytes or 0
+    own = None if error is None else own_bytes(error)
+    libraries = 0 if own is None else min(card.other_bytes, own - failed.reserved_bytes - context)
+    libraries = max(0, libraries)
+    others = card.other_bytes - libraries
+    return CardParts(
+        total_bytes=card.total_bytes,
+        pytorch_bytes=failed.reserved_bytes + failed.needed_bytes,
+        context_bytes=context,
+        libraries_bytes=libraries,
+        others_bytes=others if own is not None else 0,
+        rest_bytes=others if own is None else 0,
+    )
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:

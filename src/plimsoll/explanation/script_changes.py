@@ -187,7 +187,9 @@ def _cost(change: Change, attempt: Attempt, base: Attempt) -> AdviceCost:
 
 def _notes(change: Change, attempt: Attempt, base: Attempt) -> Iterator[str]:
     times = _times_the_step(attempt, base)
-    if times is not None and abs(times - 1) > LEAST_TIME:
+    if times is None:
+        yield "how long a step takes then is not known"
+    elif abs(times - 1) > LEAST_TIME:
         yield f"{times:.2f} times the step"
     if change.caveat:
         yield f"results differ: {change.caveat}"

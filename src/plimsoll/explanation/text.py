@@ -241,7 +241,7 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
         failed = " serves the request that failed" if e.out_of_memory else " would save 2 % or more"
         yield f"{_INDENT}nothing that was tried{failed}"
     for number, advice in enumerate(mine, 1):
-        yield from _one_advice(number, advice)
+        yield from _one_advice(number, advice, e.run_seconds)
     if e.script is None:
         yield f"{_INDENT}Not tried: changes to the program. With --script train.py they are."
 
@@ -260,19 +260,19 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
         what = "would save 2 % or more" if script.fits else "makes it fit"
         yield f"{_INDENT}nothing that was tried {what}"
     for number, advice in enumerate(changes, 1):
-        yield from _one_advice(number, advice)
+        yield from _one_advice(number, advice, e.run_seconds)
 
 
-def _one_advice(number: int, a: Advice) -> Iterator[str]:
+def _one_advice(number: int, a: Advice, run_seconds: float | None) -> Iterator[str]:
     """A line that says what to do, what to copy, and a line of what else is known."""
     yield f"{number:>3}. {a.what}{effect(a)}"
     for line in a.how.splitlines():
         yield Verbatim(f"{_INDENT * 2} {line}")
-    if details := "; ".join(_details(a)):
+    if details := "; ".join(_details(a, run_seconds)):
         yield f"{_INDENT * 2} {details}"
 
 
-def _details(a: Advice) -> Iterator[str]:
+def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
     if a.peak_reserved_range_bytes is not None:
         least, most = map(format_size, a.peak_reserved_range_bytes)
         reserved = f"{least} to {most} reserved"
@@ -283,10 +283,23 @@ def _details(a: Advice) -> Iterator[str]:
     yield reserved
     if a.num_alloc_retries and a.kind not in _OTHER_RETRIES:
         yield f"cached memory is returned {_times(a.num_alloc_retries)}"
-    if abs(a.driver_seconds) >= 0.001:
-        yield f"driver calls {a.driver_seconds:+.3f} s"
+    if a.bus_seconds:
+        seconds = a.driver_seconds + a.bus_seconds
+        yield f"bus and driver {seconds:+.3f} s or more {_share_of_run(seconds, run_seconds)}"
+    elif abs(a.driver_seconds) >= 0.001:
+        share = _share_of_run(a.driver_seconds, run_seconds)
+        yield f"driver calls {a.driver_seconds:+.3f} s {share}"
     if a.note:
         yield a.note
+
+
+def _share_of_run(seconds: float, run_seconds: float | None) -> str:
+    """A time as a share of the recorded run, where the recording has times."""
+    if run_seconds is None:
+        return "(run's length unknown)"
+    if seconds > run_seconds:
+        return "(more than the run)"
+    return f"({seconds / run_seconds:+.1%} of the run)"
 
 
 def _notes(e: ExplanationParts) -> Iterator[str]:

@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self, TypeVar
 
 from plimsoll.engine.shared_use import SharedUse
+from plimsoll.prediction.assumed import NEEDS_TRIALS, Assumed
 from plimsoll.prediction.compiled_use import CompiledUse
+from plimsoll.prediction.not_kept import NotKept, promises_not_kept
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 from plimsoll.prediction.timeline import Timeline
 from plimsoll.prediction.trials.kept_apart import KeptApart
@@ -15,76 +17,14 @@ from plimsoll.recordings.analysis.category_names import CATEGORIES as ALL_CATEGO
 from plimsoll.recordings.analysis.lines import LineShare
 from plimsoll.recordings.causes.cause import Cause
 
-LETS_GO_LATER = "when it lets go of a collective's tensors hangs on the host's pace"
-"""The assumption about NCCL's watchdog: kLetGoLater in collectives/group.cpp."""
-FREE_LATER = "when blocks that NCCL used are free again hangs on the host's pace"
-"""Assumed where another pace of the host changes what is reserved."""
-ANY_ADDRESSES = "which of equally large free blocks is taken hangs on the driver's addresses"
-"""Assumed where another order of addresses changes what is reserved."""
-PACE = "the host's pace"
-ADDRESSES = "the driver's addresses"
-SIZES_BY_DATA = (
-    "its size depends on values that nobody knows",
-    "its size depends on random numbers, of another generator",
-)
-"""The assumptions about sizes by data: kSizeOf… in the simulated GPU's runtime.h."""
-WORKSPACES = (
-    "its workspaces are those of convolutions like it: it was not measured on an H100 itself",
-    "its workspaces are those of an H100: cuDNN's choice was measured on no card like this one",
-    "cudnn.benchmark keeps the plan that was fastest, which differs from run to run",
-)
-"""The assumptions about cuDNN's workspaces, of the simulated GPU's rules/convolution.cpp."""
-DECIDES = {
-    **dict.fromkeys(SIZES_BY_DATA, "what the data is like"),
-    **dict.fromkeys(WORKSPACES, "cuDNN's workspaces"),
-    LETS_GO_LATER: PACE,
-    FREE_LATER: PACE,
-    ANY_ADDRESSES: ADDRESSES,
-}
-"""The assumptions that make a peak a range, each with what decides where in it the peak lies."""
-NEEDS_TRIALS = (*SIZES_BY_DATA, LETS_GO_LATER)
-"""Only other trials tell the range of these."""
-EXTRAPOLATED_NCCL = (
-    "extrapolated: measured were up to four ranks on H100s and two on H200s that NVLink joins"
-)
-ENDED_BY_SIGNAL = (
-    "a signal ended it before it told what it had in live blocks: taken to be all that it took of "
-    "the card beside its context"
-)
-"""The assumption where a signal ended the process that took the most of the fullest card."""
-STARTED_PROGRAM = "a Python program that the script started has no simulated GPUs, and is not seen"
-"""The assumption about programs that the script starts without `multiprocessing`."""
-WATCHER_FAILED = "plimsoll failed to note this, and the program went on without the notes"
-"""The assumption where one of plimsoll's own watchers raised an error."""
 CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction, which knows the category of every block."""
 
 
-_WORKED_OUT = "device_used_range_bytes"
-"""This key of a prediction's data follows from the other keys."""
+_WORKED_OUT = ("device_used_range_bytes", "not_kept")
+"""These keys of a prediction's data follow from the other keys."""
 
 _Number = TypeVar("_Number", int, float)
-
-
-@dataclass(frozen=True)
-class Assumed:
-    """Something that the simulation cannot know and took for granted.
-
-    Attributes:
-        what: The assumption.
-        operation: PyTorch's name of the operation it is about, or "".
-        line: The line of the program that called it first, or None.
-        count: The number of calls.
-        bytes: The estimated size of memory that is not counted; None where all is counted. For
-            memory that a kernel takes inside by an unknown rule, the estimate is the size of the
-            operands and results of the largest call.
-    """
-
-    what: str
-    operation: str
-    line: str | None
-    count: int
-    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -380,20 +320,28 @@ class PredictionParts:
         return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
 
     @property
+    def not_kept(self) -> list[NotKept]:
+        """The promises that this prediction could not keep."""
+        return promises_not_kept(self.assumptions, self.kept_apart)
+
+    @property
     def requested_bytes(self) -> int:
         """The requested part of `peak_allocated_bytes`. The rest is `rounding` of blocks."""
         return self.peak_allocated_bytes - self.by_category["rounding"]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""
-        return asdict(self) | {_WORKED_OUT: self.device_used_range_bytes}
+        return asdict(self) | {
+            "device_used_range_bytes": self.device_used_range_bytes,
+            "not_kept": [asdict(each) for each in self.not_kept],
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Returns the parts that `to_dict` turned into plain data."""
         return cls(
             **{
-                **{key: value for key, value in values.items() if key != _WORKED_OUT},
+                **{key: value for key, value in values.items() if key not in _WORKED_OUT},
                 "peak_allocated_range_bytes": _pair(values["peak_allocated_range_bytes"]),
                 "peak_reserved_range_bytes": _pair(values["peak_reserved_range_bytes"]),
                 "host_peak_range_bytes": _pair(values["host_peak_range_bytes"]),

@@ -17,6 +17,7 @@ from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.ranges import with_range
+from plimsoll.recordings.causes.outside_pytorch import CardParts, with_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.rank_use import RankUse
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
+    from plimsoll.recordings.causes.cause import Cause
 
 _COMPILES = re.compile(rb"torch[._]compile|(?<!\bre)\.compile\(")
 
@@ -233,7 +235,23 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         seconds=result.seconds + needed.seconds,
         ranks=_with_verdicts(needed, result),
     )
-    return with_range(request, found)
+    return with_range(request, replace(found, causes=_with_outside(found)))
+
+
+def _with_outside(found: Prediction) -> list[Cause]:
+    """Returns the causes, with the memory outside PyTorch where that is why it does not fit."""
+    if found.limit_bytes is not None or found.shared is not None or found.headroom_bytes >= 0:
+        return found.causes
+    own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes
+    parts = CardParts(
+        total_bytes=found.total_bytes + found.used_bytes,
+        pytorch_bytes=found.peak_reserved_bytes,
+        context_bytes=found.context_bytes,
+        nccl_bytes=found.nccl_bytes,
+        processes_bytes=max(0, found.device_used_bytes - own) if found.shared_cards else 0,
+        others_bytes=found.used_bytes,
+    )
+    return with_outside(found.causes, parts)
 
 
 def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:

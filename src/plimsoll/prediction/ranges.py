@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import ScriptError
+from plimsoll.prediction.assumed import LETS_GO_LATER, NEEDS_TRIALS
 from plimsoll.prediction.child_process import run, started
-from plimsoll.prediction.parts import LETS_GO_LATER, NEEDS_TRIALS
 from plimsoll.prediction.rank_use import alike, with_ranges
 
 if TYPE_CHECKING:

@@ -216,6 +216,8 @@ class Survey:
         ranks: The number of ranks of the job; 1 for no job.
         wrappings: The outermost wrappers of the job's models.
         causes: Why the script takes what it takes, as far as it can be changed for that.
+        batches: The sizes of the batches of its loaders.
+        files: The configurations (YAML, JSON, TOML) that it read, by their absolute paths.
     """
 
     arguments: list[ArgumentUse] = field(default_factory=list)
@@ -227,6 +229,8 @@ class Survey:
     ranks: int = 1
     wrappings: list[Wrapping] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON."""
@@ -249,6 +253,8 @@ class Survey:
                 Wrapping(**{**each, "made": _place(each["made"])}) for each in values["wrappings"]
             ],
             causes=[Cause(**each) for each in values["causes"]],
+            batches=values["batches"],
+            files=values["files"],
         )
 
 

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 from plimsoll.base.layout import Verbatim, paragraphs
 from plimsoll.base.printable import printable
 from plimsoll.base.units import format_count, format_seconds, format_size, size_row
-from plimsoll.prediction.gpu_rows import gpu_rows
-from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
-from plimsoll.prediction.parts import (
+from plimsoll.prediction.assumed import (
     DECIDES,
     ENDED_BY_SIGNAL,
     PACE,
     STARTED_PROGRAM,
     WATCHER_FAILED,
 )
+from plimsoll.prediction.gpu_rows import gpu_rows
+from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
-from plimsoll.prediction.trials.kinds import Kind
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
 from plimsoll.recordings.causes.wording import most_held, why
@@ -27,8 +26,9 @@ from plimsoll.recordings.causes.wording import most_held, why
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from plimsoll.prediction.assumed import Assumed
     from plimsoll.prediction.compiled_use import EagerUse
-    from plimsoll.prediction.parts import Assumed, GpuUse, PredictionParts
+    from plimsoll.prediction.parts import GpuUse, PredictionParts
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
 
@@ -92,7 +92,8 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
     line = most_held(p.by_category, p.top_lines) if cause is None else why(cause)
     if line is not None:
         yield line
-    if cause is not None and cause.patch:
+    helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
+    if cause is not None and cause.patch and helps:
         yield Verbatim(f"Try: {cause.patch}")
     elif follow:
         yield Verbatim(f"Next: {shlex.join(follow)}")
@@ -447,15 +448,8 @@ def written_lines(written: list[Written]) -> Iterator[str]:
 
 
 def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
-    """Lines on changes that the kernel refused, or that may have reached real files."""
-    if kept_apart is None:
-        return
-    if kept_apart.kind == Kind.LAYER:
-        yield (
-            "Programs that call Linux without libc wrote to real files, if the script started any: "
-            "this machine offers no namespaces and no Landlock that would stop them"
-        )
-    if not kept_apart.refused:
+    """Lines on changes that the kernel refused."""
+    if kept_apart is None or not kept_apart.refused:
         return
     yield "Refused, for it cannot be kept apart on this machine (--keep-writes lets it):"
     for one in kept_apart.refused[:_MOST_WRITTEN]:

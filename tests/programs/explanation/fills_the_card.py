@@ -12,7 +12,8 @@ from plimsoll.torch.simulated.setup import Setup
 from plimsoll.torch.simulated.simulation import Simulation
 from plimsoll.torch.simulated.start import start
 
-start(Simulation(Setup(("T4",))))
+simulation = Simulation(Setup(("T4",)))
+start(simulation)
 
 import torch  # noqa: E402
 
@@ -75,11 +76,22 @@ def nowhere_to_write() -> None:
     fill()
 
 
+def beside_a_library() -> None:
+    """Have a library take half of the card."""
+    explain_oom()
+    torch.zeros(1, device="cuda")
+    simulation.machine.gpus[0].take("8GiB")
+    fill()
+
+
 def other() -> None:
     """End the program with another error."""
     explain_oom()
     raise ValueError("something else")
 
 
-ways = (uncaught, in_a_thread, caught, cause_of_another, in_a_block, nowhere_to_write, other)
+ways = (
+    *(uncaught, in_a_thread, caught, cause_of_another, in_a_block),
+    *(nowhere_to_write, beside_a_library, other),
+)
 {way.__name__: way for way in ways}[sys.argv[1]]()

@@ -54,6 +54,17 @@ def with_steps_that_are_told() -> None:
                 break
 
 
+def of_sums_and_lists() -> None:
+    """Sum up losses with their graphs, and collect results without one."""
+    total = torch.zeros((), device="cuda")
+    with LeakWatch() as watch:
+        for _ in range(30):
+            total = total + model(torch.randn(512, 64, device="cuda")).mean()
+            with torch.no_grad():
+                kept.append(torch.ones(4096, device="cuda"))
+            watch.step()
+
+
 def of_the_whole_loop() -> None:
     """Print what leaks."""
     with LeakWatch() as watch:
@@ -63,5 +74,8 @@ def of_the_whole_loop() -> None:
     print(leak.what, leak.slope_bytes)
 
 
-ways = (to_the_end_of_the_watch, with_steps_that_are_told, of_the_whole_loop)
+ways = (
+    *(to_the_end_of_the_watch, with_steps_that_are_told),
+    *(of_sums_and_lists, of_the_whole_loop),
+)
 {way.__name__: way for way in ways}[sys.argv[1]]()

@@ -10,23 +10,21 @@ import numpy as np
 
 from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
+from plimsoll.prediction.assumed import (
+    EXTRAPOLATED_NCCL,
+    SIZES_BY_DATA,
+    WATCHER_FAILED,
+    Assumed,
+)
 from plimsoll.prediction.child.compiled_report import compiled_use
 from plimsoll.prediction.child.found_causes import causes_of
+from plimsoll.prediction.child.guests import note_other_cards
 from plimsoll.prediction.child.own_limits import tightest_limit
 from plimsoll.prediction.child.peak_contents import Run, find_peak
 from plimsoll.prediction.child.program_notes import notes_of
 from plimsoll.prediction.child.script_ending import ScriptEnding, line_of_stack, reason_of
 from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, uncertain_peaks
-from plimsoll.prediction.parts import (
-    EXTRAPOLATED_NCCL,
-    SIZES_BY_DATA,
-    WATCHER_FAILED,
-    Assumed,
-    CardVerdict,
-    GpuUse,
-    PredictionParts,
-    Stopped,
-)
+from plimsoll.prediction.parts import CardVerdict, GpuUse, PredictionParts, Stopped
 from plimsoll.recordings.analysis.lines import source_line
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.recordings.recording import LoadedTrace, Recording
@@ -65,6 +63,7 @@ def make_report(
     "other", see `ScriptError`. "unknown_read" is the line that first read a value that was not
     computed, or None. "missed_network" says whether the script ended because it is offline, and
     "missing" is the `HubRepository` that it failed to get, as a dictionary, or None.
+    "on_other_cards" lists what a rank has on cards that are not its own, each an `OnOtherCard`.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -84,6 +83,7 @@ def make_report(
         "missing": None if ending.missing is None else asdict(ending.missing),
         "device_failure": ending.device_failure if ending.has_failed else None,
         "reason": reason_of(error) if ending.has_failed else None,
+        "on_other_cards": _on_other_cards(simulation, labels),
     }
 
 
@@ -165,9 +165,16 @@ def _causes(
 ) -> list[Cause]:
     def find() -> list[Cause]:
         devices = {each.device: each.peak.allocated_bytes for each in used}
-        return causes_of(gpu.run, peak, gpu.device, notes_of(simulation, devices))
+        notes = notes_of(simulation, devices)
+        return causes_of(gpu.run, peak, gpu.device, notes, simulation.watchers)
 
     return simulation.watchers.guarded("the causes of its memory", find)() or []
+
+
+def _on_other_cards(simulation: Simulation, labels: BlockLabels) -> list[dict[str, Any]]:
+    guarded = simulation.watchers.guarded
+    note = guarded("its memory on other ranks' cards", note_other_cards)
+    return note(simulation, lambda device: run_of(simulation, labels, device)) or []
 
 
 def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:

@@ -54,6 +54,11 @@ def card_files(folder: str) -> Callable[[int], str]:
     return file_of
 
 
+def number_of_card(device: int) -> int:
+    """The number in its machine of a card that this process uses."""
+    return _card_of(device)[0]
+
+
 def _card_of(device: int) -> tuple[int, str]:
     """A card's number in its machine, and what else tells it apart.
 

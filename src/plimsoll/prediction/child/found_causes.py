@@ -10,14 +10,22 @@ from plimsoll.recordings.causes.recognisers import find_causes
 from plimsoll.recordings.causes.reserved_peak import reserved_peak
 
 if TYPE_CHECKING:
+    from plimsoll.base.watchers import Watchers
     from plimsoll.prediction.child.peak_contents import PeakContents, Run
     from plimsoll.recordings.causes.cause import Cause, Notes
 
 
-def causes_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> list[Cause]:
+def causes_of(
+    run: Run, peak: PeakContents, device: int, notes: Notes, watchers: Watchers
+) -> list[Cause]:
     """Find the causes of one device's memory, the most telling first."""
+    return find_causes(facts_of(run, peak, device, notes), watchers.guarded)
+
+
+def facts_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> Facts:
+    """Put together what recognisers look at, of one device."""
     line, lines = source_lines(peak.blocks.stack, run.frames)
-    facts = Facts(
+    return Facts(
         device=device,
         blocks=peak.blocks,
         category=peak.category,
@@ -29,4 +37,3 @@ def causes_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> list[C
         reserved=reserved_peak(run.action, run.size, run.stream, peak.blocks, peak.rounded),
         notes=notes,
     )
-    return find_causes(facts)

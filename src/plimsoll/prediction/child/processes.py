@@ -25,6 +25,7 @@ from plimsoll.base.telemetry.job import launched_as
 from plimsoll.prediction.child.answer import make_report
 from plimsoll.prediction.child.cards import card_files, read_cards
 from plimsoll.prediction.child.first_failure import Failure, first_failure, note_failure
+from plimsoll.prediction.child.guests import causes_of_job
 from plimsoll.prediction.child.heartbeat import beat
 from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import tell_host_use
@@ -160,6 +161,7 @@ class StartedProcesses:
             "worst_rank": most.rank if ranks else None,
             "ranks": [asdict(rank_use(each, cards)) for each in ranks],
             "shared_cards": [asdict(card) for card in shared_cards(ranks, cards)],
+            "causes": causes_of_job(prediction, ranks, cards),
         }
         prediction |= verdict(prediction, told, cards, self.request)
         if failures:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.printable import printable
-from plimsoll.prediction.parts import STARTED_PROGRAM, Assumed
+from plimsoll.prediction.assumed import STARTED_PROGRAM, Assumed
 from plimsoll.torch.session.inherited import is_inherited
 
 if TYPE_CHECKING:

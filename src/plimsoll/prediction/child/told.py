@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.prediction.parts import NEEDS_TRIALS, GpuUse
+from plimsoll.prediction.assumed import NEEDS_TRIALS
+from plimsoll.prediction.parts import GpuUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ import numpy as np
 
 from plimsoll import _core
 from plimsoll.engine.replays.replay import AMPLE_MEMORY
-from plimsoll.prediction.parts import ANY_ADDRESSES, FREE_LATER
+from plimsoll.prediction.assumed import ANY_ADDRESSES, FREE_LATER
 from plimsoll.recordings.events import Action, EventBatch
 from plimsoll.torch.building.versions import follows
 from plimsoll.torch.simulated.memory_limits import without_limit

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.units import format_size
+from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, Assumed
 from plimsoll.prediction.child.told import card_of
-from plimsoll.prediction.parts import ENDED_BY_SIGNAL, Assumed
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.cards import Card

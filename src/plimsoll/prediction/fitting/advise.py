@@ -43,7 +43,14 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
             return cause
         if attempt.prediction is None:
             return replace(cause, why_not=attempt.failure or "the changed script fails")
-        saves = prediction.peak_reserved_bytes - attempt.prediction.peak_reserved_bytes
+        after = attempt.prediction
+        if prediction.shared_cards:  # what all processes took of the card
+            saves = prediction.device_used_bytes - after.device_used_bytes
+        else:
+            saves = prediction.peak_reserved_bytes - after.peak_reserved_bytes
         return replace(cause, saves_bytes=saves)
 
-    return replace(prediction, causes=[result(each) for each in prediction.causes])
+    results = [result(each) for each in prediction.causes]
+    # A change that was tried and hardly helps is no advice: the next cause comes first.
+    most = prediction.peak_reserved_bytes
+    return replace(prediction, causes=sorted(results, key=lambda each: each.hardly_helps(most)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.standard_error import stderr_bytes
 from plimsoll.prediction.child_process import started
+from plimsoll.prediction.fitting.changes.change import SWITCH
 from plimsoll.prediction.fitting.changes.of_causes import own_causes
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.fitting.script_text import CannotChangeError, ScriptText
@@ -54,10 +56,12 @@ class Attempt:
 
     @property
     def step_seconds(self) -> float | None:
-        """The time of a step; None where it is not known."""
+        """The time of a step, or of the steps that do its work; None where it is not known."""
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
-        return self.prediction.step_seconds + sum(each.unseen_seconds for each in self.changes)
+        steps = prod(each.steps for each in self.changes)
+        unseen = sum(each.unseen_seconds for each in self.changes)
+        return steps * self.prediction.step_seconds + unseen
 
     @property
     def nccl_bytes(self) -> int:
@@ -193,14 +197,20 @@ class Attempts:
 
     def arguments(self, changes: Changes) -> list[str]:
         """Returns the script's arguments with those of the changes."""
-        arguments = self._request.arguments
+        arguments = list(self._request.arguments)
         for change in changes:
             for name, value in change.arguments:
-                arguments = put_in(take_out(arguments, name)[1], name, int(value))
-        return list(arguments)
+                if value == SWITCH:
+                    arguments.append(name)
+                else:
+                    arguments = put_in(take_out(arguments, name)[1], name, int(value))
+        return arguments
 
     def _files(self, changes: Changes) -> dict[str, str]:
-        return {str(self._path): str(self.text(changes))} if changes else {}
+        if not changes:
+            return {}
+        others = {path: text for change in changes for path, text in change.files}
+        return {str(self._path): str(self.text(changes)), **others}
 
     def _start(
         self, changes: Changes, survey: Path, stack: ExitStack, use: AllocatorUse | None = None
@@ -246,6 +256,9 @@ class Attempts:
             found = replace(found, causes=own_causes(self._path, prediction.causes))
             if prediction.shared is not None and prediction.shared.peak_bytes:
                 found = replace(found, allocators=[self._with_shared(prediction)])
+            if prediction.shared_cards:
+                uses = [self._beside_others(use, prediction) for use in found.allocators]
+                found = replace(found, allocators=uses)
             if any(change.kind == "offload" for change in changes):
                 room = self._room - prediction.nccl_bytes
                 found = replace(found, allocators=[_unless_late(u, room) for u in found.allocators])
@@ -262,6 +275,12 @@ class Attempts:
         room = self._room - prediction.nccl_bytes
         fits = reserved <= (room if limit is None else min(room, limit))
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
+
+    def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
+        """Returns a use that fits only beside the other processes on the card."""
+        outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
+        room = self._room + prediction.context_bytes - outside
+        return replace(use, fits=use.fits and use.least_reserved_bytes <= room)
 
 
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:

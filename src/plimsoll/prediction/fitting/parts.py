@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plimsoll.prediction.not_kept import NotKept
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.prediction.trials.written import Written
 
@@ -63,6 +64,7 @@ class FitParts:
             trials wrote a path, the largest file.
         kept_apart: The means that kept the trials from real files, with what the trial that was
             refused the most was refused; None where the script's writes were kept.
+        not_kept: The promises that some trial could not keep.
     """
 
     gpu: str
@@ -78,6 +80,7 @@ class FitParts:
     seconds: float
     written: list[Written]
     kept_apart: KeptApart | None = None
+    not_kept: list[NotKept] = field(default_factory=list)
 
     @property
     def fastest(self) -> tuple[int, float] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plimsoll.page.page_file import ViewResult
+    from plimsoll.prediction.not_kept import NotKept
     from plimsoll.prediction.timeline import Timeline
     from plimsoll.prediction.trials.kept_apart import KeptApart
     from plimsoll.recordings.analysis.lines import LineShare
@@ -48,6 +49,8 @@ class Tried:
         failure: The reason why it failed, or could not be tried; None for a success.
         short: Short names of the changes for narrow columns.
         is_plan: Whether it is the plan or, where no attempt fits, the one that takes the least.
+        options: The words on the script's command line that are all of it; none where its text is
+            changed too.
     """
 
     changes: list[str]
@@ -61,6 +64,7 @@ class Tried:
     failure: str | None
     short: list[str]
     is_plan: bool
+    options: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class PlanParts:
         page: The page that was written; None for none.
         kept_apart: The means that kept the attempts from real files, with what the attempt that was
             refused the most was refused; None where the script's writes were kept.
+        not_kept: The promises that the plan's run, or the script's as it is, could not keep.
     """
 
     script: str
@@ -144,6 +149,7 @@ class PlanParts:
     interrupted: bool = False
     page: ViewResult | None = None
     kept_apart: KeptApart | None = None
+    not_kept: list[NotKept] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data for JSON, in base units and with stable keys."""

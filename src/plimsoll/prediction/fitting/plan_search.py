@@ -107,6 +107,9 @@ class Search:
             others = list(self._sets.items(keeps_results=False))
             self._try([(change,) for change in others])
             self._branch([*items, *others])
+        if self.best is None:
+            self._try([(change,) for change in self._sets.less_data()])
+            self._take_best()
         self._drop_needless()
         if self.best is None:
             self._find_floor()
@@ -235,7 +238,9 @@ class Search:
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
         """Returns the prediction under the limit, or without it where the limit changes nothing."""
         own = attempt.allocators()[0]
-        if use == own and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
+        assert attempt.prediction is not None
+        is_alone = not attempt.prediction.shared_cards
+        if use == own and is_alone and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
             return attempt.prediction
         if not self._may_simulate or self._attempts.count >= _SIMULATIONS:
             return None

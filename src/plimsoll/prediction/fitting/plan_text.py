@@ -58,6 +58,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
     if plan.fits:
         yield f"{plan.script} fits in {within} {how}: {used}{_slower(plan)}"
         yield from _changes(plan)
+        yield from _own_options(plan)
         yield from _thin(plan)
         if plan.as_it_is_bytes > plan.within_bytes:
             yield f"  as it is, it takes {format_size(plan.as_it_is_bytes)}"
@@ -101,6 +102,22 @@ def _changes(plan: PlanParts) -> Iterator[str]:
         caveat = f" (results differ: {change.caveat})" if change.caveat else ""
         caveat = caveat or (f" ({change.note})" if change.note else "")
         yield f"  {change.name}{caveat}"
+
+
+def _own_options(plan: PlanParts) -> Iterator[str]:
+    """The script's own options with which it fits too, under PyTorch's allocator."""
+    fitting = [
+        (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)
+        for each in plan.tried
+        if each.options
+        and not each.is_plan
+        and each.device_used_bytes is not None
+        and each.device_used_bytes <= plan.within_bytes
+    ]
+    if fitting and plan.plan:
+        _, seconds, used, options = min(fitting)
+        step = f", a step about {format_seconds(seconds)}" if seconds else ""
+        yield f"  its own {' '.join(options)} makes it fit too: {format_size(used or 0)}{step}"
 
 
 def _thin(plan: PlanParts) -> Iterator[str]:

@@ -13,6 +13,7 @@ from plimsoll.prediction.fitting.changes.jobs import job_changes
 from plimsoll.prediction.fitting.changes.offloading import offloading_change
 from plimsoll.prediction.fitting.changes.plain import plain_changes
 from plimsoll.prediction.fitting.changes.recomputing import recomputing_change
+from plimsoll.prediction.fitting.changes.smaller_batch import smaller_batch_changes
 from plimsoll.prediction.fitting.known_sets import MEASURED, PER_CHANGE, agree, plain
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.known_sets import Known
     from plimsoll.prediction.fitting.script_text import ScriptText
 
+_LESS_DATA = ("smaller batch", "shorter samples")
 _LEAST_SHARE = 0.004  # of the peak: what may save less is not tried
 _MOST_TOGETHER = 5
 _MOST_OF_A_KIND = 2
@@ -54,12 +56,20 @@ class Sets:
         assert survey is not None
         changes = [
             *plain_changes(survey, peak), *job_changes(survey, self._script),
+            *smaller_batch_changes(survey, peak, self._script),
             *self.further,
         ]  # fmt: skip
         for change in changes:
             matters = change.saves_bytes >= _LEAST_SHARE * peak
-            if matters and change.keeps_results == keeps_results:
+            if matters and change.keeps_results == keeps_results and change.kind not in _LESS_DATA:
                 yield change
+
+    def less_data(self) -> Iterator[Change]:
+        """Smaller batches and shorter samples, for which the other changes leave simulations."""
+        survey, peak = self._known.base.survey, self._known.base.allocated_bytes()
+        assert survey is not None
+        yield from smaller_batch_changes(survey, peak, self._script)
+        yield from (each for each in plain_changes(survey, peak) if each.kind in _LESS_DATA)
 
     def parts(self) -> Iterator[Change]:
         """The batch in parts, with what that should save and cost."""

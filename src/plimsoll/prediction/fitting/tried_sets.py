@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.fitting.changes.change import SWITCH
 from plimsoll.prediction.fitting.plan_parts import Tried
 
 if TYPE_CHECKING:
@@ -37,7 +38,16 @@ def tried_sets(
             failure=attempt.failure,
             short=[change.label for change in attempt.changes],
             is_plan=attempt is chosen,
+            options=_options(attempt),
         )
+
+
+def _options(attempt: Attempt) -> list[str]:
+    """Returns the options that are all of an attempt; none where it changes the script too."""
+    if not all(change.is_of_options for change in attempt.changes):
+        return []
+    words = [word for change in attempt.changes for pair in change.arguments for word in pair]
+    return [word for word in words if word != SWITCH]
 
 
 def _point(attempt: Attempt) -> tuple[int, float] | None:

@@ -15,6 +15,7 @@ from plimsoll.prediction.fitting.parts import INTERRUPTED, Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome, run_beside, slots
 from plimsoll.prediction.fitting.varied_argument import own_value, put_in, take_out
+from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.trials.kept_apart import most_refused
 from plimsoll.prediction.trials.temporary_folder import temporary_folder
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
 
+    from plimsoll.prediction.not_kept import NotKept
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
     from plimsoll.prediction.trials.kept_apart import KeptApart
@@ -128,6 +130,7 @@ class _Search:
         self._trials: dict[int, Trial] = {}
         self._written: list[Written] = []
         self._kept_apart: KeptApart | None = None
+        self._not_kept: list[NotKept] = []
         self._seconds = 0.0
         self.last: Prediction | None = None
         self.stopped: str | None = None
@@ -169,6 +172,7 @@ class _Search:
             seconds=self._seconds,
             written=_largest(self._written),
             kept_apart=self._kept_apart,
+            not_kept=self._not_kept,
         )
 
     def _why(self) -> str | None:
@@ -240,6 +244,7 @@ class _Search:
         self.last = found
         self._written += found.written
         self._kept_apart = most_refused(self._kept_apart, found.kept_apart)
+        self._not_kept = each_once([self._not_kept, found.not_kept])
         self._seconds += found.seconds
         before = self._trials.get(each.value)
         fits = None if found.fits is None else point.fits

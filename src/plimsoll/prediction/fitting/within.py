@@ -23,6 +23,7 @@ from plimsoll.prediction.fitting.plan_search import Search
 from plimsoll.prediction.fitting.plans import Plan
 from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.fitting.tried_sets import tried_sets
+from plimsoll.prediction.not_kept import each_once
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predicted_page import check_page
 from plimsoll.prediction.trials.kept_apart import most_refused
@@ -243,6 +244,7 @@ class _Found:
             simulations=self._attempts.count,
             seconds=0.0,
             kept_apart=self._kept_apart(),
+            not_kept=each_once([run.not_kept, base.prediction.not_kept]),
         )
 
     def _kept_apart(self) -> KeptApart | None:

@@ -6,6 +6,8 @@ import shlex
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from plimsoll.prediction.not_kept import NotKept, each_once
+
 GOALS = ("least-memory", "fits", "most-samples", "least-cost")
 """What is best: the least memory; the smallest card; the most samples a second; the least money."""
 
@@ -101,4 +103,11 @@ class SweepParts:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: base units, stable keys."""
-        return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+        rows = [row.to_dict() for row in self.rows]
+        return {**asdict(self), "rows": rows, "not_kept": [asdict(each) for each in self.not_kept]}
+
+    @property
+    def not_kept(self) -> list[NotKept]:
+        """The promises that some prediction could not keep."""
+        found = [row.result for row in self.rows if isinstance(row.result, dict)]
+        return each_once([NotKept(**each) for each in one.get("not_kept", [])] for one in found)

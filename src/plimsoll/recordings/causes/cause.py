@@ -57,6 +57,14 @@ class Cause:
     on_host: bool = False
     why_not: str = ""
 
+    def hardly_helps(self, reserved_bytes: int) -> bool:
+        """Whether the change was tried and saved less than 2 % of what is reserved.
+
+        A loop that grows is worth a change whatever a short trial saved.
+        """
+        is_tried = self.saves_bytes is not None and not self.growth_bytes
+        return is_tried and (self.saves_bytes or 0) < LEAST_SHARE * reserved_bytes
+
 
 @dataclass(frozen=True)
 class MathAttention:
@@ -247,6 +255,8 @@ class Facts:
 
 class Recogniser(Protocol):
     """Finds one cause."""
+
+    __name__: str
 
     def __call__(self, facts: Facts) -> Cause | None:
         """Return the cause, or None where it is not there."""

@@ -15,7 +15,7 @@ from plimsoll.recordings.causes.cause import Cause
 from plimsoll.recordings.causes.wording import subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.causes.cause import Facts
 
 _MEANT_TO_STAY = ("parameters", "optimizer_state", "kv_cache", "workspaces", "collectives")
+_STAYS = [NUMBER[name] for name in _MEANT_TO_STAY]
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
@@ -56,22 +57,32 @@ def _loops(facts: Facts) -> Iterator[Steps]:
 
 
 def _growth(facts: Facts, passes: Steps) -> Cause | None:
-    stays = np.isin(facts.category, [NUMBER[name] for name in _MEANT_TO_STAY])
-    blocks = np.flatnonzero(~stays)
+    blocks = np.flatnonzero(~np.isin(facts.category, _STAYS))
     names, group = _by_users_line(facts, blocks)
     leaks = find_leaks(facts.blocks[blocks], passes, group, names)
     most = max(leaks, key=lambda leak: leak.grown_bytes, default=None)
     least = max(_LEAST_GROWN, _LEAST_SHARE * facts.allocated_bytes)
     if most is None or most.grown_bytes < least:
         return None
-    mine = facts.live[~stays[facts.live]]
-    mine = mine[facts.are_of_line(mine, most.what)]
+    return cause_of_leak(facts, most, leaks)
+
+
+def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak]) -> Cause:
+    """Make the cause of a line that grows.
+
+    Args:
+        facts: The memory.
+        leak: The line's growth.
+        leaks: The growth of all lines.
+    """
+    mine = facts.live[~np.isin(facts.category[facts.live], _STAYS)]
+    mine = mine[facts.are_of_line(mine, users_part(leak.what) or leak.what)]
     of_graph = mine[facts.records_graph(mine)]
-    if 2 * facts.bytes_of(of_graph) <= most.grown_bytes:
-        return _cause(most, most.what, most.grown_bytes, keeps_graph=False)
+    if 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
+        return _cause(leak, leak.what, leak.grown_bytes, keeps_graph=False)
     # A pass keeps its graph: all lines of it that grow count.
-    grown = sum(leak.grown_bytes for leak in leaks)
-    return _cause(most, facts.callers_line(of_graph), grown, keeps_graph=True)
+    grown = sum(each.grown_bytes for each in leaks)
+    return _cause(leak, facts.callers_line(of_graph), grown, keeps_graph=True)
 
 
 def _cause(leak: Leak, line: str | None, grown: int, *, keeps_graph: bool) -> Cause:

@@ -19,7 +19,7 @@ _IN_USE = ("parameters", "optimizer_state", "gradients")
 
 def loaded_checkpoint(facts: Facts) -> Cause | None:
     """Find a twentieth of the peak or more in loaded tensors that no module or optimizer has."""
-    loaded = facts.live[facts.is_live_under(_loads)]
+    loaded = facts.live[facts.is_live_under(loads)]
     spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
     size = facts.bytes_of(spare)
     copies = np.setdiff1d(facts.live_of(*_IN_USE), loaded)
@@ -40,7 +40,8 @@ def loaded_checkpoint(facts: Facts) -> Cause | None:
     )
 
 
-def _loads(file: str, function: str) -> bool:
+def loads(file: str, function: str) -> bool:
+    """Whether a function reads a checkpoint."""
     return (file.endswith("torch/serialization.py") and "load" in function) or (
         file.endswith("safetensors/torch.py") and function == "load_file"
     )

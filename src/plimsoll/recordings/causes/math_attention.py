@@ -4,26 +4,44 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from plimsoll.base.units import format_size
 from plimsoll.recordings.causes.cause import Cause
 from plimsoll.recordings.causes.wording import subject
 
 if TYPE_CHECKING:
-    from plimsoll.recordings.causes.cause import Facts
+    from plimsoll.recordings.causes.cause import Facts, MathAttention
 
 _LEAST_SHARE = 0.05
+_ALIKE = 2
 
 
 def math_attention(facts: Facts) -> Cause | None:
-    """Find calls of attention whose scores take a twentieth of the peak or more."""
-    most = max(facts.notes.math_attention, key=lambda one: one.bytes, default=None)
-    if most is None or most.bytes < _LEAST_SHARE * facts.allocated_bytes:
+    """Find calls of attention whose scores take a twentieth of the peak or more, when it is."""
+    held = [(_live_bytes(facts, one), one) for one in facts.notes.math_attention]
+    size, most = max(held, key=lambda each: each[0], default=(0, None))
+    if most is None or not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
     return Cause(
         name="math_attention",
         sentence=f"attention at {subject(most.line)} runs the math kernel, which keeps all scores, "
-        f"{format_size(most.bytes)} a copy: {most.reason}",
+        f"{format_size(size)} at the peak: {most.reason}",
         change="give attention what a fused kernel takes",
-        bytes=most.bytes,
+        bytes=size,
         line=most.line,
+    )
+
+
+def _live_bytes(facts: Facts, noted: MathAttention) -> int:
+    """The bytes of a call's scores, and of copies of them in another type, at the peak."""
+    blocks = facts.live
+    if noted.line is not None:
+        # A trainer's whole step has one line of the user's, so the library's line counts too.
+        is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
+        blocks = blocks[is_line[facts.line[blocks]]]
+    sizes = facts.blocks.size[blocks]
+    # The kernel copies half-precision scores to float32, and masks may have another type.
+    return facts.bytes_of(
+        blocks[(sizes >= noted.bytes // _ALIKE) & (sizes <= _ALIKE * noted.bytes)]
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.recordings.causes.autocast_cache import autocast_cache
 from plimsoll.recordings.causes.cause import LEAST_SHARE
+from plimsoll.recordings.causes.growing_cache import growing_cache
 from plimsoll.recordings.causes.kept_over_passes import kept_over_passes
 from plimsoll.recordings.causes.loaded_checkpoint import loaded_checkpoint
 from plimsoll.recordings.causes.logits import logits
@@ -19,7 +20,11 @@ from plimsoll.recordings.causes.varied_sizes import varied_sizes
 from plimsoll.recordings.causes.whole_model_checkpoint import whole_model_checkpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plimsoll.recordings.causes.cause import Cause, Facts, Recogniser
+
+    Guard = Callable[[str, Recogniser], Callable[[Facts], Cause | None]]
 
 RECOGNISERS: tuple[Recogniser, ...] = (
     kept_over_passes,
@@ -29,6 +34,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     whole_model_checkpoint,
     autocast_cache,
     logits,
+    growing_cache,
     data_parallel,
     search_of_plans,
     varied_sizes,
@@ -39,13 +45,28 @@ RECOGNISERS: tuple[Recogniser, ...] = (
 _OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
 
 
-def find_causes(facts: Facts) -> list[Cause]:
+def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     """Find all causes, the one first that answers the question which the figures raise.
 
     That is a cause of the allocator's if most of the reserved memory is free. Else growth comes
     first, and then the cause that holds the most.
+
+    Args:
+        facts: The facts of one device.
+        guarded: Returns a recogniser, given its name and itself, that finds nothing where it fails.
     """
-    found = [cause for each in RECOGNISERS if (cause := each(facts)) is not None]
+    found = [
+        cause
+        for each in RECOGNISERS
+        if (cause := guarded(f"the cause {each.__name__}", each)(facts)) is not None
+    ]
+    cache = next((cause for cause in found if cause.name == "growing_cache"), None)
+    if cache is not None:  # which says more than that it grows
+        found = [
+            cause
+            for cause in found
+            if cause.name != "kept_over_passes" or 2 * cache.bytes < cause.bytes
+        ]
     least = LEAST_SHARE * facts.reserved.bytes
     kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
     if facts.failed and any(cause.growth_bytes for cause in kept):

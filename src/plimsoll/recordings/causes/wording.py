@@ -45,7 +45,8 @@ def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str
     held = []
     if known:
         name = max(known, key=known.__getitem__)
-        held.append(f"{category_title(name)} ({format_size(known[name])})")
+        held.append(f"the largest part is {category_title(name)} ({format_size(known[name])})")
     if lines:
-        held.append(f"{lines[0].line} ({format_size(lines[0].bytes)})")
-    return f"Why: the most is held by {', by line '.join(held)}." if held else None
+        most = f"{lines[0].line} ({format_size(lines[0].bytes)})"
+        held.append(f"the line that holds the most is {most}")
+    return f"Why: {', and '.join(held)}." if held else None

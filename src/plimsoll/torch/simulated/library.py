@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import threading
 from array import array
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError
+from plimsoll.base.units import MiB
 from plimsoll.recordings.origin import PHASES, ROLES
 from plimsoll.torch.building.compiler import Recipe
 
@@ -43,6 +45,7 @@ SIMULATED_GPU = Recipe(
 
 _NOT_MEASURED = (-1,) * 4
 """Stands for workspaces; csrc/rules/measured_convolutions.h."""
+_WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
@@ -233,6 +236,7 @@ class Library:
         self.lib = lib
         lib.plimsoll_current_stream.restype = ctypes.c_int64
         lib.plimsoll_set_capturing.restype = ctypes.c_uint64
+        lib.plimsoll_limit_pinned.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
         lib.plimsoll_replay.argtypes = [ctypes.c_uint64]
         lib.plimsoll_forget_capture.argtypes = [ctypes.c_uint64]
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
@@ -379,6 +383,13 @@ class Library:
         """The memory of kernels so far of which only a range is known."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
+    def limit_pinned(self, conf: str) -> None:
+        """Let the pool of page-locked memory follow PyTorch's settings."""
+        self.lib.plimsoll_limit_pinned(
+            _megabytes(conf, "pinned_max_round_threshold_mb"),
+            _megabytes(conf, "pinned_max_cached_size_mb"),
+        )
+
     def pinned_statistics(self) -> PinnedStatistics:
         """What is pinned, and was."""
         statistics = PinnedStatistics()
@@ -427,3 +438,9 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
     while (count := copy(rows, len(rows))) > len(rows):
         rows = (kind * count)()
     return rows
+
+
+def _megabytes(conf: str, key: str) -> int:
+    """A size among settings, in bytes; without end where it is not set."""
+    found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
+    return int(found[-1]) * MiB if found else _WITHOUT_END

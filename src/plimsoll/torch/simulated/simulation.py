@@ -113,6 +113,7 @@ class Simulation:
         self.leftovers = Leftovers()
         self.first_calls = FirstCalls(self._history_sizes)
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
+        self.library.limit_pinned(setup.conf)
         self.library.start(
             self.version,
             [allocator.engine.handle for allocator in self.allocators],
@@ -206,6 +207,7 @@ class Simulation:
         if self.is_initialized or not self._remake_allocators(conf):
             for allocator in self.allocators:
                 allocator.configure(settings)
+        self.library.limit_pinned(conf)
         self.last_settings = settings
 
     def _remake_allocators(self, conf: str) -> bool:
@@ -213,6 +215,7 @@ class Simulation:
         if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
+        self.library.limit_pinned(conf)
         if not self.is_initialized:
             self.fractions[:] = [a.config.per_process_memory_fraction for a in self.allocators]
         for index, allocator in enumerate(self.allocators):

@@ -12,6 +12,7 @@ from plimsoll.prediction.child.answer import run_of
 from plimsoll.prediction.child.peak_contents import blocks_of
 from plimsoll.prediction.child.survey.allocators import try_allocators
 from plimsoll.prediction.child.survey.arguments import Arguments
+from plimsoll.prediction.child.survey.batches import Batches
 from plimsoll.prediction.child.survey.calls import ModuleCall, StepCalls
 from plimsoll.prediction.child.survey.losses import Losses
 from plimsoll.prediction.child.survey.models import Models
@@ -63,6 +64,7 @@ class Surveyor:
         watchers = simulation.watchers
         self._guarded = watchers.guarded
         self._arguments = Arguments(watchers)
+        self._batches = Batches(watchers)
         self._optimizers = Optimizers(watchers)
         self._losses = Losses(watchers)
         self._models = Models()
@@ -80,6 +82,7 @@ class Surveyor:
     def _install(self, torch: ModuleType) -> None:
         self._optimizers.install(torch)
         self._losses.install(torch)
+        self._batches.install(torch)
         self._wrappings.install(torch)
         self._watch_modules(torch)
         self._watch_backward(torch)
@@ -99,6 +102,7 @@ class Surveyor:
     def listen(self) -> None:
         """Listen to what needs no PyTorch."""
         self._arguments.install()
+        self._batches.listen()
 
     def survey(self) -> Survey:
         """Returns all that was seen."""
@@ -116,6 +120,8 @@ class Surveyor:
             allocators=try_allocators(self._simulation, device, self._room),
             ranks=self._simulation.world_size or 1,
             wrappings=self._wrappings.uses(),
+            batches=self._batches.sizes,
+            files=self._batches.files,
         )
 
     def _watch_modules(self, torch: ModuleType) -> None:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.fitting.script_text import ScriptText
 
+SWITCH = ""
+"""The value of an option that takes none."""
+
 
 def _as_it_is(script: ScriptText) -> ScriptText:
     return script
@@ -24,7 +27,10 @@ class Change:
         name: The change in words: "use the fused AdamW".
         detail: The text that tells it from other changes of this name.
         edit: Returns the changed script, or raises `CannotChangeError`.
-        arguments: Options of the script that the change sets, and their values.
+        arguments: Options of the script that the change sets, and their values; `SWITCH` for one
+            that takes no value.
+        files: Other files that the change rewrites, by path: their texts.
+        steps: The steps that do the work of one step before.
         order: The place among several changes; lower ones come first. A change that wraps less of
             the script has a lower one.
         allocator: The allocator that it needs; None for any.
@@ -46,6 +52,8 @@ class Change:
     detail: str = ""
     edit: Callable[[ScriptText], ScriptText] = field(default=_as_it_is, compare=False)
     arguments: tuple[tuple[str, str], ...] = ()
+    files: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    steps: int = 1
     order: int = 0
     allocator: str | None = None
     conf: str | None = None
@@ -56,6 +64,12 @@ class Change:
     unseen_seconds: float = field(default=0.0, compare=False)
     excludes: frozenset[str] = frozenset()
     short: str = field(default="", compare=False)
+
+    @property
+    def is_of_options(self) -> bool:
+        """Whether options of the script are all that it needs."""
+        needs_more = self.edit is not _as_it_is or self.files or self.allocator or self.conf
+        return bool(self.arguments) and not needs_more
 
     @property
     def keeps_results(self) -> bool:

@@ -81,6 +81,12 @@ def _onto_the_host(cause: Cause, script: ScriptText) -> ScriptText:
     raise CannotChangeError("a library loads the checkpoint, not the script")
 
 
+def _onto_own_card(cause: Cause, script: ScriptText) -> ScriptText:
+    if cause.patch.startswith("torch.load"):
+        return _onto_the_host(cause, script)
+    return script.at_top(["", cause.patch]).importing("os", "torch")
+
+
 def _without_cache(cause: Cause, script: ScriptText) -> ScriptText:
     around = [block[place] for block, place in script.statements(script.now(line_of(cause)))]
     blocks = [each for each in around if isinstance(each, ast.With)]
@@ -179,6 +185,7 @@ _EDITS: dict[str, tuple[str, Callable[[Cause, ScriptText], ScriptText]]] = {
     "unused_activations": ("no_grad", _without_grad),
     "kept_over_passes": ("no graph kept", _letting_go),
     "loaded_checkpoint": ("checkpoint on the host", _onto_the_host),
+    "ranks_on_one_card": ("each rank on its own card", _onto_own_card),
     "autocast_cache": ("no cache of autocast", _without_cache),
     "search_of_plans": ("no search of plans", _without_search),
     "whole_model_checkpoint": ("checkpoints by block", _block_by_block),

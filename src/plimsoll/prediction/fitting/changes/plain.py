@@ -8,6 +8,7 @@ from plimsoll.prediction.fitting.changes.attention import attention_changes
 from plimsoll.prediction.fitting.changes.early_zero_grad import gradient_changes
 from plimsoll.prediction.fitting.changes.loss import loss_changes
 from plimsoll.prediction.fitting.changes.of_causes import cause_changes
+from plimsoll.prediction.fitting.changes.own_options import own_option_changes
 from plimsoll.prediction.fitting.changes.precision import precision_changes
 from plimsoll.prediction.fitting.changes.stepping import optimizer_changes
 from plimsoll.prediction.fitting.changes.trainer import trainer_changes
@@ -27,6 +28,7 @@ KINDS = (
     attention_changes,
     precision_changes,
     trainer_changes,
+    own_option_changes,
 )
 """Each makes changes of a survey and of what the program allocates at its peak, in bytes."""
 

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -61,18 +62,21 @@ std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t
   return static_cast<std::uint64_t>(written);
 }
 
-// PyTorch's pool of pinned memory hands out powers of two and keeps what is freed; what copies
-// still use waits for them (ATen/core/CachingHostAllocator.h).
+// PyTorch's pool of pinned memory hands out powers of two, up to the sizes that settings name, and
+// keeps what is freed; what copies still use waits for them (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
     if (size == 0) return {nullptr, nullptr, &give_back, c10::Device(c10::DeviceType::CPU)};
-    const std::size_t rounded = std::bit_ceil(size);
     const std::lock_guard lock(mutex_);
+    const bool is_rounded = size <= limits_.rounded && size <= limits_.cached;
+    std::size_t rounded = is_rounded ? std::bit_ceil(size) : size;
     reclaim();
     void* memory = nullptr;
-    if (const auto cached = free_.find(rounded); cached != free_.end()) {
-      memory = cached->second;
+    // Blocks are sorted by the power of two that they fill at most.
+    const auto cached = free_.lower_bound(rounded);
+    if (cached != free_.end() && cached->first <= std::bit_ceil(size)) {
+      std::tie(rounded, memory) = *cached;
       free_.erase(cached);
     } else {
       memory = take(rounded);
@@ -145,16 +149,13 @@ class PinnedAllocator final : public c10::Allocator {
   void empty() {
     const std::lock_guard lock(mutex_);
     reclaim();
-    const Runtime& state = runtime();
-    for (const auto& [size, memory] : free_) {
-      const auto account = accounts_.find(memory);
-      state.gpus->deallocate_host(state.device(0).gpu, account->second);
-      accounts_.erase(account);
-      ::munmap(memory, size);
-      statistics_.allocations.decrease(1);
-      statistics_.allocated_bytes.decrease(size);
-    }
+    for (const auto& [size, memory] : free_) destroy(memory, size);
     free_.clear();
+  }
+
+  void limit(PinnedLimits limits) {
+    const std::lock_guard lock(mutex_);
+    limits_ = limits;
   }
 
   std::uint64_t written_bytes() {
@@ -244,10 +245,24 @@ class PinnedAllocator final : public c10::Allocator {
   }
 
   void keep(void* memory, std::size_t size, std::size_t asked) {
-    free_.emplace(size, memory);
+    if (size > limits_.cached) {
+      destroy(memory, size);
+    } else {
+      free_.emplace(size, memory);
+    }
     statistics_.active_requests.decrease(1);
     statistics_.active_bytes.decrease(size);
     statistics_.asked_bytes.decrease(asked);
+  }
+
+  void destroy(void* memory, std::size_t size) {
+    const Runtime& state = runtime();
+    const auto account = accounts_.find(memory);
+    state.gpus->deallocate_host(state.device(0).gpu, account->second);
+    accounts_.erase(account);
+    ::munmap(memory, size);
+    statistics_.allocations.decrease(1);
+    statistics_.allocated_bytes.decrease(size);
   }
 
   // Keeps what its copies are done with, in the order in which it was freed, up to the first that
@@ -275,6 +290,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::map<void*, Registered> registered_;
   std::map<void*, std::uint64_t> accounts_;  // the engine's address for each
   PinnedStatistics statistics_;
+  PinnedLimits limits_;
 };
 
 }  // namespace
@@ -305,6 +321,7 @@ void Counter::decrease(std::size_t amount) {
 
 PinnedStatistics pinned_statistics() { return PinnedAllocator::instance().statistics(); }
 void reset_pinned_statistics(bool peaks) { PinnedAllocator::instance().reset_statistics(peaks); }
+void limit_pinned(PinnedLimits limits) { PinnedAllocator::instance().limit(limits); }
 void empty_pinned_pool() { PinnedAllocator::instance().empty(); }
 std::uint64_t pinned_written_bytes() { return PinnedAllocator::instance().written_bytes(); }
 std::uint64_t registered_bytes() { return PinnedAllocator::instance().registered_bytes(); }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace plimsoll::simulated {
 
@@ -32,6 +33,13 @@ struct PinnedStatistics {
 PinnedStatistics pinned_statistics();
 // The peaks start anew, or else the totals.
 void reset_pinned_statistics(bool peaks);
+// Up to which sizes the pool rounds to powers of two, and keeps what is freed: PyTorch's
+// pinned_max_round_threshold_mb and pinned_max_cached_size_mb.
+struct PinnedLimits {
+  std::size_t rounded = std::numeric_limits<std::size_t>::max();
+  std::size_t cached = std::numeric_limits<std::size_t>::max();
+};
+void limit_pinned(PinnedLimits limits);
 // Gives back the memory that the pool keeps for later.
 void empty_pinned_pool();
 // Estimates the bytes of the pool that the process has written, and returns the bytes that the

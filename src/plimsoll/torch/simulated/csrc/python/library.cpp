@@ -215,6 +215,9 @@ PLIMSOLL_EXPORT void plimsoll_pinned_statistics(PinnedStatistics* statistics) {
 PLIMSOLL_EXPORT void plimsoll_reset_pinned_statistics(int peaks) {
   reset_pinned_statistics(peaks != 0);
 }
+PLIMSOLL_EXPORT void plimsoll_limit_pinned(size_t rounded, size_t cached) {
+  limit_pinned({rounded, cached});
+}
 PLIMSOLL_EXPORT void plimsoll_empty_pinned_pool() { empty_pinned_pool(); }
 PLIMSOLL_EXPORT int plimsoll_pin(void* address, size_t size) { return pin(address, size); }
 PLIMSOLL_EXPORT int plimsoll_unpin(void* address) { return unpin(address); }

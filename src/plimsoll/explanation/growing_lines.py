@@ -1,0 +1,74 @@
+"""Advice on lines that grow, in the recognisers' words, while the program runs.
+
+Nothing is tried here, and nothing is raised: the program goes on whatever a recogniser does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.explanation.state import recorded_failures
+from plimsoll.recordings.analysis.categories import find_categories
+from plimsoll.recordings.analysis.lines import source_lines, users_part
+from plimsoll.recordings.causes.cause import Facts, Reserved
+from plimsoll.recordings.causes.kept_over_passes import cause_of_leak
+from plimsoll.recordings.causes.wording import subject
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from plimsoll.recordings.analysis.leaks import Leak
+    from plimsoll.recordings.analysis.lifetimes import Lifetimes
+    from plimsoll.recordings.analysis.steps import Steps
+    from plimsoll.recordings.causes.cause import Cause
+    from plimsoll.recordings.recording import DeviceTrace, Recording
+
+_LET_GO = "Keep numbers (.item()), or copies in host memory (.detach().cpu())"
+
+
+def changes_that_help(
+    recording: Recording,
+    trace: DeviceTrace,
+    blocks: Lifetimes,
+    steps: Steps,
+    leaks: Sequence[Leak],
+) -> list[str]:
+    """Say for each leak what helps, in a sentence without its full stop.
+
+    The sentence is a general one if the recording is not enough for a recogniser.
+
+    Args:
+        recording: The program so far.
+        trace: Its events on one device.
+        blocks: The blocks there.
+        steps: The program's steps.
+        leaks: The lines that grow.
+    """
+    try:
+        facts = _facts(recording, trace, blocks, steps)
+        return [_helps(leak, cause_of_leak(facts, leak, leaks)) for leak in leaks]
+    except Exception:  # the watched program must not fail for it
+        return [_LET_GO] * len(leaks)
+
+
+def _facts(recording: Recording, trace: DeviceTrace, blocks: Lifetimes, steps: Steps) -> Facts:
+    labels, failures = recording.labels_of(trace.device), recorded_failures(trace)
+    line, lines = source_lines(blocks.stack, trace.frames)
+    return Facts(
+        device=trace.device,
+        blocks=blocks,
+        category=find_categories(blocks, steps, trace.frames, failures, labels).number,
+        line=line,
+        lines=lines,
+        frames=trace.frames,
+        steps=steps,
+        event=max(0, blocks.event_count - 1),
+        reserved=Reserved(0, 0),
+    )
+
+
+def _helps(leak: Leak, cause: Cause) -> str:
+    where = f" at {subject(cause.line)}" if cause.line else ""
+    is_same = users_part(leak.what) in (cause.line, users_part(cause.line or ""))
+    change = cause.change if is_same else cause.change.replace(" there", where)
+    return f"What helps: {change}: {cause.patch}"

@@ -1,0 +1,98 @@
+"""Ranks that use cards which are not their own: each notes it, and a job's report says it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.telemetry.job import launched_as
+from plimsoll.prediction.child.cards import number_of_card
+from plimsoll.prediction.child.found_causes import facts_of
+from plimsoll.prediction.child.peak_contents import find_peak
+from plimsoll.recordings.analysis.lines import source_line
+from plimsoll.recordings.causes.cause import LEAST_SHARE, Notes
+from plimsoll.recordings.causes.ranks_on_one_card import (
+    OnOtherCard,
+    on_other_card,
+    ranks_on_one_card,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from plimsoll.prediction.child.cards import Card
+    from plimsoll.prediction.child.peak_contents import Run
+    from plimsoll.prediction.child.told import Told
+    from plimsoll.recordings.causes.cause import Cause
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> list[dict[str, Any]]:
+    """Note what this rank has on cards that are not its own, each an `OnOtherCard`.
+
+    A rank's own card is the one with its number on its machine. Nothing is noted of a process that
+    is no rank, nor of a rank for which its machine has no card.
+
+    Args:
+        simulation: The GPUs.
+        run_of: Returns the events of a device.
+    """
+    local = launched_as("LOCAL_RANK")
+    local = simulation.rank if local is None else local
+    if local is None or local >= len(simulation.profiles):
+        return []
+
+    def note(device: int) -> OnOtherCard:
+        run = run_of(device)
+        peak = find_peak(run, cache(lambda site: source_line(run.frames(site))))
+        facts = facts_of(run, peak, device, Notes())
+        return on_other_card(facts, simulation.context_bytes(device))
+
+    others = (device for device in simulation.contexts if number_of_card(device) != local)
+    return [asdict(note(device)) for device in sorted(others)]
+
+
+def causes_of_job(
+    prediction: dict[str, Any], ranks: list[Told], cards: dict[str, Card]
+) -> list[dict[str, Any]]:
+    """Return the causes of a job's memory: those of its report's rank, and ranks on one card.
+
+    Args:
+        prediction: The report of one rank, as a dictionary.
+        ranks: The ranks.
+        cards: The cards that they used.
+    """
+    found = [
+        asdict(cause)
+        for name, card in cards.items()
+        if (cause := _cause_on(name, card, ranks)) is not None
+        and cause.bytes >= LEAST_SHARE * card.together_bytes
+    ]
+    # Growth comes first, and then what the figures of several cards ask for.
+    return sorted([*found, *prediction["causes"]], key=lambda cause: not cause["growth_bytes"])
+
+
+def _cause_on(name: str, card: Card, ranks: list[Told]) -> Cause | None:
+    """The cause of one card that is a rank's own, while other ranks use it too."""
+    users = [each for each in ranks if each.rank is not None and each.process in card.takes]
+    guests = {
+        each.rank: noted
+        for each in users
+        if each.rank is not None and (noted := _noted(each, name)) is not None
+    }
+    owners = [each.rank for each in users if each.report and each.rank not in guests]
+    if not guests or not owners or owners[0] is None:
+        return None
+    return ranks_on_one_card(owners[0], guests)
+
+
+def _noted(rank: Told, name: str) -> OnOtherCard | None:
+    """Returns the rank's note of a card; None where it made none."""
+    return next((each for file, each in _all_noted(rank) if file == name), None)
+
+
+def _all_noted(rank: Told) -> Iterator[tuple[str, OnOtherCard]]:
+    names = dict(rank.cards)
+    for values in (rank.report or {}).get("on_other_cards", []):
+        yield names.get(values["device"], ""), OnOtherCard(**values)

@@ -1,0 +1,105 @@
+"""Promises that a prediction could not keep: what is a guess in it, and writes that were not held.
+
+They are data (`not_kept` in JSON), and lines on stderr. Reports list each assumption by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.printable import printable
+from plimsoll.prediction.assumed import (
+    EXTRAPOLATED_NCCL,
+    FREE_LATER,
+    LETS_GO_LATER,
+    SIZES_BY_DATA,
+    WATCHER_FAILED,
+    WORKSPACES,
+)
+from plimsoll.prediction.trials.kinds import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from plimsoll.prediction.assumed import Assumed
+    from plimsoll.prediction.trials.kept_apart import KeptApart
+
+_OTHER_KERNELS = "its kernels are taken to be those of"
+_READ = "the host read"
+_ISOLATION = (
+    "programs that call Linux without libc wrote to real files, if the script started any: this "
+    "machine offers no namespaces and no Landlock that would stop them"
+)
+_MOST_OPERATIONS = 3
+
+
+@dataclass(frozen=True)
+class NotKept:
+    """A promise that could not be kept.
+
+    Attributes:
+        promise: "isolation" (the script's writes are thrown away), "card" (memory is that of
+            measured kernels), "pace" (it does not hang on the host's pace), "values" (what sizes
+            and control flow depend on is computed), or "watching" (all of it was seen).
+        why: The reason.
+    """
+
+    promise: str
+    why: str
+
+
+def promises_not_kept(
+    assumptions: Sequence[Assumed], kept_apart: KeptApart | None
+) -> list[NotKept]:
+    """Find the promises that a run could not keep, each once.
+
+    Args:
+        assumptions: The assumptions of the run.
+        kept_apart: The means that kept it from real files; None where its writes were kept.
+    """
+    found = []
+    if kept_apart is not None and kept_apart.kind == Kind.LAYER:
+        found.append(NotKept("isolation", _ISOLATION))
+    by_promise: dict[str, dict[str, list[str]]] = {}
+    for each in assumptions:
+        promise = _promise(each.what)
+        if promise is not None:
+            where = each.operation if each.line is None else f"{each.operation} ({each.line})"
+            by_promise.setdefault(promise, {}).setdefault(each.what, []).append(where)
+    for promise, by_text in by_promise.items():
+        found.append(NotKept(promise, "; ".join(_sentences(by_text))))
+    return found
+
+
+def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
+    """The promises that any of several runs could not keep, each with its first reason."""
+    by_promise: dict[str, NotKept] = {}
+    for run in several:
+        for each in run:
+            by_promise.setdefault(each.promise, each)
+    return list(by_promise.values())
+
+
+def tell(not_kept: Iterable[NotKept]) -> None:
+    """Print a line for each promise on stderr."""
+    for each in not_kept:
+        print(printable(f"plimsoll: not kept ({each.promise}): {each.why}"), file=sys.stderr)
+
+
+def _promise(what: str) -> str | None:
+    if what in WORKSPACES or what == EXTRAPOLATED_NCCL or what.startswith(_OTHER_KERNELS):
+        return "card"
+    if what in (LETS_GO_LATER, FREE_LATER):
+        return "pace"
+    if what in SIZES_BY_DATA or what.startswith(_READ):
+        return "values"
+    return "watching" if what == WATCHER_FAILED else None
+
+
+def _sentences(by_text: dict[str, list[str]]) -> Iterator[str]:
+    for text, operations in by_text.items():
+        more = len(operations) - _MOST_OPERATIONS
+        named = ", ".join(operations[:_MOST_OPERATIONS])
+        yield f"{named}{f' and {more} more' if more > 0 else ''}: {text}"

@@ -1,0 +1,65 @@
+"""A cache that each pass makes anew, one entry longer: by torch.cat, as of keys and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plimsoll.base.units import format_size
+from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.wording import subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from plimsoll.recordings.causes.cause import Facts
+
+_LEAST_SHARE = 0.2
+_FEWEST_LENGTHS = 8
+_LEAST_COPIED = 0.8
+"""The share of lengths that go once the next one is made, and not before."""
+
+
+def growing_cache(facts: Facts) -> Cause | None:
+    """Find a line that holds a fifth of the peak in copies which grow by the same each time."""
+    found = np.array(sorted({each for one in _grown(facts) for each in one}), dtype=np.int64)
+    held = np.intersect1d(facts.live, found)
+    size = facts.bytes_of(held)
+    if not size or size < _LEAST_SHARE * facts.allocated_bytes:
+        return None
+    line = facts.line_of_most(held)
+    largest = format_size(int(facts.blocks.size[held].max()))
+    return Cause(
+        name="growing_cache",
+        sentence=f"{subject(line)} makes its cache anew with each pass, an entry longer, and each "
+        f"copy needs old and new at once, up to {largest}: {format_size(size)} at the peak",
+        change="allocate the cache once, for the longest sequence, and write into it",
+        bytes=size,
+        line=line,
+        patch="cache[:, :, position] = key  # cache = torch.empty(…), made once",
+    )
+
+
+def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
+    """Yields the blocks of each call that asks for a longer copy in each pass."""
+    blocks = facts.blocks
+    held = np.unique(blocks.stack[facts.live])
+    for stack in held[held > 0].tolist():
+        mine = np.flatnonzero(blocks.stack == stack)
+        mine = mine[np.argsort(blocks.start[mine], kind="stable")]
+        sizes = blocks.size[mine].astype(np.int64)
+        lengths, first, count = np.unique(sizes, return_index=True, return_counts=True)
+        if len(lengths) < _FEWEST_LENGTHS or (np.diff(sizes) < 0).any():
+            continue
+        growth = np.diff(lengths)
+        if (growth != growth[0]).any() or len(np.unique(count[:-1])) > 1:
+            continue
+        # A list of ever larger tensors keeps them all; a copy lets the one before go.
+        ends = np.maximum.reduceat(blocks.end[mine], first)
+        begins = blocks.start[mine][first]
+        is_copied = (ends[:-2] > begins[1:-1]) & (ends[:-2] < begins[2:])
+        if is_copied.mean() >= _LEAST_COPIED:
+            yield mine

@@ -1,0 +1,112 @@
+"""A card that is over full because of memory which PyTorch's allocator does not hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import GiB, KiB, MiB, format_size
+from plimsoll.recordings.causes.cause import LEAST_SHARE, Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_SIZE = r"(\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
+_UNITS = {"bytes": 1, "KiB": KiB, "MiB": MiB, "GiB": GiB}
+_OWN = re.compile(rf"this process has {_SIZE} memory in use")
+
+
+@dataclass(frozen=True)
+class CardParts:
+    """The holders of a card's memory where a program does not fit, in bytes.
+
+    Attributes:
+        total_bytes: The whole card.
+        pytorch_bytes: The memory that PyTorch's allocator would have to reserve.
+        context_bytes: CUDA's context of this process; 0 where it is not known.
+        nccl_bytes: NCCL's part.
+        libraries_bytes: The rest of this process's memory: other libraries.
+        processes_bytes: The program's other processes.
+        others_bytes: Other programs.
+        rest_bytes: Memory in use of which nothing says whose it is.
+    """
+
+    total_bytes: int
+    pytorch_bytes: int
+    context_bytes: int
+    nccl_bytes: int = 0
+    libraries_bytes: int = 0
+    processes_bytes: int = 0
+    others_bytes: int = 0
+    rest_bytes: int = 0
+
+
+def own_bytes(error: str) -> int | None:
+    """The memory of the card that this process had, by the text of PyTorch's error."""
+    found = _OWN.search(error)
+    return None if found is None else round(float(found[1]) * _UNITS[found[2]])
+
+
+def outside_pytorch(card: CardParts) -> Cause | None:
+    """Find what would have to go, where the card alone had room for PyTorch's memory.
+
+    A context is always there. So what else is outside has to be 2 % of the card at least.
+    """
+    holders = list(_holders(card))
+    outside = sum(size for size, _, _ in holders)
+    if outside < LEAST_SHARE * card.total_bytes:
+        return None
+    if card.pytorch_bytes + card.context_bytes > card.total_bytes:
+        return None
+    _, _, change = max(holders)
+    known = [(card.context_bytes, "CUDA's context", "")] if card.context_bytes else []
+    named = " and ".join(f"{format_size(size)} by {who}" for size, who, _ in [*holders, *known])
+    return Cause(
+        name="outside_pytorch",
+        sentence=f"the card has room for PyTorch's {format_size(card.pytorch_bytes)}, but "
+        f"{format_size(outside + card.context_bytes)} is held outside PyTorch: {named}",
+        change=change,
+        bytes=outside,
+    )
+
+
+def with_outside(causes: Iterable[Cause], card: CardParts) -> list[Cause]:
+    """The causes with that of what is outside PyTorch, which comes after growth.
+
+    Ranks on one card are a cause of their own.
+    """
+    found = list(causes)
+    cause = outside_pytorch(card)
+    if cause is None or any(each.name == "ranks_on_one_card" for each in found):
+        return found
+    return sorted([cause, *found], key=lambda each: not each.growth_bytes)
+
+
+def _holders(card: CardParts) -> Iterator[tuple[int, str, str]]:
+    """Yields each holder outside PyTorch: its bytes, its name, and what helps."""
+    for size, who, change in (
+        (card.nccl_bytes, "NCCL", "make fewer process groups: each connects buffers of NCCL's"),
+        (
+            card.libraries_bytes,
+            "other libraries of this process",
+            "limit the memory of the libraries that do not use PyTorch's allocator",
+        ),
+        (
+            card.processes_bytes,
+            "other processes of the program",
+            "give each process that uses a GPU a card of its own",
+        ),
+        (
+            card.others_bytes,
+            "other programs",
+            "end the other programs on the card, which nvidia-smi lists",
+        ),
+        (
+            card.rest_bytes,
+            "other processes and libraries",
+            "see in nvidia-smi who has it, and end what is not needed",
+        ),
+    ):
+        if size > 0:
+            yield size, who, change

@@ -1,0 +1,84 @@
+"""Ranks of a job that use a card which is another rank's: a load onto it, or no card of their own.
+
+A rank sees only its own process, so each rank notes what it has on cards that are not its own, and
+the process that started the ranks makes one cause of these notes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import format_size
+from plimsoll.recordings.causes.cause import Cause
+from plimsoll.recordings.causes.loaded_checkpoint import loads
+from plimsoll.recordings.causes.wording import subject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from plimsoll.recordings.causes.cause import Facts
+
+
+@dataclass(frozen=True)
+class OnOtherCard:
+    """The memory of one rank on a card that is not its own.
+
+    Attributes:
+        device: The card.
+        reserved_bytes: The most that PyTorch reserved there.
+        context_bytes: The context of the rank's process there.
+        line: The user's line that asked for the most of it; None where it is not known.
+        is_loaded: Whether most of it was read from a checkpoint.
+    """
+
+    device: int
+    reserved_bytes: int
+    context_bytes: int
+    line: str | None
+    is_loaded: bool
+
+
+def on_other_card(facts: Facts, context_bytes: int) -> OnOtherCard:
+    """Note what this rank has on the card of these facts."""
+    loaded = facts.live[facts.is_live_under(loads)] if len(facts.live) else facts.live
+    is_loaded = 2 * facts.bytes_of(loaded) > facts.allocated_bytes
+    return OnOtherCard(
+        device=facts.device,
+        reserved_bytes=facts.reserved.bytes,
+        context_bytes=context_bytes,
+        line=facts.line_of_most(loaded if is_loaded else facts.live),
+        is_loaded=is_loaded,
+    )
+
+
+def ranks_on_one_card(owner: int, guests: Mapping[int, OnOtherCard]) -> Cause:
+    """Make the cause of the ranks that use another rank's card.
+
+    Args:
+        owner: The rank whose card it is.
+        guests: By the other ranks, what they have there.
+    """
+    most = max(guests.values(), key=lambda each: (each.reserved_bytes, each.context_bytes))
+    named = ", ".join(map(str, sorted(guests)))
+    ranks = f"rank {named} takes" if len(guests) == 1 else f"ranks {named} take"
+    each = "" if len(guests) == 1 else " each"
+    takes = f"{ranks} {format_size(most.reserved_bytes)}{each} there"
+    context = f"{format_size(most.context_bytes)}{each} for a context"
+    if most.is_loaded:
+        sentence = f"{subject(most.line)} loads onto GPU {most.device} in every rank: {takes}"
+        change = 'load it with map_location="cpu", or with the rank\'s own card'
+        patch = 'torch.load(path, map_location="cpu")'
+    else:
+        where = "" if most.line is None else f" at {subject(most.line)}"
+        sentence = f"GPU {most.device} is rank {owner}'s, and others use it too{where}: {takes}"
+        change = "set the rank's own card before its process uses a GPU"
+        patch = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+    return Cause(
+        name="ranks_on_one_card",
+        sentence=f"{sentence}, and {context}",
+        change=change,
+        bytes=sum(one.reserved_bytes + one.context_bytes for one in guests.values()),
+        line=most.line,
+        patch=patch,
+    )

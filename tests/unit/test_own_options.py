@@ -1,0 +1,67 @@
+"""The script's own options for less memory, as changes and in the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from plimsoll.base.units import GiB
+from plimsoll.prediction.fitting.attempts import Attempts
+from plimsoll.prediction.fitting.changes.change import Change
+from plimsoll.prediction.fitting.changes.own_options import own_option_changes
+from plimsoll.prediction.fitting.known_sets import agree
+from plimsoll.prediction.fitting.script_text import ScriptText
+from plimsoll.prediction.options import Options
+from plimsoll.prediction.survey import ArgumentUse, Survey
+from tests.unit.test_plan_text import BASE, plan_of, tried
+
+
+def changes(*uses: ArgumentUse) -> list[Change]:
+    return list(own_option_changes(Survey(arguments=list(uses)), GiB))
+
+
+@pytest.mark.parametrize(
+    "name", ["--gradient-checkpointing", "--grad-checkpoint", "--use_activation_checkpointing"]
+)
+def test_a_switch_for_checkpoints_is_turned_on_once(name: str) -> None:
+    (change,) = changes(ArgumentUse([name], False))
+    assert change.keeps_results
+    assert change.is_of_options
+    assert not agree((change, Change("recomputation", "recompute")))
+    assert changes(ArgumentUse([name], True), ArgumentUse(["--checkpoint"], False)) == []
+
+
+def test_samples_become_shorter_down_to_a_length_that_is_still_one() -> None:
+    half, quarter = changes(ArgumentUse(["--seq-len"], 2048))
+    assert (half.arguments, quarter.arguments) == (
+        (("--seq-len", "1024"),),
+        (("--seq-len", "512"),),
+    )
+    assert not half.keeps_results
+    assert [each.steps for each in (half, quarter)] == [2, 4]
+    assert changes(ArgumentUse(["--seq-len"], 128), ArgumentUse(["--len-words"], 2048)) == []
+
+
+def test_options_stand_behind_the_scripts_own(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    request = Options(gpu="T4").request(str(script), ["--seq-len", "2048", "--steps", "3"])
+    attempts = Attempts(request, script, ScriptText.of(""), GiB)
+    (switch,) = changes(ArgumentUse(["--gradient-checkpointing"], False))
+    half, _ = changes(ArgumentUse(["--seq-len"], 2048))
+    words = ["--steps", "3", "--seq-len", "1024", "--gradient-checkpointing"]
+    assert attempts.arguments((half, switch)) == words
+
+
+def test_the_answer_names_an_option_that_is_enough_beside_a_faster_plan() -> None:
+    enough = replace(
+        tried(5, 0.2, "--gradient-checkpointing"), options=["--gradient-checkpointing"]
+    )
+    longer = replace(tried(5, 0.3, "--seq-len 512"), options=["--seq-len", "512"])
+    large = replace(tried(7, 0.1, "--batch-size 2"), options=["--batch-size", "2"])
+    says = "  its own --gradient-checkpointing makes it fit too: 5.00 GiB, a step about 200 ms"
+    assert says in str(plan_of(tried=[BASE, enough, longer, large])).splitlines()
+    assert "its own" not in str(plan_of(tried=[BASE, large]))
+    assert "its own" not in str(plan_of(tried=[BASE, replace(enough, is_plan=True)]))
