@@ -27,12 +27,19 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.kept_apart import KeptApart
 
 _OTHER_KERNELS = "its kernels are taken to be those of"
-_READ = "the host read"
 _ISOLATION = (
     "programs that call Linux without libc wrote to real files, if the script started any: this "
     "machine offers no namespaces and no Landlock that would stop them"
 )
 _MOST_OPERATIONS = 3
+_SAID = {
+    "isolation": "the script may have written to real files",
+    "card": "the figures of this card are partly extrapolated",
+    "pace": "the memory depends on the host's pace",
+    "values": "the memory depends on data that was not computed",
+    "watching": "plimsoll did not see all of the run",
+}
+"""The beginning of the line that people read, by promise."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +47,9 @@ class NotKept:
     """A promise that could not be kept.
 
     Attributes:
-        promise: "isolation" (the script's writes are thrown away), "card" (memory is that of
-            measured kernels), "pace" (it does not hang on the host's pace), "values" (what sizes
-            and control flow depend on is computed), or "watching" (all of it was seen).
+        promise: A key of `_SAID`: "isolation" (the script's writes are thrown away), "card" (memory is
+            that of measured kernels), "pace" (it does not hang on the host's pace), "values" (the
+            values that sizes depend on are computed), or "watching" (all of it was seen).
         why: The reason.
     """
 
@@ -85,7 +92,7 @@ def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
 def tell(not_kept: Iterable[NotKept]) -> None:
     """Print a line for each promise on stderr."""
     for each in not_kept:
-        print(printable(f"plimsoll: not kept ({each.promise}): {each.why}"), file=sys.stderr)
+        print(printable(f"plimsoll: {_SAID[each.promise]}: {each.why}"), file=sys.stderr)
 
 
 def _promise(what: str) -> str | None:
@@ -93,7 +100,7 @@ def _promise(what: str) -> str | None:
         return "card"
     if what in (LETS_GO_LATER, FREE_LATER):
         return "pace"
-    if what in SIZES_BY_DATA or what.startswith(_READ):
+    if what in SIZES_BY_DATA:
         return "values"
     return "watching" if what == WATCHER_FAILED else None
 

@@ -69,7 +69,7 @@ class UncertainPeaks:
     Attributes:
         allocated: The least and the most of the allocated memory; None where all sizes are known.
         reserved: The same of the reserved memory; None where the pace does not matter either.
-        hangs_on: What decides how much is reserved, of FREE_LATER and ANY_ADDRESSES.
+        hangs_on: Which of FREE_LATER and ANY_ADDRESSES change how much is reserved.
         fails_with: The most that is allocated in a run that the room is too little for; None where
             there was none.
     """

@@ -44,7 +44,7 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""Stands for workspaces; csrc/rules/measured_convolutions.h."""
+"""The sizes of a search that was not measured; csrc/rules/measured_convolutions.h."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 

@@ -23,8 +23,8 @@ std::string in_words(const at::Tensor& input, const at::Tensor& weight, at::IntA
                      bool transposed, at::IntArrayRef output_padding, bool channels_last);
 
 // Bytes that one pass of a convolution takes; -1 for what was not measured. `first` is of the plan
-// that cuDNN's heuristics choose, `largest` of a search of cudnn.benchmark. The others are of the
-// plans that searches found to be the fastest: there may be several.
+// that cuDNN's heuristics choose, `largest` of a search of cudnn.benchmark. `least`, `middle` and
+// `most` are of the plans that several searches found to be the fastest.
 struct Workspaces {
   std::int64_t first, largest, least, middle, most;
 };
