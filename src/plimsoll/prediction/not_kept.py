@@ -47,9 +47,10 @@ class NotKept:
     """A promise that could not be kept.
 
     Attributes:
-        promise: A key of `_SAID`: "isolation" (the script's writes are thrown away), "card" (memory is
-            that of measured kernels), "pace" (it does not hang on the host's pace), "values" (the
-            values that sizes depend on are computed), or "watching" (all of it was seen).
+        promise: A key of `_SAID`: "isolation" (the script's writes are thrown away), "card"
+            (memory is that of measured kernels), "pace" (it does not hang on the host's pace),
+            "values" (the values that sizes depend on are computed), or "watching" (all of it was
+            seen).
         why: The reason.
     """
 
