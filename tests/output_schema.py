@@ -190,6 +190,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
     made.made["Row"] = _object(_first_sentence(Row), row)
     card = made.keys(GpuProfile)
     card["convolutions"] = _text("How many convolutions were measured on the card.", "integer")
+    card["searches"] = _text("How many of them with cudnn.benchmark.", "integer")
     doctor = {
         "is_complete": _text("Whether no command would make more work.", "boolean"),
         "predicts": _text("Whether predict works here; else the exit status is 1.", "boolean"),

@@ -56,7 +56,7 @@ def test_each_gpu_of_a_process_has_a_row(tmp_path: Path) -> None:
     assert found.headroom_bytes == found.devices[1].headroom_bytes
     lines = str(found).splitlines()
     assert lines[0].endswith(" fits on T4: 13.77 GiB to spare on GPU 1, the least of its 2 GPUs")
-    assert lines[1].startswith("Why: the largest part is ")
+    assert lines[1].startswith("Why: the line that holds the most is ")
     assert [line.split() for line in lines[2:6]] == [
         ["GPU", "allocated", "reserved", "on", "the", "card", "to", "spare"],
         ["0", "100.00", "MiB", "100.00", "MiB", "320.00", "MiB", "14.26", "GiB"],

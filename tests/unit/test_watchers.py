@@ -59,6 +59,7 @@ WATCHERS = {
     "the tensors of modules",
     "the tensors of optimizers",
     "the tensors of the program",
+    "the number of its steps",
     "the time of steps",
     "what could be changed",
     "what was compiled",
