@@ -314,6 +314,19 @@ class TestCommand:
         assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
 
+    def test_a_script_that_misses_its_arguments_is_told_where_they_go(self, tmp_path: Path) -> None:
+        path = script(
+            tmp_path,
+            "import argparse\np = argparse.ArgumentParser()\n"
+            "p.add_argument('--output', required=True)\np.parse_args()",
+        )
+        done = command("predict", path)
+        assert done.returncode == 2
+        assert done.stderr.endswith(
+            "script.py ended with status 2: its own arguments go after `--`\n"
+        )
+        assert "go after" not in command("predict", path, "--", "--other").stderr
+
     def test_nothing_is_left_behind(self, tmp_path: Path) -> None:
         before = set(os.environ)
         path = script(tmp_path, "import torch; torch.zeros(1, device='cuda')")

@@ -583,7 +583,9 @@ def test_the_fastest_batch_is_named() -> None:
             Trial(3, None, 2 * GiB, None, -GiB),
         ],
     )  # fmt: skip
-    assert "The most samples a second, about 10: --batch-size 1" in str(found)
+    assert "About as fast as any, 10 samples a second: --batch-size 1" in str(found)
+    slower = replace(found, curve=[Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.21, GiB)])
+    assert slower.fastest == (2, 2 / 0.21)  # times are estimates: the larger one is as fast
     assert "may fit" in str(found)
 
 

@@ -353,7 +353,7 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             missed_network=report["missed_network"]
             and not (request.keep_writes or request.network),
             refused=_refused(outcome),
-            reason=report["reason"],
+            reason=report["reason"] or _why_bad_usage(request, status),
             device_failure=report["device_failure"],
             until_then=_taken(report["prediction"]),
         )
@@ -363,6 +363,13 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             "before it told how much memory it took"
         )
     return Prediction.from_dict(report["prediction"])
+
+
+def _why_bad_usage(request: Request, status: int) -> str | None:
+    """Returns what a user may have missed where a script without arguments refuses its usage."""
+    if status == BAD_INPUT and not request.arguments:
+        return "its own arguments go after `--`"
+    return None
 
 
 def _taken(prediction: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -21,6 +22,7 @@ Kind = Literal["datacenter", "desktop", "laptop", "workstation"]
 
 _MOST_SUGGESTIONS = 3
 _LEAST_PART = 2
+_SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
 
 
@@ -221,6 +223,8 @@ def _hint(key: str) -> str:
         similarity = SequenceMatcher(None, key, other).ratio()
         if similarity >= _LEAST_SIMILARITY:
             near[profile.name] = max(similarity, near.get(profile.name, 0.0))
+    if _SIZE_ALONE.fullmatch(key):
+        return "a size goes after a card's name, as in 'RTX 4090:20GiB'; `plimsoll gpus` lists all"
     if not near:
         return "no known name is near; `plimsoll gpus` lists all"
 

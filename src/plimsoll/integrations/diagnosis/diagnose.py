@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.building.compiler import Recipe
 
 BUILD = "plimsoll doctor --build"
-_FIRST_BUILDS = "the first one builds its library, in about half a minute"
+_FIRST_BUILDS = "the first one builds its library, in about a minute"
 _NO_COMPILER = "there is no C++ compiler (g++ 11 or later), which builds its library once"
 _TRIAL = "import torch\n\ntorch.ones(1024, device='cuda')\n"
 _INSTALLERS = {

@@ -14,6 +14,10 @@ INTERRUPTED = "interrupted"
 """Why a search ended that was interrupted."""
 
 
+_AS_FAST = 0.9
+"""So much of the highest rate counts as equally fast."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One value that was tried.
@@ -84,11 +88,15 @@ class FitParts:
 
     @property
     def fastest(self) -> tuple[int, float] | None:
-        """The batch size with the most samples a second; None where no batch was varied."""
+        """The batch size with the most samples a second; None where no batch was varied.
+
+        The largest one that is about as fast as the fastest: times are estimates.
+        """
         if "batch" not in self.vary:
             return None
         rates = [(t.value, t.value / t.step_seconds) for t in self.curve if t.step_seconds]
-        return max(rates, key=lambda rate: rate[1], default=None)
+        most = max((rate for _, rate in rates), default=0.0)
+        return max((each for each in rates if each[1] >= _AS_FAST * most), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
