@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pathlib import Path
+
 import pytest
 
 from plimsoll.base.units import GiB
@@ -11,8 +13,6 @@ from plimsoll.prediction.fitting.changes.smaller_batch import smaller_batch_chan
 from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.survey import ArgumentUse, Survey
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
     from plimsoll.prediction.fitting.changes.change import Change
 
@@ -92,3 +92,19 @@ def test_a_configuration_that_was_read_is_named_with_its_key(
     (tmp_path / "b.yaml").write_text("batch: 64\n")
     assert changes("", files=[str(path), str(tmp_path / "b.yaml")]) == []
     assert changes("", files=[str(tmp_path / "gone.yaml")]) == []
+
+
+def test_only_small_files_that_a_trial_holds_back_are_configurations(tmp_path: Path) -> None:
+    from plimsoll.prediction.fitting.changes.smaller_batch import _text_of
+    from plimsoll.prediction.scratch import is_held_back
+
+    own = tmp_path / "config.json"
+    own.write_text('{"batch_size": 64}')
+    assert _text_of(own)
+    own.write_text(" " * (2 << 20))
+    assert not _text_of(own)
+    linked = tmp_path / "linked.json"
+    linked.symlink_to("/dev/shm/config.json")
+    assert not is_held_back(linked)
+    assert not is_held_back(Path("/dev/shm/config.json"))
+    assert is_held_back(own)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 MOST_AT_A_TIME = 4
 """The most runs beside each other. Each holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
+_MOST_FETCHED = 8
+"""So many repositories of the hub are fetched for a script, which runs again after each."""
 _REPORT, _RECORDED = "report.json", "recorded.plim"
 _GROUPS, _SURVEY = "groups.json", "survey.json"
 
@@ -135,7 +137,8 @@ def started(
                 return run.answer(output, shown_failed)
             except MissingRepositoryError as missing:
                 name = missing.repository.name
-                if name in fetched or not missing.repository.needs_description:
+                is_known = name in fetched or len(fetched) >= _MOST_FETCHED
+                if is_known or not missing.repository.needs_description:
                     raise
                 fetch(missing.repository, request.title)
                 news = f"plimsoll: fetched what describes {name} from the hub, no weights"

@@ -6,6 +6,7 @@ a data set, and fetches these outside of the trial, which has no network.
 
 from __future__ import annotations
 
+import re
 import shlex
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -24,8 +25,10 @@ _DESCRIBING = {
     "dataset": ("README.md", "dataset_infos.json"),
 }
 """The files that describe a repository, by its kind. They are small."""
-_NOT_DESCRIBING = "*.index.json"
-"""Files that name the files of weights: with one, a library looks for these too."""
+_NOT_DESCRIBING = ["*.index.json", "*/*"]
+"""Files that name the files of weights: with one, a library looks for these too. And folders."""
+_NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
+_REVISION = re.compile(r"[\w./-]{1,96}", re.ASCII)
 _FIRST = {"model": "config.json", "dataset": "README.md"}
 _NOUNS = {"dataset": "data set"}
 _LOG_IN = "hf auth login"
@@ -55,6 +58,8 @@ class HubRepository:
     @property
     def needs_description(self) -> bool:
         """Whether what is missing is in the files that describe the repository."""
+        if not _NAME.fullmatch(self.name) or not _REVISION.fullmatch(self.revision or "main"):
+            return False
         patterns = _DESCRIBING.get(self.kind, ())
         if self.file is None:
             return bool(patterns)
@@ -137,12 +142,13 @@ def fetch(repository: HubRepository, script: str) -> None:
     try:
         # One request first: if the hub cannot be reached, a download tries for half a minute.
         first = hub.hf_hub_url(name, _FIRST[kind], repo_type=kind, revision=revision)
-        with suppress(errors.RemoteEntryNotFoundError):  # a pipeline has no config.json
+        # A pipeline has no config.json.
+        with suppress(getattr(errors, "RemoteEntryNotFoundError", errors.EntryNotFoundError)):
             hub.get_hf_file_metadata(first)
         with _without_bars():
             hub.snapshot_download(
                 name, repo_type=kind, revision=revision, allow_patterns=list(_DESCRIBING[kind]),
-                ignore_patterns=[_NOT_DESCRIBING],
+                ignore_patterns=_NOT_DESCRIBING,
             )  # fmt: skip
     except Exception as error:  # huggingface_hub passes on errors of several HTTP libraries
         why = why_missing(error) or "unreachable"

@@ -24,6 +24,13 @@ def free_folders() -> list[Path]:
     return [*folders(), compiled]
 
 
+def is_held_back(path: Path) -> bool:
+    """Whether a trial, of any kind, keeps what is written there from the real file."""
+    real = path.resolve()
+    open_folders = (Path("/dev"), Path("/proc"), Path("/sys"), *map(Path.resolve, free_folders()))
+    return not any(real.is_relative_to(folder) for folder in open_folders)
+
+
 def enter_scratch(folder: str) -> None:
     """In the process of a trial, before its script: see that the trial is one.
 

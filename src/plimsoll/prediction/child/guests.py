@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,8 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
     """Note what this rank has on cards that are not its own, each an `OnOtherCard`.
 
     A rank's own card is the one with its number on its machine. Nothing is noted of a process that
-    is no rank, nor of a rank for which its machine has no card.
+    is no rank, nor of a rank for which its machine has no card, nor where CUDA_VISIBLE_DEVICES
+    numbers the cards anew.
 
     Args:
         simulation: The GPUs.
@@ -40,7 +42,7 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
     """
     local = launched_as("LOCAL_RANK")
     local = simulation.rank if local is None else local
-    if local is None or local >= len(simulation.profiles):
+    if local is None or local >= len(simulation.profiles) or "CUDA_VISIBLE_DEVICES" in os.environ:
         return []
 
     def note(device: int) -> OnOtherCard:

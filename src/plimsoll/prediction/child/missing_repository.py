@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.child.error_chain import errors_behind
@@ -18,8 +19,14 @@ def missing_repository(error: BaseException | None) -> HubRepository | None:
     The functions of `huggingface_hub` on the error's call stack have the repository's name: this
     works for every library that loads by it.
     """
-    if error is None or isinstance(error, SystemExit) or "huggingface_hub" not in sys.modules:
+    if error is None or isinstance(error, SystemExit) or not sys.modules.get("huggingface_hub"):
         return None
+    with suppress(Exception):  # the program may have put anything in the hub's place
+        return _found_behind(error)
+    return None
+
+
+def _found_behind(error: BaseException) -> HubRepository | None:
     errors = errors_behind(error)
     why = next((found for each in errors if (found := why_missing(each)) is not None), None)
     asked = [values for each in errors for values in _hub_variables(each)]

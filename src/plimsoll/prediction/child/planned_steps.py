@@ -61,6 +61,8 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
     total, position = 1, 0
     for place in places:
         total *= place.count
+    if position < 0 or total < 1:
+        return None
     if places[-1].index is None:  # a round of such a loop counts as a step
         return max(total, done)
     for place in places:
@@ -148,7 +150,8 @@ def _place(
             rounds, index = range(*bounds), value(target)
             if is_numbered:
                 return _numbered(index, first, len(rounds))
-            return _Place(rounds.index(index), len(rounds)) if index in rounds else None
+            is_in = type(index) is int and index in rounds
+            return _Place(rounds.index(index), len(rounds)) if is_in else None
         elif name not in _BARS:
             return None
         over = over.args[0]
@@ -192,7 +195,7 @@ def _length(value: Any) -> int | None:
     if type(value) in (list, tuple, range, dict) or _is_loader(value):
         try:
             return len(value)
-        except TypeError:  # a loader of a data set without a length
+        except Exception:  # the length of a loader is its data set's: any code of the program
             return None
     return None
 

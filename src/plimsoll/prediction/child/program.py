@@ -21,7 +21,7 @@ from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.modes import mode_of
 from plimsoll.prediction.child.script_run import end, enter_script
 from plimsoll.prediction.request import BAD_INPUT, Request
-from plimsoll.prediction.scratch import enter_scratch
+from plimsoll.prediction.scratch import enter_scratch, is_held_back
 
 
 def main() -> None:
@@ -37,6 +37,8 @@ def main() -> None:
         if request.scratch is not None:
             enter_scratch(request.scratch)
             for path, text in request.files.items():
+                if not is_held_back(Path(path)):
+                    raise InputError(f"{path} would be written in earnest: no trial changes it")
                 Path(path).write_text(text)
         mode.begin()
         enter_script(request)

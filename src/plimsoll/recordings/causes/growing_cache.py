@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +33,9 @@ def growing_cache(facts: Facts) -> Cause | None:
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
     line = facts.line_of_most(held)
+    is_cache = np.isin(held, facts.live_of("kv_cache")).all()
+    if not is_cache and not _concatenates(line):
+        return None
     largest = format_size(int(facts.blocks.size[held].max()))
     return Cause(
         name="growing_cache",
@@ -43,10 +48,21 @@ def growing_cache(facts: Facts) -> Cause | None:
     )
 
 
+def _concatenates(line: str | None) -> bool:
+    """Whether the text of a line, "FILE:LINE FUNCTION", calls a concatenation.
+
+    Results of a model grow with the sequence too.
+    """
+    place = re.match(r"(.+):(\d+)(?: |$)", line or "")
+    return place is not None and "cat(" in linecache.getline(place[1], int(place[2]))
+
+
 def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
     """Yields the blocks of each call that asks for a longer copy in each pass."""
     blocks = facts.blocks
     held = np.unique(blocks.stack[facts.live])
+    stacks, counts = np.unique(blocks.stack, return_counts=True)
+    held = np.intersect1d(held, stacks[counts >= _FEWEST_LENGTHS])
     for stack in held[held > 0].tolist():
         mine = np.flatnonzero(blocks.stack == stack)
         mine = mine[np.argsort(blocks.start[mine], kind="stable")]

@@ -77,7 +77,13 @@ def load(recipe: Recipe) -> ctypes.CDLL:
     library = build(recipe)
     for name in recipe.libraries:  # a prebuilt library does not know in which folder they are
         ctypes.CDLL(str(versions.torch_folder() / "lib" / f"lib{name}.so"))
-    return ctypes.CDLL(str(library))
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError as error:
+        if library == _place_of(recipe):
+            raise
+        print(f"plimsoll: {library} is not used: {error}", file=sys.stderr, flush=True)
+        return ctypes.CDLL(str(_build_here(recipe)))
 
 
 def find_built(recipe: Recipe) -> Path | None:
@@ -105,9 +111,14 @@ def build(recipe: Recipe) -> Path:
     """
     require_linux(recipe.purpose)
     found = find_built(recipe)
-    if found is not None:
-        return found
+    return _build_here(recipe) if found is None else found
+
+
+def _build_here(recipe: Recipe) -> Path:
+    """The file of a library in the cache, built if it is not there."""
     library = _place_of(recipe)
+    if is_usable(library):
+        return library
     with building(library.parent) as place:
         if not is_usable(library):  # nobody has built it meanwhile
             library.unlink(missing_ok=True)

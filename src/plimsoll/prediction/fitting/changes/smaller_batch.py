@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.prediction.fitting.changes.change import Change
 from plimsoll.prediction.fitting.script_text import CannotChangeError
+from plimsoll.prediction.scratch import is_held_back
 from plimsoll.recordings.analysis.lines import short_path
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 _KIND = "smaller batch"
 _MOST_PARTS = 8
+_MOST_BYTES = 1 << 20
 _KEY = re.compile(
-    r"""(?P<before>["']?(?P<key>[\w-]*batch[\w-]*)["']?[ ]*[:=][ ]*)(?P<number>\d+)(?![\w.])""",
+    r"""(?<![\w-])(?P<before>["']?(?P<key>[\w-]*batch[\w-]*)["']?[ ]*[:=][ ]*)
+    (?P<number>\d+)(?![\w.])""",
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -136,12 +139,18 @@ def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]
     for path in survey.files:
         text = ""
         with suppress(OSError, UnicodeDecodeError):  # it is gone, or no text: nothing is found
-            text = Path(path).read_text()
+            text = _text_of(Path(path))
         for found in _KEY.finditer(text):
             begin = text.rfind("\n", 0, found.start()) + 1
             if int(found["number"]) != size or "#" in text[begin : found.start()]:
                 continue
             yield partial(_with_configuration, path, text, found)
+
+
+def _text_of(path: Path) -> str:
+    """The text of a configuration; nothing of a file that is none, or that no trial may change."""
+    is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
+    return path.read_text() if is_small and is_held_back(path) else ""
 
 
 def _with_configuration(path: str, text: str, found: re.Match[str], less: int) -> Change:
