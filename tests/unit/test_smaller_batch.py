@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +12,7 @@ from plimsoll.prediction.fitting.changes.smaller_batch import smaller_batch_chan
 from plimsoll.prediction.fitting.script_text import ScriptText
 from plimsoll.prediction.survey import ArgumentUse, Survey
 
-
+if TYPE_CHECKING:
     from plimsoll.prediction.fitting.changes.change import Change
 
 
