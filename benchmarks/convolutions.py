@@ -4,7 +4,7 @@
     python benchmarks/convolutions.py search --out FILE [--seconds 240]
     python benchmarks/convolutions.py merge MEASURED SEARCHED
 
-`measure` and `search` need a GPU that nobody else uses, torchvision and plimsoll: they do what
+`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They do what
 `plimsoll measure` does, for the networks below, the more common ones first, until their time is
 over. `merge` puts what they wrote into data/cudnn_by_words.csv; new rows replace old ones.
 data/cudnn_workspaces.csv and the other two tables were measured by an earlier form of this program.
@@ -38,7 +38,7 @@ Case = tuple[nn.Module, Sizes]
 
 
 def searched_networks(batch: int | None) -> Iterator[Case]:
-    """Those of benchmarks/searches.py, with the batches that were measured or another."""
+    """The networks of benchmarks/searches.py, with their own batches or with the given one."""
     for name, (_, (own_batch, *sizes)) in SEARCHED.items():
         yield _searched(name), (batch or own_batch, *sizes)
 
