@@ -30,6 +30,8 @@ _MISSING = re.compile(r"(lib(?:cu|c10_cuda|torch_cuda|nv|nccl)[\w.-]*\.so[\w.]*)
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 _SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
 """Of `readelf --dyn-syms`: what kind of name a library asks for, its name, of which version."""
+_OF_DRIVER = re.compile(r"cu[A-Z]")
+"""How the functions of CUDA's driver begin, whose library gives its names no version."""
 _PRELUDE = """\
 #include <cxxabi.h>
 #include <cstdlib>
@@ -67,7 +69,7 @@ class _Symbol:
             body = "return 0;"  # a kernel makes itself known
         elif self.name.endswith(("ErrorString", "ErrorName")):
             body = 'return reinterpret_cast<long>("there is no GPU");'
-        elif self.version:
+        elif self.version or _OF_DRIVER.match(self.name):
             body = f"return {_NO_DEVICE};"
         else:
             body = f'refuse("{self.name}");'
@@ -146,16 +148,17 @@ def _digest(symbols: Iterable[_Symbol]) -> str:
 
 def _build(name: str, symbols: set[_Symbol]) -> Path:
     folder = cache_folder()
-    digest = hashlib.sha256((_PRELUDE + name + _digest(symbols)).encode()).hexdigest()[:16]
+    ordered = sorted(symbols)
+    lines = [symbol.definition(number) for number, symbol in enumerate(ordered)]
+    text = _PRELUDE + "".join(lines)
+    digest = hashlib.sha256((name + text).encode()).hexdigest()[:16]
     library = folder / f"stand-in-{digest}.so"
     if is_usable(library):
         return library
     compiler = find_compiler(f"what stands in for {name}")
     with building(folder) as place:
         source, script = place / "stand_in.cpp", place / "versions.map"
-        ordered = sorted(symbols)
-        lines = [symbol.definition(number) for number, symbol in enumerate(ordered)]
-        source.write_text(_PRELUDE + "".join(lines))
+        source.write_text(text)
         script.write_text(
             "".join(
                 f"{version} {{ global: {' '.join(s.name + ';' for s in group)} }};\n"

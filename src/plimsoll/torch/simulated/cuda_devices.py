@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.simulated_nvml import card_uuid
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -131,7 +133,7 @@ class _DeviceProperties:
         self.shared_memory_per_multiprocessor = profile.shared_memory_per_multiprocessor_bytes
         self.L2_cache_size = profile.l2_cache_bytes
         self.gcnArchName = profile.full_name
-        self.uuid = f"plimsoll-{index:08x}"
+        self.uuid = card_uuid(index)
         self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index + 1, 0, 0
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.building.versions import companions
@@ -34,7 +33,6 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     fit_compiler(torch, simulation)
     _patch_storage(torch)
     _patch_host_tensors(torch)
-    _patch_nvml(torch, simulation)
     _patch_autograd(torch, simulation)
     watch_loading(torch, simulation)
     load_no_allocator(torch.cuda.memory)
@@ -165,25 +163,6 @@ def _rebuild_cuda(
     if kind is torch.nn.Parameter:
         return kind(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
-
-
-def _patch_nvml(torch: ModuleType, simulation: Simulation) -> None:
-    """What PyTorch asks NVML for, as far as it is known."""
-
-    def device_memory_used(device: Any = None) -> int:
-        index: int = torch.cuda._utils._get_device_index(device, optional=True)
-        return simulation.machine.gpus[index].dedicated_used_bytes
-
-    def list_gpu_processes(device: Any = None) -> str:
-        index = torch.cuda._utils._get_device_index(device, optional=True)
-        if index not in simulation.contexts:
-            return f"GPU:{index}\nno processes are running"
-        used = device_memory_used(index) / (1 << 20)
-        return f"GPU:{index}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB GPU memory"
-
-    torch.cuda.device_memory_used = device_memory_used
-    torch.cuda.list_gpu_processes = list_gpu_processes
-    torch.cuda.memory.list_gpu_processes = list_gpu_processes
 
 
 def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:

@@ -189,6 +189,14 @@ class Simulation:
         """
         self._card_file = file_of
 
+    def share_card(self, device: int) -> None:
+        """Count what other processes have of a card as taken, from now on."""
+        if self._card_file is not None and device not in self.card_files:
+            path = self._card_file(device)
+            with suppress(OSError):  # the report says what is not known then
+                self.machine.gpus[device].share(path)
+                self.card_files[device] = path
+
     def configure(self, settings: str) -> None:
         """Make settings of the program, as torch.cuda.memory._set_allocator_settings.
 
@@ -335,11 +343,7 @@ class Simulation:
 
     def _make_context(self, device: int) -> None:
         """Take the memory that a CUDA context needs, when the device is used first."""
-        if self._card_file is not None and device not in self.card_files:
-            path = self._card_file(device)
-            with suppress(OSError):  # the report says what is not known then
-                self.machine.gpus[device].share(path)
-                self.card_files[device] = path
+        self.share_card(device)
         try:
             self.machine.gpus[device].take(self.profiles[device].context_with(()))
         except OutOfMemoryError as error:  # other processes have the card's memory

@@ -107,6 +107,30 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
     module.FxGraphCache._check_can_cache = staticmethod(check_can_cache)
 
 
+def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `torch._inductor.standalone_compile`, whose callers save what it compiles.
+
+    What is saved comes from the cache of graphs with their derivatives, which is off elsewhere.
+    """
+    execute()
+    make = module.standalone_compile
+
+    @functools.wraps(make)
+    def compile_to_be_saved(*arguments: Any, **named: Any) -> Any:
+        import torch._functorch.config as settings
+
+        with settings.patch(enable_autograd_cache=True):
+            return make(*arguments, **named)
+
+    module.standalone_compile = compile_to_be_saved  # type: ignore[attr-defined]
+
+
+def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load the cache of graphs with their derivatives, in which nothing is looked up."""
+    execute()
+    module.AOTAutogradCache._lookup = staticmethod(lambda *_, **__: None)
+
+
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `torch._inductor.runtime.benchmarking`: the simulated clock says the same each time."""
     execute()

@@ -33,6 +33,7 @@ def compiler_modules(
         "torch._dynamo.convert_frame": leave_alone,
         "torch._dynamo.utils": inductor.count_all,
         "torch._inductor.async_compile": compile_here,
+        "torch._functorch._aot_autograd.autograd_cache": inductor.compile_anew,
         "torch._functorch.config": inductor.set_defaults,
         "torch._functorch.partitioners": partial(inductor.solve_with_values, simulation.library),
         "torch._inductor.codecache": inductor.tune_again,
@@ -40,6 +41,7 @@ def compiler_modules(
         "torch._inductor.fx_passes.pad_mm": partial(inductor.benchmark_again, first_calls.watch),
         "torch._inductor.runtime.benchmarking": inductor.benchmark_once,
         "torch._inductor.runtime.cache_dir_utils": partial(keep_in, folder),
+        "torch._inductor.standalone_compile": inductor.keep_artifacts,
         "triton": partial(simulate_kernels, simulation.kernel_counts, folder),
         "triton.backends.nvidia.driver": partial(add_driver, simulation),
     }

@@ -10,7 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
-from plimsoll.torch.simulated.libraries import bitsandbytes, torchvision, transformers
+from plimsoll.torch.simulated.libraries import (
+    bitsandbytes,
+    flashinfer,
+    torchvision,
+    transformers,
+    vllm,
+)
 from plimsoll.torch.simulated.libraries.cuda_extensions import refuse_cuda_extensions
 from plimsoll.torch.simulated.libraries.datasets import make_missing_rows
 from plimsoll.torch.simulated.libraries.deepspeed_kernels import stand_in_for_kernels
@@ -32,14 +38,17 @@ if TYPE_CHECKING:
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
     """By name, how each is loaded: called with the module, and with what executes its code."""
-    for name, kernel in torchvision.KERNELS.items():
+    for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS}.items():
         simulate_operation(name, kernel)
+    for name, kernel in vllm.HOST_KERNELS.items():
+        simulate_operation(name, kernel, on="CPU")
     loaders: dict[str, _Loader] = {
         "bitsandbytes._ops": bitsandbytes.expect_few_outliers,
         "bitsandbytes.cextension": bitsandbytes.stand_in_for_its_library,
         "datasets.load": make_missing_rows,
         "deepspeed.ops.op_builder.builder": stand_in_for_kernels,
         "diffusers.models.modeling_utils": make_missing_parts,
+        "flashinfer.jit.core": flashinfer.stand_in_for_kernels,
         "safetensors": open_made_checkpoints,
         "torchvision.models.detection._utils": torchvision.expect_few_matches,
         "transformers.configuration_utils": transformers.name_missing_configuration,

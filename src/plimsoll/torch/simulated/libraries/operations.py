@@ -38,18 +38,19 @@ class Operation:
     workspace: int | Callable[..., int] = 0
 
 
-_waiting: dict[str, Operation | Kernel] = {}
+_waiting: dict[str, tuple[Operation | Kernel, str]] = {}
 _libraries: list[Any] = []  # whose end would remove the kernels
 
 
-def simulate_operation(name: str, kernel: Operation | Kernel) -> None:
+def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA") -> None:
     """Have `kernel` in place of an operation's own, once the operation is there.
 
     Args:
         name: "library::operation", with its overload if it has one: "library::operation.out".
         kernel: What it takes; or a function that takes it, called with the operation's arguments.
+        on: The kind of device whose tensors it is called with, as PyTorch's dispatcher names it.
     """
-    _waiting[name] = kernel
+    _waiting[name] = kernel, on
 
 
 def register_kernels(simulation: Simulation) -> None:
@@ -60,7 +61,7 @@ def register_kernels(simulation: Simulation) -> None:
         base, _, overload = name.partition(".")
         if not torch._C._dispatch_has_kernel(name) and not _has_schema(base, overload):
             continue
-        kernel = _waiting.pop(name)
+        kernel, on = _waiting.pop(name)
         library, _, operation = base.partition("::")
         packet = getattr(getattr(torch.ops, library), operation)
         op = getattr(packet, overload or "default")
@@ -69,7 +70,7 @@ def register_kernels(simulation: Simulation) -> None:
         fragment = torch.library.Library(library, "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it takes the place of another
-            fragment.impl(op, kernel, "CUDA", allow_override=True)
+            fragment.impl(op, kernel, on, allow_override=True)
         _libraries.append(fragment)
 
 

@@ -115,6 +115,8 @@ struct UncertainMemory {
 
 // Assumptions that the report lists.
 constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
+constexpr std::string_view kMappedUnknown =
+    "a kernel wrote to memory of the host, which keeps the values from before";
 constexpr std::string_view kReadsRandom = "the host read random numbers, of another generator";
 constexpr std::string_view kSizeOfUnknown = "its size depends on values that nobody knows";
 constexpr std::string_view kSizeOfRandom =

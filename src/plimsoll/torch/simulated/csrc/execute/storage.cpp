@@ -125,6 +125,26 @@ void record_stream(Tensor& self, c10::Stream stream) {
                                static_cast<std::uint64_t>(stream.id()));
 }
 
+// plimsoll::map_host: page-locked memory of the host, as the current device sees it.
+Tensor map_host_tensor(const Tensor& host) {
+  TORCH_CHECK(host.device().is_cpu() && host.is_non_overlapping_and_dense(),
+              "only a dense tensor of the host can be mapped");
+  Runtime& state = runtime();
+  const c10::DeviceIndex device = state.current_device();
+  state.use(device);
+  return map_host(host, device);
+}
+
+// plimsoll::unowned: the same memory, which it does not keep alive.
+Tensor unowned(const Tensor& tensor) {
+  c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  at::DataPtr pointer(storage._mutable_data_ptr_no_checks().get(), tensor.device());
+  c10::Storage made(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(pointer));
+  return at::detail::make_tensor<c10::TensorImpl>(
+             std::move(made), c10::DispatchKeySet(c10::DispatchKey::CUDA), tensor.dtype())
+      .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+}
+
 // plimsoll::refuse_access: a use of the tensor raises an error that says why.
 void refuse_access(const at::Tensor& tensor, c10::string_view why) {
   tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(
@@ -143,6 +163,8 @@ void add_storage_kernels(WrittenOut& kernels) {
   kernels.add("set_", TORCH_FN(set_nothing));
   kernels.add("record_stream", TORCH_FN(record_stream));
   define("resize_storage(Tensor tensor, int bytes) -> ()", TORCH_FN(resize_storage_of));
+  define("map_host(Tensor host) -> Tensor", TORCH_FN(map_host_tensor));
+  define("unowned(Tensor tensor) -> Tensor", TORCH_FN(unowned));
   define("refuse_access(Tensor tensor, str why) -> ()", TORCH_FN(refuse_access));
 }
 

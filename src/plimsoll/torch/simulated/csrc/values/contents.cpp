@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/host_account.h"
 #include "values/budget.h"
@@ -15,6 +16,13 @@ Contents::Contents(std::size_t size) : size_(size) {
   whole.end = size;
   whole.is_unwritten = true;
   whole.series = next_series();
+}
+
+Contents::Contents(std::size_t size, std::shared_ptr<std::byte[]> of_host)
+    : size_(size), are_mapped_(true), memory_(std::move(of_host)) {
+  Part& whole = parts_.emplace_back();
+  whole.end = size;
+  whole.source = Source::computed;
 }
 
 void Contents::give_room_back() { memory_.reset(); }
@@ -92,6 +100,7 @@ void Contents::take_over(const Contents& other) {
 }
 
 void Contents::write(std::size_t begin, const Part& part) {
+  if (are_mapped_) return;
   if (begin == 0 && part.end >= size_) {
     parts_.assign(1, part);
     parts_[0].end = size_;

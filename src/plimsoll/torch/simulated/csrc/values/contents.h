@@ -27,6 +27,8 @@ enum class Source : std::uint8_t {
 class Contents final : public ContentsOfAllocation {
  public:
   explicit Contents(std::size_t size);
+  // The contents are memory of the host, which the host writes too. So they stay values.
+  Contents(std::size_t size, std::shared_ptr<std::byte[]> of_host);
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
@@ -44,6 +46,7 @@ class Contents final : public ContentsOfAllocation {
   };
 
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
+  [[nodiscard]] bool are_mapped() const { return are_mapped_; }
   // The values of the whole storage; null where there is no room for them.
   [[nodiscard]] std::byte* memory() const { return memory_.get(); }
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
@@ -61,6 +64,7 @@ class Contents final : public ContentsOfAllocation {
 
  private:
   std::size_t size_;
+  bool are_mapped_ = false;
   std::shared_ptr<std::byte[]> memory_;
   std::vector<Part> parts_;
 };

@@ -269,11 +269,20 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
+// The host sees what a device writes to its memory, and there are no values to be seen.
+void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
+  Contents& contents = contents_of(allocation);
+  if (contents.are_mapped() && part.source == Source::described) {
+    runtime().assume(current_operation().name, kMappedUnknown);
+  }
+  contents.write(begin, part);
+}
+
 // Notes the part, for its replays too.
 void write(const at::Tensor& tensor, Allocation& allocation, std::size_t begin,
            Contents::Part part) {
   part.capture = runtime().current_capture(allocation.device);
-  contents_of(allocation).write(begin, part);
+  put(allocation, begin, part);
   if (part.capture != 0) note_captured(tensor, begin, part);
 }
 
@@ -465,7 +474,7 @@ void note_written(Allocation& allocation, std::size_t begin, std::size_t end) {
   part.description = Description::of_type(part.type);
   part.series = next_series();
   part.capture = runtime().current_capture(allocation.device);
-  contents_of(allocation).write(begin, part);
+  put(allocation, begin, part);
 }
 
 void note_told(const at::Tensor& tensor, const at::Tensor& values) {
@@ -535,13 +544,29 @@ void replay_writes(std::uint64_t capture) {
     const ContentsLock lock(contents_mutex());
     Allocation* const allocation = allocation_of(*storage);
     if (allocation == nullptr || write.part.end > allocation->size) continue;
-    contents_of(*allocation).write(write.begin, write.part);
+    put(*allocation, write.begin, write.part);
   }
 }
 
 void keep_contents(const Allocation& before, Allocation& after) {
   const ContentsLock lock(contents_mutex());
   if (const Contents* const kept = contents_of(&before)) contents_of(after).take_over(*kept);
+}
+
+at::Tensor map_host(const at::Tensor& host, c10::DeviceIndex device) {
+  const std::size_t size = host.nbytes();
+  auto* const memory = static_cast<std::byte*>(host.mutable_data_ptr());
+  if (size == 0) return at::empty(host.sizes(), host.options().device(at::kCUDA, device));
+  at::DataPtr pointer = lent_memory(reinterpret_cast<std::uint64_t>(memory), size, device);
+  auto& allocation = *static_cast<Allocation*>(pointer.get_context());
+  if (!is_virtual(host)) {
+    const std::shared_ptr<std::byte[]> kept(memory, [host](std::byte*) {});
+    allocation.contents = std::make_unique<Contents>(size, kept);
+  }
+  c10::Storage storage(c10::Storage::use_byte_size_t(), size, std::move(pointer));
+  return at::detail::make_tensor<c10::TensorImpl>(
+             std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), host.dtype())
+      .as_strided(host.sizes(), host.strides());
 }
 
 void fill_unknown(const at::Tensor& tensor) {

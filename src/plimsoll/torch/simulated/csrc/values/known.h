@@ -54,6 +54,10 @@ void replay_writes(std::uint64_t capture);
 // Has in new memory what is known of the old.
 void keep_contents(const Allocation& before, Allocation& after);
 
+// A tensor on a device over the dense memory of a tensor of the host. It takes nothing of the card,
+// and the host's tensor lives as long as it does.
+at::Tensor map_host(const at::Tensor& host, c10::DeviceIndex device);
+
 // Fills a tensor of the host with placeholders for unknown values.
 void fill_unknown(const at::Tensor& tensor);
 

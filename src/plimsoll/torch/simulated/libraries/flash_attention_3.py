@@ -1,0 +1,197 @@
+"""Memory that FlashAttention 3 takes in its forward pass: splits of the keys, and its schedule.
+
+Read from hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM builds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_MOST_SPLITS = 128
+_MOST_BATCHES = 992
+"""Batches of more sequences are never split by their lengths."""
+_CACHE_BYTES = 50 * 1024 * 1024
+"""The level 2 cache that it assumes."""
+_WIDTHS = (64, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides how one call is divided.
+
+    Attributes:
+        batch: Sequences.
+        rows: Query rows, of several lengths those of the longest sequence.
+        key_rows: Key rows, likewise.
+        heads: Of queries.
+        key_heads: Of keys and values.
+        width: Of a query's and a key's row.
+        value_width: Of a value's row.
+        item_bytes: Of a number, 1 or 2.
+        is_causal: Whether rows see no later keys.
+        left, right: How many keys before and after its own a row sees; -1 is all of them.
+        page_rows: Key rows of a page; 0 where keys are not paged.
+        is_varlen: Whether sequences have lengths of their own.
+        processors: Streaming multiprocessors.
+        major: Of the compute capability.
+    """
+
+    batch: int
+    rows: int
+    key_rows: int
+    heads: int
+    key_heads: int
+    width: int
+    value_width: int
+    item_bytes: int
+    is_causal: bool
+    left: int
+    right: int
+    page_rows: int
+    is_varlen: bool
+    processors: int
+    major: int = 9
+
+    @property
+    def window(self) -> tuple[bool, int, int]:
+        """Whether rows see no later keys, and how many before and after: what remains of both."""
+        left = -1 if self.left >= self.key_rows - 1 else self.left
+        right = -1 if self.right >= self.rows - 1 else self.right
+        is_causal = self.is_causal
+        if self.rows == 1 and left == right == -1:
+            narrow_or_wide = self.width <= 64 or self.width > 128
+            is_causal = is_causal and not (narrow_or_wide or not self.page_rows)
+        right = 0 if is_causal else right
+        return left < 0 and right == 0, left, right
+
+    @property
+    def is_local(self) -> bool:
+        """Whether rows see some keys alone, other than all before their own."""
+        is_causal, left, right = self.window
+        return max(left, right) >= 0 and not is_causal
+
+    @property
+    def packed_rows(self) -> int:
+        """Query rows of all heads that share a key head."""
+        return self.rows * (self.heads // self.key_heads)
+
+    def blocks(self, *, copies_pages: bool) -> tuple[int, int]:
+        """Return the query rows and the key rows that a block of threads takes at a time.
+
+        Args:
+            copies_pages: Whether threads copy the pages, and not the card's own copy engine.
+        """
+        width = next((each for each in _WIDTHS if self.width <= each), _WIDTHS[-1])
+        value_width = max(self.value_width, width) if self.value_width > width else width
+        is_causal, is_local = self.window[0], self.is_local
+        if self.major < 9:
+            return _blocks_of_ampere(width, is_local, bool(self.page_rows), self.is_varlen)
+        is_small = width in (64, 128) and not is_local and self.packed_rows <= 64
+        if self.item_bytes == 1:
+            return _blocks_of_bytes(width, is_local, is_small)
+        is_short = is_causal or is_local or copies_pages
+        if width == 64:
+            if value_width > 256:
+                return 64, 64
+            if value_width > 192:
+                return 128, 96
+            if is_small:
+                return 64, 192
+            return 192, 128 if is_causal else 160 if is_local or copies_pages else 192
+        if width == 96:
+            return 192, 128 if is_local or copies_pages else 144
+        if width == 128:
+            return (64, 128 if is_short else 176) if is_small else (128, 128 if is_short else 160)
+        if width == 192:
+            return 128, 96 if copies_pages or is_local or self.value_width > 128 else 128
+        return 128, 64 if is_local else 80
+
+    @property
+    def copies_pages(self) -> bool:
+        """Whether threads copy the pages of keys."""
+        if not self.page_rows:
+            return False
+        if self.major < 9 or self.is_local:
+            return True
+        rows, key_rows = self.blocks(copies_pages=False)
+        return self.page_rows % key_rows != 0 or self.packed_rows <= rows
+
+
+def splits(shape: Shape, asked: int) -> int:
+    """Return into how many parts the keys are split; each has results of its own.
+
+    Args:
+        shape: The call.
+        asked: What the caller asks for; 0 leaves it to the kernel.
+    """
+    chosen = asked if asked > 0 else _chosen_splits(shape)
+    return 1 if shape.is_varlen and shape.batch > _MOST_BATCHES else chosen
+
+
+def schedule_numbers(shape: Shape, asked: int) -> int:
+    """Return how many numbers of 32 bits the schedule of a call has; 0 where it has none."""
+    count = splits(shape, asked)
+    is_causal, is_local = shape.window[0], shape.is_local
+    counts_tiles = (
+        ((is_causal or is_local) and count == 1) or shape.is_varlen
+        if shape.major >= 9
+        else (is_causal and not shape.is_varlen) or (shape.is_varlen and count > 1)
+    )
+    if not counts_tiles and not shape.is_varlen:
+        return 0
+    splits_by_length = shape.is_varlen and shape.batch <= _MOST_BATCHES and count > 1
+    of_each = sum((shape.is_varlen, splits_by_length, is_causal or is_local))
+    return int(counts_tiles) + -(-shape.batch // 4) * 4 * of_each
+
+
+def _chosen_splits(shape: Shape) -> int:
+    row_block, key_block = shape.blocks(copies_pages=shape.copies_pages)
+    is_causal, left, right = shape.window
+    loaded = shape.key_rows
+    if shape.is_local:
+        left = shape.key_rows - 1 if left < 0 else left
+        right = shape.rows - 1 if right < 0 else right
+        loaded = max(0, min(loaded, left + right + 1 + row_block))
+    key_blocks, row_blocks = -(-loaded // key_block), -(-shape.packed_rows // row_block)
+    key_bytes = shape.key_rows * (shape.width + shape.value_width) * shape.item_bytes
+    # Lengths of their own are split one by one later; so the longest is looked at alone.
+    total = (1 if shape.is_varlen else shape.batch) * shape.key_heads * row_blocks
+    if total >= 0.8 * shape.processors:
+        sees_all = not is_causal and not shape.is_local
+        if key_bytes > _CACHE_BYTES and row_blocks >= 2 * shape.processors and sees_all:
+            return min(-(-key_bytes // _CACHE_BYTES), _MOST_SPLITS)
+        return 1
+    if key_blocks <= 4:
+        return 1
+
+    def efficiency(count: int) -> float:
+        waves = total * count / shape.processors
+        return waves / -(-total * count // shape.processors)
+
+    counts = range(1, min(_MOST_SPLITS, shape.processors, key_blocks) + 1)
+    best = max(map(efficiency, counts))
+    return next(count for count in counts if efficiency(count) >= 0.85 * best)
+
+
+def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, int]:
+    """Those for numbers of eight bits, which are summed in two levels."""
+    if is_small:
+        return 64, 128 if width <= 96 else 96
+    if width <= 96:
+        return (192 if width == 64 else 128), 128
+    if width == 128:
+        return 128, 192
+    return 128, 96 if width == 192 else 64 if is_local else 128
+
+
+def _blocks_of_ampere(width: int, is_local: bool, is_paged: bool, splits: bool) -> tuple[int, int]:
+    """Those for cards before compute capability 9."""
+    if width == 64:
+        return 128, 80 if splits else 96 if is_local else 112
+    if width == 96:
+        return 128, 48 if splits or is_local else 64
+    if width == 128:
+        return 128, (96 if is_local else 112) if splits else 48 if is_local else 64
+    if width == 192:
+        return 128, 64 if is_local or splits or is_paged else 96
+    return 128, 64 if splits or is_local else 96

@@ -1,0 +1,189 @@
+"""vLLM's own operations whose kernels take memory besides their results, or lack a fake kernel.
+
+The others have fake implementations, and take no memory but their results.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.libraries.flash_attention_3 import Shape, schedule_numbers, splits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _map_host(tensor: Any) -> Any:
+    import torch
+
+    return torch.ops.plimsoll.map_host(tensor)
+
+
+def _unowned(tensor: Any) -> Any:
+    import torch
+
+    return torch.ops.plimsoll.unowned(tensor)
+
+
+def _card() -> tuple[int, int]:
+    """The current card's multiprocessors, and its major compute capability."""
+    import torch
+
+    card = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return card.multi_processor_count, card.major
+
+
+def _attend(
+    q: Any,
+    k: Any,
+    v: Any,
+    k_new: Any = None,
+    v_new: Any = None,
+    q_v: Any = None,
+    out: Any = None,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    cu_seqlens_k_new: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    page_table: Any = None,
+    kv_batch_idx: Any = None,  # noqa: ARG001
+    leftpad_k: Any = None,
+    rotary_cos: Any = None,  # noqa: ARG001
+    rotary_sin: Any = None,  # noqa: ARG001
+    seqlens_rotary: Any = None,  # noqa: ARG001
+    q_descale: Any = None,  # noqa: ARG001
+    k_descale: Any = None,  # noqa: ARG001
+    v_descale: Any = None,  # noqa: ARG001
+    softmax_scale: float | None = None,  # noqa: ARG001
+    is_causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,  # noqa: ARG001
+    is_rotary_interleaved: bool = False,  # noqa: ARG001
+    scheduler_metadata: Any = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,  # noqa: ARG001
+    sm_margin: int = 0,
+    *_: Any,
+) -> list[Any]:
+    """FlashAttention 3, over sequences of one length or several, and over pages of a cache."""
+    import torch
+
+    several = cu_seqlens_q is not None
+    heads, width = q.shape[-2:]
+    pages = 0 if page_table is None else page_table.shape[1] * k.shape[1]
+    processors, major = _card()
+    shape = Shape(
+        batch=cu_seqlens_q.numel() - 1 if several else q.shape[0],
+        rows=int(max_seqlen_q) if several and max_seqlen_q is not None else q.shape[1],
+        key_rows=int(max_seqlen_k) if max_seqlen_k is not None else pages or k.shape[1],
+        heads=heads,
+        key_heads=k.shape[-2],
+        width=width,
+        value_width=v.shape[-1],
+        item_bytes=q.itemsize,
+        is_causal=is_causal,
+        left=window_size_left,
+        right=window_size_right,
+        page_rows=k.shape[1] if pages else 0,
+        is_varlen=any(each is not None for each in (cu_seqlens_q, cu_seqlens_k, seqused_q,
+                                                    seqused_k, leftpad_k)),
+        processors=processors - sm_margin,
+        major=major,
+    )  # fmt: skip
+    del k_new, v_new, q_v, cu_seqlens_k_new
+    kind = torch.bfloat16 if q.itemsize == 1 else q.dtype
+    if out is None:
+        out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=kind, device=q.device)
+    lines = (heads, q.shape[0]) if several else (q.shape[0], heads, q.shape[1])
+    logarithms = q.new_empty(lines, dtype=torch.float32)
+    numbers = 0 if scheduler_metadata is not None else schedule_numbers(shape, num_splits)
+    schedule = q.new_empty(numbers, dtype=torch.int32)
+    count = splits(shape, num_splits)
+    parts = [q.new_empty(0, dtype=torch.float32) for _ in range(2)]
+    if count > 1:
+        parts = [
+            q.new_empty((count, *lines, v.shape[-1]), dtype=torch.float32),
+            q.new_empty((count, *lines), dtype=torch.float32),
+        ]
+    all_heads = q.numel() // (width * shape.rows)
+    torch.ops.plimsoll.launch_attention(
+        [out, logarithms, *parts],
+        [max(all_heads, 1), shape.rows, shape.key_rows, width],
+        is_causal,
+        False,
+        False,
+    )
+    del schedule
+    return [out, logarithms, *parts]
+
+
+def _schedule(
+    batch_size: int,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    num_heads: int,
+    num_heads_k: int,
+    headdim: int,
+    headdim_v: int,
+    qkv_dtype: Any,
+    seqused_k: Any,
+    cu_seqlens_q: Any = None,  # noqa: ARG001
+    cu_seqlens_k: Any = None,  # noqa: ARG001
+    cu_seqlens_k_new: Any = None,  # noqa: ARG001
+    seqused_q: Any = None,  # noqa: ARG001
+    leftpad_k: Any = None,  # noqa: ARG001
+    page_size: int | None = None,
+    max_seqlen_k_new: int = 0,  # noqa: ARG001
+    is_causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    has_softcap: bool = False,  # noqa: ARG001
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,  # noqa: ARG001
+    sm_margin: int = 0,
+    *_: Any,
+) -> Any:
+    """FlashAttention 3's schedule, which a caller makes before it attends."""
+    import torch
+
+    processors, major = _card()
+    shape = Shape(
+        batch=batch_size,
+        rows=max_seqlen_q,
+        key_rows=max_seqlen_k,
+        heads=num_heads,
+        key_heads=num_heads_k,
+        width=headdim,
+        value_width=headdim_v,
+        item_bytes=qkv_dtype.itemsize,
+        is_causal=is_causal,
+        left=window_size_left,
+        right=window_size_right,
+        page_rows=page_size or 0,
+        is_varlen=True,
+        processors=processors - sm_margin,
+        major=major,
+    )
+    made = seqused_k.new_empty(schedule_numbers(shape, num_splits), dtype=torch.int32)
+    torch.ops.plimsoll.launch([made], made.nbytes, [], [], torch.float32)
+    return made
+
+
+def _attend_2(*arguments: Any) -> list[Any]:
+    """FlashAttention 2, of several lengths: vLLM's build returns neither weights nor a state."""
+    from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_2_cuda import varlen_fwd
+
+    return list(varlen_fwd(*arguments)[:2])
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "_C::weak_ref_tensor": _unowned,
+    "_vllm_fa2_C::varlen_fwd": _attend_2,
+    "_vllm_fa3_C::fwd": _attend,
+    "_vllm_fa3_C::get_scheduler_metadata": _schedule,
+}
+HOST_KERNELS: dict[str, Callable[..., Any]] = {"_C::get_cuda_view_from_cpu_tensor": _map_host}

@@ -1,0 +1,210 @@
+"""NVML, NVIDIA's management library, as a program opens it by `ctypes`: simulated cards answer.
+
+Programs ask it before they import PyTorch's CUDA: which cards there are, their memory, their links.
+It needs no context on a card, and takes none. A question without an answer here returns the status
+"not supported", as real cards do for what they lack.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from functools import partial
+from itertools import islice
+from traceback import walk_stack
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.building.versions import companions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from plimsoll.engine.gpus.profiles import GpuProfile
+    from plimsoll.torch.simulated.simulation import Simulation
+
+NAMES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
+"""The library's files under Linux."""
+
+_SUCCESS, _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _INSUFFICIENT_SIZE = 0, 2, 3, 6, 7
+_DRIVER = "580.00"
+_FIRST_HANDLE = 0x1000
+_P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
+_MOST_CALLERS = 6
+"""Frames in which the question's origin is looked for: those of `pynvml` and one more."""
+
+
+def card_uuid(device: int) -> str:
+    """Return the UUID of a simulated card, without the "GPU-" that NVML puts before it.
+
+    Args:
+        device: Its number.
+    """
+    return f"00000000-0000-0000-0000-{device:012x}"
+
+
+class NvmlLibrary:
+    """Stands in for the library: its attributes are NVML's functions, by their names in C.
+
+    Each takes what `ctypes` would pass on, and returns NVML's status.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._functions = _functions(simulation)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+        answer = self._functions.get(name, lambda *_: _NOT_SUPPORTED)
+        function = partial(answer)  # callers set attributes on it, such as `restype`
+        setattr(self, name, function)
+        return function
+
+
+def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
+    cards = simulation.profiles
+
+    def of_card(answer: Callable[..., int]) -> Callable[..., int]:
+        """A function of a handle; it answers with the card's number in the handle's place."""
+
+        def answered(handle: Any, *arguments: Any) -> int:
+            device = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
+            if not 0 <= device < len(cards):
+                return _INVALID_ARGUMENT
+            return answer(device, *arguments)
+
+        return answered
+
+    def used_bytes(device: int) -> int:
+        simulation.share_card(device)
+        return simulation.machine.gpus[device].dedicated_used_bytes
+
+    def handle_by_index(index: Any, handle: Any) -> int:
+        return _give_handle(handle, _number(index), len(cards))
+
+    def handle_by_uuid(uuid: Any, handle: Any) -> int:
+        asked = _text(uuid).removeprefix("GPU-")
+        known = [card_uuid(device) for device in range(len(cards))]
+        return _give_handle(handle, known.index(asked) if asked in known else -1, len(cards))
+
+    def handle_by_bus(bus: Any, handle: Any) -> int:
+        asked = _text(bus).lower()
+        known = [_bus_id(device).lower() for device in range(len(cards))]
+        found = [device for device, each in enumerate(known) if each.endswith(asked[-10:])]
+        return _give_handle(handle, found[0] if found else -1, len(cards))
+
+    def memory(device: int, info: Any) -> int:
+        if not _only_shows():
+            simulation.note_size_read()
+        total, used = cards[device].total_bytes, used_bytes(device)
+        filled = info._obj
+        filled.total, filled.used, filled.free = total, used, total - used
+        return _SUCCESS
+
+    def processes(device: int, count: Any, places: Any) -> int:
+        running = [os.getpid()] if device in simulation.contexts else []
+        room, count._obj.value = count._obj.value, len(running)
+        if room < len(running):
+            return _INSUFFICIENT_SIZE
+        for place, process in zip(places or (), running, strict=False):
+            place.pid, place.usedGpuMemory = process, used_bytes(device)
+        return _SUCCESS
+
+    def peer_status(device: int, peer: Any, kind: Any, status: Any) -> int:
+        del kind
+        other = (ctypes.cast(peer, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
+        linked = _are_linked(cards, device, other)
+        status._obj.value = _P2P_OK if linked else _P2P_NOT_SUPPORTED
+        return _SUCCESS
+
+    def capability(device: int, major: Any, minor: Any) -> int:
+        major._obj.value, minor._obj.value = cards[device].compute_capability
+        return _SUCCESS
+
+    def pci(device: int, info: Any) -> int:
+        filled = info._obj
+        filled.domain, filled.bus, filled.device = 0, device + 1, 0
+        for field in ("busId", "busIdLegacy"):
+            if hasattr(filled, field):
+                setattr(filled, field, _bus_id(device).encode())
+        return _SUCCESS
+
+    def cuda_version() -> int:
+        major, _, minor = companions(simulation.version).cuda.partition(".")
+        return 1000 * int(major) + 10 * int(minor or 0)
+
+    plain: dict[str, Callable[..., Any]] = {
+        **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlShutdown"), lambda: _SUCCESS),
+        "nvmlInitWithFlags": lambda flags: _SUCCESS,  # noqa: ARG005
+        "nvmlErrorString": lambda status: f"NVML of simulated cards: status {status}".encode(),
+        "nvmlSystemGetDriverVersion": partial(_give_text, _DRIVER),
+        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{_DRIVER}"),
+        "nvmlDeviceGetHandleByUUID": handle_by_uuid,
+    }
+    for version in ("", "_v2"):
+        plain |= {
+            f"nvmlDeviceGetCount{version}": lambda count: _give(len(cards), count),
+            f"nvmlDeviceGetHandleByIndex{version}": handle_by_index,
+            f"nvmlDeviceGetHandleByPciBusId{version}": handle_by_bus,
+            f"nvmlSystemGetCudaDriverVersion{version}": lambda to: _give(cuda_version(), to),
+        }
+    by_card: dict[str, Callable[..., int]] = {
+        "nvmlDeviceGetIndex": _give,
+        "nvmlDeviceGetMinorNumber": _give,
+        "nvmlDeviceGetNumaNodeId": lambda device, node: _give(0, node),  # noqa: ARG005
+        "nvmlDeviceGetName": lambda device, *to: _give_text(cards[device].full_name, *to),
+        "nvmlDeviceGetUUID": lambda device, *to: _give_text(f"GPU-{card_uuid(device)}", *to),
+        "nvmlDeviceGetCudaComputeCapability": capability,
+        "nvmlDeviceGetP2PStatus": peer_status,
+        "nvmlDeviceGetMemoryInfo": memory,
+        "nvmlDeviceGetMemoryInfo_v2": memory,
+    }
+    for version in ("", "_v2", "_v3"):
+        by_card[f"nvmlDeviceGetPciInfo{version}"] = pci
+        by_card[f"nvmlDeviceGetComputeRunningProcesses{version}"] = processes
+    return {**plain, **{name: of_card(answer) for name, answer in by_card.items()}}
+
+
+def _only_shows() -> bool:
+    """Return whether `torch.cuda.device_memory_used` asks, which nobody sizes anything by."""
+    callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
+    return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
+
+
+def _are_linked(cards: Sequence[GpuProfile], device: int, other: int) -> bool:
+    """Return whether two cards reach each other by NVLink."""
+    return 0 <= other < len(cards) and min(cards[device].nvlinks, cards[other].nvlinks) > 0
+
+
+def _bus_id(device: int) -> str:
+    return f"00000000:{device + 1:02X}:00.0"
+
+
+def _number(argument: Any) -> int:
+    return int(getattr(argument, "value", argument))
+
+
+def _text(argument: Any) -> str:
+    text = getattr(argument, "value", argument)
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+
+
+def _give(value: int, to: Any) -> int:
+    to._obj.value = value
+    return _SUCCESS
+
+
+def _give_text(text: str, buffer: Any, length: Any) -> int:
+    if len(text) >= _number(length):
+        return _INSUFFICIENT_SIZE
+    buffer.value = text.encode()
+    return _SUCCESS
+
+
+def _give_handle(handle: Any, device: int, count: int) -> int:
+    if not 0 <= device < count:
+        return _NOT_FOUND if device < 0 else _INVALID_ARGUMENT
+    number = ctypes.c_void_p(_FIRST_HANDLE + device)
+    ctypes.memmove(handle, ctypes.byref(number), ctypes.sizeof(number))
+    return _SUCCESS
