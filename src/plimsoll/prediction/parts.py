@@ -16,6 +16,7 @@ from plimsoll.prediction.trials.written import Written
 from plimsoll.recordings.analysis.category_names import CATEGORIES as ALL_CATEGORIES
 from plimsoll.recordings.analysis.lines import LineShare
 from plimsoll.recordings.causes.cause import Cause
+from plimsoll.torch.simulated.serving_use import ServingUse
 
 CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction, which knows the category of every block."""
@@ -217,6 +218,7 @@ class PredictionParts:
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
         written: The files that the script wrote, the largest first; empty where its writes were
             kept, because plimsoll does not look for them then.
+        serving: How a serving engine that ran divided the card; None without one.
         causes: Why it takes what it takes, the most telling first; of the GPU that the figures are
             of.
         kept_apart: The means that kept the script from real files, and the accesses that the kernel
@@ -294,6 +296,7 @@ class PredictionParts:
     convolutions: list[str] = field(default_factory=list)
     kept_apart: KeptApart | None = None
     causes: list[Cause] = field(default_factory=list)
+    serving: ServingUse | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -362,6 +365,7 @@ class PredictionParts:
                 "kept_apart": values["kept_apart"] and KeptApart.from_dict(values["kept_apart"]),
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
                 "causes": [Cause(**cause) for cause in values["causes"]],
+                "serving": values["serving"] and ServingUse(**values["serving"]),
                 "timeline": values["timeline"] and Timeline(**values["timeline"]),
             }
         )

@@ -205,6 +205,8 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
 
 def _with_need(request: Request, result: Prediction) -> Prediction:
     """Adds ranges and, for a script that ran out of memory, the memory it needs."""
+    if result.serving is not None:  # it takes what its card has, whatever that is
+        return result
     if result.fits is not False:
         return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)

@@ -18,6 +18,7 @@ from plimsoll.prediction.assumed import (
 )
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
+from plimsoll.prediction.serving_text import serving_lines, serving_verdict
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
@@ -66,7 +67,7 @@ def prediction_text(
         files = [written_lines(prediction.written), kept_apart_lines(prediction.kept_apart)]
         return paragraphs([[first, *programs], *files], width)
     sections = (
-        *(_categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(serving_lines, _categories, _lines, _shared, _in_shared, _compiled, _steps),
         *(_time, _cards, _assumed),
     )
     job = [*job_verdict(prediction, width)]
@@ -93,9 +94,11 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
     if line is not None:
         yield line
     helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
-    if cause is not None and cause.patch and helps:
+    if p.serving is not None and p.serving.fitting_len:
+        yield Verbatim(f"Try: --max-model-len {p.serving.fitting_len}")
+    elif cause is not None and cause.patch and helps:
         yield Verbatim(f"Try: {cause.patch}")
-    elif follow:
+    elif follow and p.serving is None:
         yield Verbatim(f"Next: {shlex.join(follow)}")
 
 
@@ -170,6 +173,8 @@ def headline(p: PredictionParts) -> str:
     if p.fits is None:
         return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
     verdict = "fits" if p.fits else "does not fit"
+    if (serving := serving_verdict(p)) is not None:
+        return f"{p.script} {verdict} on {where}: {serving}"
     left = "to spare" if p.headroom_bytes >= 0 else "too little"
     so_far = " so far" if p.stopped else ""
     spare = f"{format_size(abs(p.headroom_bytes))} {left}"
@@ -196,13 +201,13 @@ def _figures(p: PredictionParts) -> Iterator[str]:
             f"  stopped at {p.stopped.line}: {p.stopped.why}; memory was never fuller than at "
             f"event {p.stopped.steady_since_event} of {p.stopped.events}"
         )
-    if p.fits is False and p.headroom_bytes >= 0:
+    if p.fits is False and p.headroom_bytes >= 0 and p.serving is None:
         yield "  (the card would hold the peak, but not in the pieces that are free)"
     allocated, reserved = p.peak_allocated_range_bytes, p.peak_reserved_range_bytes
     decides = _what_decides(p)
     yield f"  peak allocated   {_figure(p.peak_allocated_bytes, allocated, decides)}"
     yield f"  peak reserved    {_figure(p.peak_reserved_bytes, reserved, decides)}"
-    card = "would need" if p.fits is False else "nvidia-smi shows"
+    card = "would need" if p.fits is False and p.serving is None else "nvidia-smi shows"
     used = _figure(p.device_used_bytes, p.device_used_range_bytes)
     yield f"  {card:16} {used} of {memory_text(p)}"
     if p.limit_bytes is not None:

@@ -155,6 +155,7 @@ def _prediction(
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
+        serving=simulation.serving,
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )

@@ -33,7 +33,8 @@ class ScriptEnding:
         has_ended: Whether it ended by itself, with the exit status 0 and every kernel's check held.
         has_failed: Whether it ended otherwise, and plimsoll did not stop it.
         device_failure: The reason why a kernel's check failed; None if all checks held.
-        out_of_memory: PyTorch's text if the script failed for lack of memory; None otherwise.
+        out_of_memory: PyTorch's text if the script failed for lack of memory, or a serving
+            engine's that refuses to start; None otherwise.
         missed_network: Whether it failed because it is offline.
         missing: The repository of the hub that it failed to get; None if it failed otherwise.
     """
@@ -58,7 +59,7 @@ class ScriptEnding:
             has_ended,
             has_failed,
             device_failure,
-            _out_of_memory(error) if has_failed else None,
+            (_refusal(simulation) or _out_of_memory(error)) if has_failed else None,
             has_failed and _missed_network(error),
             missing_repository(error) if has_failed else None,
         )
@@ -116,6 +117,11 @@ def _out_of_memory(error: BaseException | None) -> str | None:
     failures = (each for each in errors_behind(error) if isinstance(each, torch.OutOfMemoryError))
     texts = (str(each) for each in failures)
     return next((text or _NO_ROOM_FOR_CONTEXT for text in texts if _NO_SIZE not in text), None)
+
+
+def _refusal(simulation: Simulation) -> str | None:
+    """Returns why a serving engine refused to start, in its words; None if it did not."""
+    return None if simulation.serving is None else simulation.serving.refusal
 
 
 def _missed_network(error: BaseException | None) -> bool:

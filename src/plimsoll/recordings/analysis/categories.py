@@ -136,6 +136,7 @@ class _Rules:
         self._name("collectives", self._is[Place.COLLECTIVE])
         self._name("recomputed_activations", self._is[Place.RECOMPUTED])
         self._name("other", self._is[Place.PROGRAM] & is_open)
+        self._name("kv_cache", self._is[Place.PROGRAM] & is_open & self._evidence.names_kv)
         self._name("other", self._passes & (self._crossed > _MOST_CROSSED))
 
     def _name_activations(self) -> None:

@@ -113,6 +113,7 @@ class Evidence:
         role: An index into `plimsoll.recordings.origin.ROLES`; -1 where it is not known. int8.
         records: Whether autograd recorded then: 1 or 0; -1 where it is not known. int8.
         names_cache: Whether the code that asked names a cache. bool.
+        names_kv: Whether it names a cache of keys and values. bool.
         label: The category that PyTorch knew in the running program, an index into `categories`; -1
             where it knew none. int16.
         has_origins: Whether plimsoll recorded the stacks.
@@ -122,6 +123,7 @@ class Evidence:
     role: NDArray[np.int8]
     records: NDArray[np.int8]
     names_cache: NDArray[np.bool_]
+    names_kv: NDArray[np.bool_]
     label: NDArray[np.int16]
     has_origins: bool
 
@@ -157,23 +159,25 @@ def find_evidence(
         place=np.array(place, dtype=np.uint8)[which],
         role=np.array(role, dtype=np.int8)[which],
         records=np.array(records, dtype=np.int8)[which],
-        names_cache=np.array([_names_cache(stack) for stack in stacks], dtype=np.bool_)[which],
+        names_cache=np.array([_names(_CACHE, s) for s in stacks], dtype=np.bool_)[which],
+        names_kv=np.array([_names(_KV, stack) for stack in stacks], dtype=np.bool_)[which],
         label=_label_of(lifetimes, labels, categories),
         has_origins=any(origin is not None for origin in origins),
     )
 
 
 _CACHE = re.compile(r"cache(?!d_property)|past|(^|[_ ])kv([_. ]|$)", re.IGNORECASE)
+_KV = re.compile(r"(^|[_ ])kv_?(cache|pool)|KV(Cache|Pool)", re.IGNORECASE)
 _MOST_CALLERS = 3
 
 
-def _names_cache(frames: Sequence[Frame]) -> bool:
+def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
     """Whether one of the innermost frames outside PyTorch is of a file or function named so."""
     outside = [f for f in frames if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")]
     names = (
         f"{f[0].replace(chr(92), '/').rpartition('/')[2]} {f[2]}" for f in outside[:_MOST_CALLERS]
     )
-    return any(_CACHE.search(name) for name in names)
+    return any(pattern.search(name) for name in names)
 
 
 def _label_of(

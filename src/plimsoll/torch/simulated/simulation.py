@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.gpus.profiles import GpuProfile
     from plimsoll.engine.protocol import AllocatorName
+    from plimsoll.torch.simulated.serving_use import ServingUse
     from plimsoll.torch.simulated.setup import Setup
 
 _ALL_EVENTS = 1 << 40
@@ -66,6 +67,7 @@ class Simulation:
         limits: The limits of each GPU that the program set, in order.
         card_files: The file of each GPU in which processes note what they have of its card.
         size_read_at: The first line at which the program read how much memory a card has, or None.
+        serving: What a serving engine in this process says of its memory; None without one.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -84,6 +86,7 @@ class Simulation:
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
         self.card_files: dict[int, str] = {}
         self.size_read_at: str | None = None
+        self.serving: ServingUse | None = None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
         self.loaded: list[list[str]] = [[] for _ in profiles]

@@ -25,6 +25,7 @@ from plimsoll.torch.simulated.libraries.dynamic_sizes import give_sizes
 from plimsoll.torch.simulated.libraries.operations import simulate_operation
 from plimsoll.torch.simulated.libraries.safetensors import open_made_checkpoints
 from plimsoll.torch.simulated.libraries.tokenizers import make_missing_tokenizers
+from plimsoll.torch.simulated.libraries.vllm_stages import vllm_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,6 +55,7 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
         "transformers.configuration_utils": transformers.name_missing_configuration,
         "transformers.modeling_utils": transformers.make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,
+        **vllm_modules(simulation),
     }
     return {
         **{name: _or_as_it_is(loader) for name, loader in loaders.items()},

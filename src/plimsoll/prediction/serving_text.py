@@ -1,0 +1,79 @@
+"""A serving engine's use of its card, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from plimsoll.prediction.parts import PredictionParts
+    from plimsoll.torch.simulated.serving_use import ServingUse
+
+_WHILE = {
+    "start": "while it starts",
+    "weights": "while it loads the weights",
+    "profiling": "in its profiling step",
+    "kv_cache": "while it makes the KV cache",
+    "warm_up": "while it warms up",
+    "capture": "while it captures CUDA graphs",
+    "load": "under load",
+}
+
+
+def serving_verdict(p: PredictionParts) -> str | None:
+    """What becomes of the serving engine, as the end of a headline; None where none ran."""
+    use = p.serving
+    if use is None:
+        return None
+    if use.refusal is not None:
+        if use.missing_bytes is None or use.missing_bytes <= 0:
+            return f"{use.engine} refuses to start"
+        return f"{use.engine} refuses to start, {format_size(use.missing_bytes)} too little"
+    if p.out_of_memory is not None:
+        return f"{use.engine} runs out of memory {_WHILE[use.stage]}"
+    if use.stage != "load":
+        return f"{use.engine} had not started when the script ended"
+    return f"{use.engine} starts, and leaves {format_size(p.headroom_bytes)}"
+
+
+def serving_lines(p: PredictionParts) -> Iterator[str]:
+    """The parts of the card as the engine counts them, and what bounds the requests at once."""
+    use = p.serving
+    if use is None:
+        return
+    yield f"{use.engine}, by its own account:"
+    for name, size, what in _parts(use):
+        if size is not None:
+            yield f"  {name:16} {format_size(size):>12}{f'  {what}' if what else ''}"
+    if (bound := _bound(use)) is not None:
+        yield f"  {bound}"
+    if use.refusal is not None:
+        yield f"  {printable(use.refusal)}"
+
+
+def _parts(use: ServingUse) -> Iterator[tuple[str, int | None, str]]:
+    tokens = use.max_num_batched_tokens
+    yield "weights", use.weights_bytes, ""
+    yield "activations", use.activation_bytes, f"in a step of {tokens:,} tokens" if tokens else ""
+    yield "outside PyTorch", use.outside_bytes, ""
+    yield "KV cache", use.kv_cache_bytes, f"{use.kv_tokens:,} tokens" if use.kv_tokens else ""
+    if use.graph_sizes:
+        yield "CUDA graphs", use.graph_bytes, f"for {use.graph_sizes} sizes of batches"
+
+
+def _bound(use: ServingUse) -> str | None:
+    """What bounds how many of the longest requests run at once."""
+    longest, most = use.longest_requests, use.max_num_seqs
+    if longest is None or most is None:
+        return None
+    asked = f"{use.max_model_len:,} tokens"
+    if longest < most:
+        return (
+            f"the KV cache bounds what runs at once: {longest:.1f} requests of {asked}, or up to "
+            f"{most:,} shorter ones (max_num_seqs)"
+        )
+    return f"max_num_seqs bounds what runs at once: {most:,} requests, also of {asked}"

@@ -1,0 +1,201 @@
+"""vLLM, as it starts: at which stage it is, what it learns of its memory, and made-up weights."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.serving_use import ServingUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.serving_use import Stage
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
+"""Formats of weights in whose place weights of the same sizes are made up."""
+
+
+def vllm_modules(
+    simulation: Simulation,
+) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
+    """By name, how modules of vLLM are loaded."""
+    stages = _Stages(simulation)
+    return {
+        "vllm.engine.arg_utils": make_up_weights,
+        "vllm.v1.core.kv_cache_utils": stages.watch_cache_sizes,
+        "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
+        "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
+        "vllm.v1.worker.gpu_worker": stages.watch_worker,
+        "vllm.v1.worker.utils": stages.watch_request,
+    }
+
+
+def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load `vllm.engine.arg_utils`: weights are made up, which saves the host's memory and time."""
+    execute()
+    create = module.EngineArgs.create_load_config
+
+    @functools.wraps(create)
+    def create_load_config(self: Any) -> Any:
+        if str(self.load_format).lower() in _MADE_UP:
+            assume(
+                "vllm",
+                "weights are made up, of the sizes that the model's configuration says, as by "
+                'load_format="dummy"',
+            )
+            self.load_format = "dummy"
+        return create(self)
+
+    module.EngineArgs.create_load_config = create_load_config
+
+
+class _Stages:
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def _use(self) -> ServingUse:
+        use = self._simulation.serving
+        if use is None:
+            import vllm
+
+            use = self._simulation.serving = ServingUse(f"vLLM {vllm.__version__}")
+        return use
+
+    def _staged(
+        self,
+        owner: Any,
+        name: str,
+        stage: Stage,
+        learn: Callable[[ServingUse, Any, Any], None],
+        after: Stage | None = None,
+    ) -> None:
+        """Note the stage while a method runs, and afterwards what is learnt from its object."""
+        method = getattr(owner, name)
+        guarded = self._simulation.watchers.guarded
+
+        @functools.wraps(method)
+        def run(this: Any, *arguments: Any, **named: Any) -> Any:
+            use = self._use()
+            before, use.stage = use.stage, stage
+            result = method(this, *arguments, **named)
+            guarded("a serving engine's memory", learn)(use, this, result)
+            use.stage = after or before
+            return result
+
+        setattr(owner, name, run)
+
+    def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load the worker, which takes the steps of a start one after the other."""
+        execute()
+        worker = module.Worker
+        self._staged(worker, "load_model", "weights", _learn_weights)
+        self._staged(worker, "determine_available_memory", "profiling", _learn_profile)
+        self._staged(worker, "initialize_from_config", "kv_cache", _learn_nothing)
+        self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_nothing, after="load")
+        self._note_cache(worker)
+
+    def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load a model's runner, which captures CUDA graphs."""
+        execute()
+        runner = module.GPUModelRunner
+        if "capture_model" in vars(runner):
+            self._staged(runner, "capture_model", "capture", _learn_graphs)
+
+    def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load the sizes of caches: there vLLM refuses to start where too little is left."""
+        execute()
+        self._note_refusal(module, "_check_enough_kv_cache_memory")
+
+    def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load a worker's helpers: there vLLM refuses to start on a card that others use."""
+        execute()
+        self._note_refusal(module, "request_memory")
+
+    def _note_refusal(self, module: ModuleType, name: str) -> None:
+        check = getattr(module, name, None)
+        if check is None:
+            return
+
+        @functools.wraps(check)
+        def checked(*arguments: Any, **named: Any) -> Any:
+            try:
+                return check(*arguments, **named)
+            except ValueError as error:
+                use = self._use()
+                use.refusal = str(error)
+                learn = self._simulation.watchers.guarded("what an engine lacks", _learn_lack)
+                learn(use, [*arguments, *named.values()])
+                raise
+
+        setattr(module, name, checked)
+
+    def _note_cache(self, worker: Any) -> None:
+        make = worker.initialize_from_config
+        guarded = self._simulation.watchers.guarded
+
+        @functools.wraps(make)
+        def initialize_from_config(this: Any, sizes: Any, *further: Any, **named: Any) -> Any:
+            guarded("a serving engine's cache", _learn_cache)(self._use(), this, sizes)
+            return make(this, sizes, *further, **named)
+
+        worker.initialize_from_config = initialize_from_config
+
+
+def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:
+    del use, worker, result
+
+
+def _learn_weights(use: ServingUse, worker: Any, result: Any) -> None:
+    del result
+    use.weights_bytes = int(worker.model_runner.model_memory_usage)
+    config = worker.vllm_config
+    use.max_model_len = int(config.model_config.max_model_len)
+    use.max_num_seqs = int(config.scheduler_config.max_num_seqs)
+    use.max_num_batched_tokens = int(config.scheduler_config.max_num_batched_tokens)
+    use.utilization = float(config.cache_config.gpu_memory_utilization)
+
+
+def _learn_profile(use: ServingUse, worker: Any, result: Any) -> None:
+    del result
+    use.activation_bytes = getattr(worker, "peak_activation_memory", None)
+    use.outside_bytes = getattr(worker, "non_torch_memory", None)
+    use.graph_bytes = 0
+
+
+def _learn_cache(use: ServingUse, worker: Any, sizes: Any) -> None:
+    from vllm.v1.core import kv_cache_utils
+
+    use.kv_cache_bytes = sum(int(tensor.size) for tensor in sizes.kv_cache_tensors)
+    use.max_model_len = int(worker.vllm_config.model_config.max_model_len)
+    groups = sizes.kv_cache_groups
+    if not groups:
+        return
+    capacity = getattr(kv_cache_utils, "get_kv_cache_capacity", None)
+    if capacity is not None:
+        use.kv_tokens = int(capacity(worker.vllm_config, sizes)[0])
+    else:
+        rows = min(group.kv_cache_spec.block_size for group in groups)
+        use.kv_tokens = sizes.num_blocks // len(groups) * rows
+
+
+def _learn_graphs(use: ServingUse, runner: Any, result: Any) -> None:
+    use.graph_bytes = int(result or 0)
+    sizes = runner.compilation_config.cudagraph_capture_sizes
+    use.graph_sizes = len(sizes or ())
+
+
+def _learn_lack(use: ServingUse, values: list[Any]) -> None:
+    """What a check of vLLM's misses, by the arguments that it was called with."""
+    if hasattr(values[0], "free_memory"):
+        snapshot, cache = values[:2]
+        asked = int(snapshot.total_memory * cache.gpu_memory_utilization)
+        use.missing_bytes = asked - int(snapshot.free_memory)
+        return
+    available, needed = values[:2]
+    use.missing_bytes = int(needed()) - int(available)
+    if available > 0 and len(values) > 3:
+        use.fitting_len = int(values[3](available)) or None

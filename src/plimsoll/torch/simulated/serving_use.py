@@ -1,0 +1,58 @@
+"""What a serving engine made of its card, in the words that such engines use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Stage = Literal["start", "weights", "profiling", "kv_cache", "warm_up", "capture", "load"]
+
+
+@dataclass
+class ServingUse:
+    """How a serving engine divides its card, by its own account. Filled in while it starts.
+
+    Attributes:
+        engine: Its name and version.
+        stage: The last stage that it reached: "start"; "weights", loading them; "profiling", the
+            forward pass by which it learns what activations take; "kv_cache", making the cache;
+            "warm_up"; "capture", of CUDA graphs; "load", serving requests.
+        refusal: Why it refuses to start for lack of memory, in its own words; None if it does not.
+        missing_bytes: The memory that it lacks then; None where it does not say.
+        fitting_len: The longest request for which there is enough; None where it does not say.
+        weights_bytes: The model's weights.
+        activation_bytes: The most that the forward pass of the profiling step took besides.
+        outside_bytes: What was taken outside PyTorch by the end of that pass.
+        kv_cache_bytes: The cache of keys and values.
+        kv_tokens: The tokens that it holds; None for a model without a cache.
+        graph_bytes: What capturing CUDA graphs took of the card; 0 without graphs.
+        graph_sizes: How many sizes of batches graphs were captured for.
+        max_model_len: The longest request, in tokens.
+        max_num_seqs: The most requests that run at once.
+        max_num_batched_tokens: The most tokens of one step.
+        utilization: The part of the card that it plans to use.
+    """
+
+    engine: str
+    stage: Stage = "start"
+    refusal: str | None = None
+    missing_bytes: int | None = None
+    fitting_len: int | None = None
+    weights_bytes: int | None = None
+    activation_bytes: int | None = None
+    outside_bytes: int | None = None
+    kv_cache_bytes: int | None = None
+    kv_tokens: int | None = None
+    graph_bytes: int | None = None
+    graph_sizes: int = 0
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    utilization: float | None = None
+
+    @property
+    def longest_requests(self) -> float | None:
+        """How many requests of the greatest length the cache holds at once."""
+        if not self.kv_tokens or not self.max_model_len:
+            return None
+        return self.kv_tokens / self.max_model_len
