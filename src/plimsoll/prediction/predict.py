@@ -49,6 +49,7 @@ def predict(
     host_memory: int | str | None = None,
     values: str = "auto",
     unknown: str = "balanced",
+    steps: int | None = None,
     at_most_events: int | None = None,
     measure_need: bool = True,
     keep_writes: bool = False,
@@ -97,6 +98,9 @@ def predict(
         unknown: The contents that plimsoll takes values for that are not computed: "balanced",
             "most" or "least" (the largest or the smallest sizes), or "seed:N" (balanced, from
             another seed).
+        steps: The number of optimizer steps after which a training loop ends: that of a Trainer of
+            transformers, or a `for` over a DataLoader. The rest of the script runs. Memory that
+            only later steps take is not seen.
         at_most_events: The number of events after which plimsoll stops the script. A request is one
             event, a free two.
         measure_need: Run a script that ran out of memory once more. Otherwise the figures are those
@@ -122,7 +126,7 @@ def predict(
     options = Options(
         gpu=gpu, gpus=gpus, driver=driver, conf=conf, allocator=allocator, policy=policy,
         dedicated=dedicated, shared=shared, host_memory=host_memory, values=values,
-        unknown=unknown, at_most_events=at_most_events, keep_writes=keep_writes,
+        unknown=unknown, steps=steps, at_most_events=at_most_events, keep_writes=keep_writes,
         nproc_per_node=nproc_per_node, nnodes=nnodes, world=world, ranks=ranks, used=used,
         network=network,
     )  # fmt: skip

@@ -67,6 +67,7 @@ def prediction_text(
         return paragraphs([[first, *programs], *files], width)
     sections = (
         *(_categories, _lines, _shared, _in_shared, _compiled, _steps),
+        _fewer_steps,
         *(_time, _cards, _assumed),
     )
     job = [*job_verdict(prediction, width)]
@@ -353,6 +354,24 @@ def _steps(p: PredictionParts) -> Iterator[str]:
         yield f"Not steady: the last steps peaked at {', '.join(map(format_size, peaks[-4:]))}."
     elif first:
         yield f"Steady from step {first} of {len(peaks)} on."
+
+
+def _fewer_steps(p: PredictionParts) -> Iterator[str]:
+    """What --steps left out of the run."""
+    fewer = p.fewer_steps
+    if fewer is None:
+        return
+    if not fewer.has_ended:
+        yield (
+            f"--steps {fewer.at_most} ended no training loop: the steps are neither in a Trainer "
+            "of transformers nor in a `for` over a DataLoader."
+        )
+        return
+    of = "" if fewer.planned is None else f" of about {fewer.planned:,}"
+    yield (
+        f"--steps {fewer.at_most} ended the training loop: {fewer.made:,}{of} steps were made, and "
+        "the rest of the script ran. Memory that only later steps take is not counted."
+    )
 
 
 def _time(p: PredictionParts) -> Iterator[str]:
