@@ -103,6 +103,20 @@ class TestAnswer:
         assert "\x1b" not in str(plan_of(script="\x1b[2J.py", command="python '\x1b[2J.py'"))
 
 
+def test_a_table_says_which_allocator_each_figure_is_of() -> None:
+    rows = [
+        replace(ONE, least_allocator="elastic"),
+        replace(BOTH, least_allocator="native", least_conf="expandable_segments:True"),
+    ]
+    legend = (
+        "takes: with PyTorch's allocator; at least: with plimsoll's elastic allocator or "
+        "expandable_segments:True"
+    )
+    assert str(plan_of(front=rows, tried=rows)).splitlines().count(legend) == 1
+    alone = [rows[0], replace(rows[1], changes=["two"], short=["two"])]
+    assert legend in str(plan_of(tried=alone)).splitlines()
+
+
 class TestThin:
     def test_nothing_is_said_where_there_is_room(self) -> None:
         assert "thin" not in str(plan_of())

@@ -99,6 +99,7 @@ class _Watcher:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._running: list[str] = []
+        self._ended = 0
 
     def begins(self, names: Sequence[str]) -> None:
         """A trial begins."""
@@ -107,6 +108,7 @@ class _Watcher:
 
     def ended(self, attempt: Attempt) -> None:
         """A trial ended."""
+        self._ended += attempt.prediction is not None
         name = _together([change.label for change in attempt.changes])
         if name in self._running:
             self._running.remove(name)
@@ -114,8 +116,11 @@ class _Watcher:
         self._show()
 
     def _show(self) -> None:
+        from plimsoll.prediction.fitting.plan_search import MOST_SIMULATIONS
+
         text = ", ".join(self._running)
-        self._progress.now(f"trying {text}" if text else "")
+        counted = f"{self._ended} of at most {MOST_SIMULATIONS} simulations done"
+        self._progress.now(f"trying {text}, {counted}" if text else counted)
 
 
 def _together(names: Sequence[str]) -> str:
@@ -126,8 +131,18 @@ def _outcome(attempt: Attempt) -> str:
     if attempt.prediction is None:
         return f"not possible: {attempt.failure}"
     used = format_size(attempt.prediction.device_used_bytes)
-    least = format_size(attempt.least_bytes())
     seconds = attempt.step_seconds
     step = "" if seconds is None else f", a step about {format_seconds(seconds)}"
     verdict = "fits" if attempt.fitting() is not None else "does not fit"
-    return f"{verdict}, {used} (at least {least}){step}"
+    return f"{verdict}, {used}{_with_less(attempt)}{step}"
+
+
+def _with_less(attempt: Attempt) -> str:
+    """Which allocator needs less, if one does."""
+    from plimsoll.prediction.fitting.plan_text import allocator_title
+
+    least = attempt.least_use()
+    if least == attempt.allocators()[0]:
+        return ""
+    size = format_size(attempt.least_bytes())
+    return f" ({size} with {allocator_title(least.allocator, least.conf)})"
