@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import MiB
+from plimsoll.cli.app import app
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.results import Prediction
 
@@ -67,6 +70,21 @@ def test_a_loop_over_a_loader_ends_and_the_rest_of_the_script_runs(tmp_path: Pat
     assert found.peak_reserved_bytes == whole.peak_reserved_bytes
     assert "7 of about 120 steps" in str(found)
     assert "--steps" not in str(whole)
+
+
+def test_json_has_the_reason_and_the_next_command(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(dedent(SETUP) + "for (x,) in loader: step(x)\n")
+    command = ["predict", "--json", "--gpu", "T4", "--steps", "3", str(script)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["why"].startswith("the largest part of the peak is workspaces, ")
+    assert found["next"] == f"plimsoll run --record run.plim {script}"
+    assert found["fewer_steps"] == {"at_most": 3, "made": 3, "planned": 40, "has_ended": True}
+    done = CliRunner().invoke(app, [*command[:-1], "--dedicated", "8MiB", command[-1]])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["next"] == f"plimsoll fit {script} --gpu T4"
 
 
 def test_parts_of_a_step_are_not_cut(tmp_path: Path) -> None:

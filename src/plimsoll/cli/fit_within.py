@@ -44,6 +44,7 @@ def run_within(
         typer.Exit: With 1 where nothing fits, 130 where the search was interrupted.
     """
     from plimsoll.base.errors import InputError
+    from plimsoll.prediction.fitting.plan_text import verdict_words
     from plimsoll.prediction.fitting.within import fit_within
     from plimsoll.prediction.not_kept import tell
 
@@ -68,7 +69,7 @@ def run_within(
             )  # fmt: skip
         tell(plan.not_kept)
         if as_json:
-            print(json_line(plan.to_dict()), flush=True)
+            print(json_line(plan.to_dict() | verdict_words(plan)), flush=True)
         else:
             _show(plan, plots=plot)
         all_fit, interrupted = all_fit and plan.fits, plan.interrupted

@@ -21,7 +21,7 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction, which knows the category of every block."""
 
 
-_WORKED_OUT = ("device_used_range_bytes", "not_kept")
+_WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
 """These keys of a prediction's data follow from the other keys."""
 
 _Number = TypeVar("_Number", int, float)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.long_work import said_when_long
 from plimsoll.base.script_file import kept_script
+from plimsoll.prediction.assumed import FETCHED
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
     from plimsoll.engine.simulator.machine import DriverName
+    from plimsoll.prediction.assumed import Assumed
     from plimsoll.prediction.rank_use import RankUse
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
@@ -225,6 +227,7 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         num_ooms=result.num_ooms,
         total_bytes=result.total_bytes,
         why_unknown=None,
+        assumptions=[*needed.assumptions, *_fetched(result)],
         headroom_bytes=headroom,
         devices=[
             replace(use, headroom_bytes=use.headroom_bytes + headroom - needed.headroom_bytes)
@@ -240,6 +243,11 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         ranks=_with_verdicts(needed, result),
     )
     return with_range(request, replace(found, causes=_with_outside(found)))
+
+
+def _fetched(result: Prediction) -> list[Assumed]:
+    """What the first run fetched, which later runs find in the hub's cache."""
+    return [each for each in result.assumptions if each.what == FETCHED]
 
 
 def _with_outside(found: Prediction) -> list[Cause]:

@@ -41,6 +41,21 @@ def plan_text(plan: PlanParts, width: int | None = None) -> Text:
     )
 
 
+def verdict_words(plan: PlanParts) -> dict[str, str]:
+    """Returns why the verdict is what it is, and what to do next, for JSON."""
+    lines = list(_answer(plan))
+    if plan.fits:
+        return {"why": lines[0], "next": plan.command}
+    return {"why": lines[1].strip(), "next": _larger_card(plan)}
+
+
+def _larger_card(plan: PlanParts) -> str:
+    return (
+        f"take a card with {format_size(plan.floor_bytes)} or more (plimsoll gpus lists them), or "
+        "less data a step"
+    )
+
+
 def runs_picture(plan: PlanParts, width: int = IN_A_PIPE) -> Text | None:
     """Memory over the run as it is, and with the plan, one above the other; None for no run."""
     pictures = [
@@ -73,6 +88,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         says = too_much if over > 0 else "which no run under the limit confirmed"
         yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
         yield from _changes(plan)
+        yield f"Next: {_larger_card(plan)}"
     if plan.host_peak_bytes is not None:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
     if plan.interrupted:
