@@ -13,7 +13,7 @@ from tests.unit.tiny_script import prediction
 
 
 class Shown(Progress):
-    """Keeps what is said instead of showing it."""
+    """Keeps the lines instead of showing them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""What a prediction took for granted, in the words of somebody who uses PyTorch."""
+"""The assumptions of a prediction in the words of somebody who uses PyTorch."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
 
 
 def _fetched(result: Prediction) -> list[Assumed]:
-    """What the first run fetched, which later runs find in the hub's cache."""
+    """Returns the notes of files that the first run fetched; later runs find these in the cache."""
     return [each for each in result.assumptions if each.what == FETCHED]
 
 

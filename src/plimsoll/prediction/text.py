@@ -393,7 +393,7 @@ def _steps(p: PredictionParts) -> Iterator[str]:
 
 
 def _fewer_steps(p: PredictionParts) -> Iterator[str]:
-    """What --steps left out of the run."""
+    """Yields the sentence about steps that --steps left out."""
     fewer = p.fewer_steps
     if fewer is None:
         return

@@ -51,7 +51,7 @@ class StepLimit:
 
     @property
     def kept(self) -> FewerSteps | None:
-        """What became of the limit; None without one, or where no step was left out."""
+        """Whether the limit ended a loop; None without a limit, or where it was not reached."""
         if self._at_most is None or self._steps < self._at_most or self._planned == self._at_most:
             return None
         return FewerSteps(self._at_most, self._steps, self._planned, self._has_ended)
