@@ -84,7 +84,7 @@ def test_json_has_the_reason_and_the_next_command(tmp_path: Path) -> None:
     assert found["fewer_steps"] == {"at_most": 3, "made": 3, "planned": 40, "has_ended": True}
     done = CliRunner().invoke(app, [*command[:-1], "--dedicated", "8MiB", command[-1]])
     assert done.exit_code == 1
-    assert json.loads(done.stdout)["next"] == f"plimsoll fit {script} --gpu T4"
+    assert json.loads(done.stdout)["next"] == f"plimsoll fit {script} --gpu T4 --steps 3"
 
 
 def test_parts_of_a_step_are_not_cut(tmp_path: Path) -> None:

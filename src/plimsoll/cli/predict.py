@@ -193,13 +193,14 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     if growth_bytes(p.step_peaks_bytes) is not None and program.recipe is None and not p.ranks:
         recorded = ["--simulate", p.gpu, "--record", "run.plim"]
         return ["plimsoll", "run", *recorded, *program.words, *program.arguments]
-    vary = _batch_argument(program)
+    vary, fewer = _batch_argument(program), p.fewer_steps
+    steps = ["--steps", str(fewer.at_most)] if fewer is not None and fewer.has_ended else []
     if p.fits and vary is not None:
-        follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu]
+        follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu, *steps]
     elif p.fits is not False:
         return ["plimsoll", "run", "--record", "run.plim", *program.words, *program.arguments]
     else:
-        follow = ["fit", *program.words, "--gpu", p.gpu]
+        follow = ["fit", *program.words, "--gpu", p.gpu, *steps]
     return ["plimsoll", *follow, *(["--", *program.further] if program.further else [])]
 
 
