@@ -172,6 +172,12 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         **prediction["peak_reserved_range_bytes"],
         "description": "The bounds of device_used_bytes, or null where it is exact.",
     }
+    words = {
+        "why": _text("One sentence: why the answer is what it is.", "string", "null"),
+        "next": _text("What to do next: a command, a line of code or a sentence; null where a "
+                      "script from a stream has no name.", "string", "null"),
+    }  # fmt: skip
+    fit, plan = {**made.keys(FitParts), **words}, {**made.keys(PlanParts), **words}
     replay = made.keys(ReplayResult)
     event = _object("An event.", {
         "action": _text("As PyTorch's history names it.", "string"),
@@ -218,10 +224,10 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
     }
     url = {"url": _text("Where the page is served.", "string")}
     return {
-        "predict": _object("predict: a script on a card.", prediction),
+        "predict": _object("predict: a script on a card.", {**prediction, **words}),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),
-        "fit": _object("fit --vary: the largest value that fits.", made.keys(FitParts)),
-        "fit_within": _object("fit --within: changes with which it fits.", made.keys(PlanParts)),
+        "fit": _object("fit --vary: the largest value that fits.", fit),
+        "fit_within": _object("fit --within: changes with which it fits.", plan),
         "sweep": _object("sweep: the rows of all cases.", made.keys(SweepParts)),
         "explain": _object("explain: a recording or a process.", made.keys(ExplanationParts)),
         "explain_ranks": _object("explain FOLDER: the ranks of a job.", explained),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -61,12 +62,51 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 def test_slurm_is_given_what_fits_and_nothing_else() -> None:
     fits = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "2")
     assert fits.returncode == 0, fits.stderr
-    assert fits.stdout == "submitted [--gpus=1] [job.sh] [train.py] [--gib] [2]"
+    mark = "[--gpus=1] [--comment=plimsoll:0]"
+    assert fits.stdout == f"submitted {mark} [job.sh] [train.py] [--gib] [2]"
+    assert fits.stderr.splitlines()[0].startswith("train.py fits on L4: ")
+    assert len(fits.stderr.splitlines()) == 3, "the verdict, why, and what next"
     fails = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "30")
     assert (fails.returncode, fails.stdout) == (1, "")
     assert "train.py does not fit on L4" in fails.stderr
     assert fails.stderr.endswith("sbatch-checked: job.sh is not submitted\n")
-    assert run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "-1").returncode == 2
+
+
+@pytest.mark.usefixtures("place")
+def test_the_operator_says_what_becomes_of_a_job_that_could_not_be_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "-1")
+    assert passed.returncode == 0
+    assert passed.stdout.startswith("submitted [--gpus=1] [--comment=plimsoll:2]")
+    assert "not known whether train.py fits; submitted all the same" in passed.stderr
+    monkeypatch.setenv("IF_UNKNOWN", "refuse")
+    refused = run("sbatch-checked", "L4", "job.sh", "train.py", "--gib", "-1")
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+LUA = next((each for each in ("lua", "lua5.4", "lua5.3", "luajit") if shutil.which(each)), None)
+
+
+@pytest.mark.skipif(LUA is None, reason="there is no Lua")
+@pytest.mark.parametrize(
+    ("job", "answer"),
+    [
+        ('{tres_per_job = "gres/gpu:1"}', "-1"),
+        ('{tres_per_node = "gres/gpu:a100:2", comment = "mine"}', "-1"),
+        ('{tres_per_job = "gres/gpu:1", comment = "plimsoll:0"}', "0"),
+        ("{}", "0"),
+    ],
+)
+def test_slurm_refuses_jobs_for_gpus_without_the_mark(
+    job: str, answer: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "try.lua"
+    known = "slurm = {ERROR = -1, SUCCESS = 0, log_user = function() end}\n"
+    asked = f"print(slurm_job_submit({job}, nil, 0))\n"
+    script.write_text(known + example("job_submit.lua") + asked)
+    assert LUA is not None
+    assert run(LUA, str(script)).stdout == f"{answer}\n"
 
 
 def test_the_init_container_ends_as_the_prediction_does(place: Path) -> None:

@@ -164,8 +164,8 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
     peak = explained.peak
     held, held_bytes = max(peak.by_category.items(), key=lambda each: each[1])
     assert why == (
-        f"Why: the largest part is {held} ({format_size(held_bytes)}), and the line that holds "
-        "the most is gpt2_adamw.py:52 forward (2.30 GiB)."
+        f"Why: the largest part of the peak is {held}, {format_size(held_bytes)}. The line that "
+        "holds the most is gpt2_adamw.py:52 forward, 2.30 GiB."
     )
     best = explained.advice[0]
     assert helps.startswith(f"What helps: {best.what}: saves ")

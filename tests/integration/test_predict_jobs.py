@@ -66,7 +66,7 @@ def test_what_nccl_takes_is_on_the_card(found: Prediction) -> None:
 
 def test_the_text_has_the_verdict_then_the_ranks_then_the_worst(found: Prediction) -> None:
     verdict, why, head, *rows = str(found).splitlines()
-    assert why.startswith("Why: the largest part is ")
+    assert why.startswith("Why: the largest part of the peak is ")
     assert verdict.startswith(f"{RANK} fits on T4: 2 of 2 ranks; rank 1 has the least to spare, ")
     assert head.split() == [
         "rank",

@@ -293,8 +293,15 @@ class TestBatch:
         )
         with pytest.raises(CannotChangeError, match="8 does not divide into 3 parts"):
             trainer_in_parts(ScriptText.of(text), 3)
-        with pytest.raises(CannotChangeError, match="no plain number"):
-            trainer_in_parts(ScriptText.of(text.replace("=8", "=size")), 2)
+        of_option = text.replace("=8", "=args.batch").replace("bf16=True", "bf16=True, **more")
+        assert "per_device_train_batch_size=args.batch // 2, " in str(
+            trainer_in_parts(ScriptText.of(of_option), 2)
+        )
+        both = text.replace("=8", "=a + b").replace("bf16", "gradient_accumulation_steps=n, bf16")
+        assert str(trainer_in_parts(ScriptText.of(both), 2)) == (
+            "args = TrainingArguments('out', per_device_train_batch_size=(a + b) // 2, "
+            "gradient_accumulation_steps=n * 2, bf16=True)\n"
+        )
 
     def test_batch_statistics_are_a_caveat(self) -> None:
         seen = survey(model={"has_batch_statistics": True})

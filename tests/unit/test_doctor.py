@@ -84,9 +84,7 @@ def test_without_pytorch_the_first_line_has_the_command_that_installs_it(machine
 
 def test_without_a_gpu_nothing_is_to_be_installed(machine: Machine) -> None:
     machine.has(gpus=0)
-    assert first_line() == (
-        f"{PREDICTING} work here. {RUNNING} do not work here: there is no NVIDIA GPU here"
-    )
+    assert first_line() == ("All of plimsoll that needs no NVIDIA GPU works here; there is none.")
     assert ability(RUNNING) == Ability(RUNNING, False, "there is no NVIDIA GPU here")
 
 

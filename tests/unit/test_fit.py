@@ -21,10 +21,10 @@ from plimsoll.prediction.fitting.accepted_steps import accepted_step
 from plimsoll.prediction.fitting.bracket import MOST_RUNS
 from plimsoll.prediction.fitting.estimates import crossing
 from plimsoll.prediction.fitting.headroom import Headroom
-from plimsoll.prediction.fitting.parts import INTERRUPTED, Trial
+from plimsoll.prediction.fitting.parts import INTERRUPTED, FitParts, Trial
 from plimsoll.prediction.fitting.results import Fit
 from plimsoll.prediction.fitting.side_by_side import Outcome
-from plimsoll.prediction.fitting.text import trial_text
+from plimsoll.prediction.fitting.text import fit_text, trial_text
 from plimsoll.prediction.fitting.values import fit
 from plimsoll.prediction.fitting.varied_argument import take_out
 from plimsoll.prediction.options import Options
@@ -119,6 +119,47 @@ def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None
         f"Assumed:\n  {what}: "
         "aten::large (3.00 MiB), aten::small (1.00 MiB)\n  tensors of equal" in text
     )
+
+
+def test_what_a_script_reads_is_said_once_with_its_lines_and_in_plain_words() -> None:
+    reads = "the host read values that nobody knows"
+    assumed = [
+        Assumed("its values were not computed: there are many", "aten::zero_", None, 9),
+        Assumed(reads, "aten::_local_scalar_dense", "train.py:9 log", 3),
+        Assumed(reads, "aten::copy_", "train.py:9 log", 1),
+    ]
+    text = str(replace(prediction(2 * MiB), assumptions=assumed))
+    assert (
+        "Assumed:\n  numbers that the script reads from the GPU are made up, losses that it prints "
+        "among them: train.py:9 log\n\n"
+    ) in text
+    assert "Nothing was assumed." in str(replace(prediction(2 * MiB), assumptions=assumed[:1]))
+
+
+def test_a_table_says_why_a_figure_is_missing() -> None:
+    parts = FitParts(
+        gpu="T4", vary="--n", largest=1, smallest_failing=2, stopped=None, multiple_of=1,
+        total_bytes=8 * GiB, used_bytes=0, headroom_bytes=0, seconds=1, written=[],
+        curve=[
+            Trial(1, fits=True, device_used_bytes=GiB, step_seconds=None, headroom_bytes=7 * GiB),
+            Trial(2, fits=False, device_used_bytes=8 * GiB, step_seconds=None),
+            Trial(3, fits=False, device_used_bytes=None, step_seconds=None, error="it fails"),
+        ],
+    )  # fmt: skip
+    rows = [" ".join(row.split()) for row in fit_text(parts).splitlines()]
+    assert "1 1.00 GiB not timed fits" in rows
+    assert "2 >8.00 GiB not timed does not fit" in rows
+    assert "3 not known not timed the script fails" in rows
+
+
+def test_parts_of_nothing_have_no_row() -> None:
+    held = {"activations": 4 * GiB, "rounding": MiB, "inputs": 5 * MiB}
+    found = replace(prediction(4 * GiB), by_category=held)
+    _, _, rows = str(found).partition("At the peak:\n")
+    assert [row.split()[0] for row in rows.split("\n\n")[0].splitlines()] == [
+        "activations",
+        "inputs",
+    ]
 
 
 def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:

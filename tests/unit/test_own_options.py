@@ -64,4 +64,12 @@ def test_the_answer_names_an_option_that_is_enough_beside_a_faster_plan() -> Non
     says = "  its own --gradient-checkpointing makes it fit too: 5.00 GiB, a step about 200 ms"
     assert says in str(plan_of(tried=[BASE, enough, longer, large])).splitlines()
     assert "its own" not in str(plan_of(tried=[BASE, large]))
-    assert "its own" not in str(plan_of(tried=[BASE, replace(enough, is_plan=True)]))
+    mine = replace(enough, is_plan=True)
+    assert "its own" not in str(plan_of(tried=[BASE, mine]))
+    tight = tried(5.9, 0.15, "recompute blocks.0-3")
+    assert (
+        "  faster, with little to spare: recompute blocks.0-3, 5.90 GiB, a step about 150 ms "
+        "(--headroom 0 takes the fastest)"
+    ) in str(plan_of(tried=[BASE, mine, tight])).splitlines()
+    for other in (tried(5.9, 0.3, "slow"), tried(5, 0.15, "roomy"), tried(5.9, None, "unknown")):
+        assert "faster" not in str(plan_of(tried=[BASE, mine, other]))

@@ -13,7 +13,7 @@ from hypothesis.strategies import booleans, floats, integers, randoms
 
 from plimsoll.base.units import MiB
 from plimsoll.prediction.fitting import sets_to_try
-from plimsoll.prediction.fitting.changes.change import Change
+from plimsoll.prediction.fitting.changes.change import SWITCH, Change
 from plimsoll.prediction.fitting.plan_search import Search
 from tests.unit.tiny_script import Done, TinyAttempts, TinyScript
 
@@ -168,6 +168,23 @@ def test_the_allocator_that_leaves_more_is_taken_where_pytorchs_leaves_little() 
     search, _, _ = searched(script, 1010 * MiB, changes_of(script))
     assert search.best is not None
     assert search.best.use.allocator == "native"
+
+
+def test_options_of_the_scripts_own_are_preferred_to_a_faster_plan_that_leaves_little() -> None:
+    script = script_of(2000, 100, edit=((1020, 0), 0.1), option=((1400, 0), 0.3))
+    edit, option = changes_of(script)
+    option = replace(option, arguments=(("--checkpoint", SWITCH),))
+    for room, taken in ((1100, option), (1200, edit)):
+        search, _, _ = searched(script, room * MiB, [edit, option])
+        assert search.best is not None
+        assert search.best.attempt.changes == (edit,)
+        search.prefer_own_options()
+        assert search.best.attempt.changes == (taken,)
+    lossy = replace(option, caveat="fewer bits")
+    search, _, _ = searched(script, 1100 * MiB, [edit, lossy])
+    search.prefer_own_options()
+    assert search.best is not None
+    assert search.best.attempt.changes == (edit,)
 
 
 def test_what_only_saves_time_is_in_the_plan_too() -> None:

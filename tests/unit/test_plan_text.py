@@ -11,7 +11,7 @@ from plimsoll.base.units import GiB, MiB
 from plimsoll.page.page_file import ViewResult
 from plimsoll.prediction.fitting.front_picture import front_picture
 from plimsoll.prediction.fitting.plan_parts import PlannedChange, Tried
-from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture
+from plimsoll.prediction.fitting.plan_text import plan_text, runs_picture, verdict_words
 from plimsoll.prediction.fitting.plans import Plan
 from plimsoll.prediction.timeline import Timeline
 from plimsoll.recordings.analysis.lines import LineShare
@@ -103,6 +103,32 @@ class TestAnswer:
         assert "\x1b" not in str(plan_of(script="\x1b[2J.py", command="python '\x1b[2J.py'"))
 
 
+def test_a_table_says_which_allocator_each_figure_is_of() -> None:
+    rows = [
+        replace(ONE, least_allocator="elastic"),
+        replace(BOTH, least_allocator="native", least_conf="expandable_segments:True"),
+    ]
+    legend = (
+        "takes: with PyTorch's allocator; at least: with plimsoll's elastic allocator or "
+        "expandable_segments:True"
+    )
+    assert str(plan_of(front=rows, tried=rows)).splitlines().count(legend) == 1
+    alone = [rows[0], replace(rows[1], changes=["two"], short=["two"])]
+    assert legend in str(plan_of(tried=alone)).splitlines()
+
+
+def test_data_have_the_reason_and_what_to_do_next() -> None:
+    assert verdict_words(plan_of()) == {
+        "why": str(plan_of()).splitlines()[0],
+        "next": "python CHANGED.py --steps 3",
+    }
+    failing = plan_of(fits=False, floor_bytes=7 * GiB)
+    words = verdict_words(failing)
+    assert words["why"].startswith("the least that it took: 7.00 GiB, 1.00 GiB too much, with")
+    assert words["next"].startswith("take a card with 7.00 GiB or more (plimsoll gpus lists them)")
+    assert f"Next: {words['next']}" in str(failing).splitlines()
+
+
 class TestThin:
     def test_nothing_is_said_where_there_is_room(self) -> None:
         assert "thin" not in str(plan_of())
@@ -148,7 +174,8 @@ def test_where_nothing_fits_the_floor_is_named_with_its_changes_and_what_holds_i
         "  use the fused AdamW",
         "  run the batch of 8 in 2 parts (the loss is taken to be a mean)",
     ]
-    assert text.splitlines()[5:10] == [
+    assert text.splitlines()[4].startswith("Next: take a card with 5.00 GiB or more")
+    assert text.splitlines()[6:11] == [
         "What holds the 5.00 GiB, at the peak:",
         "      3.00 GiB  activations",
         "      1.00 GiB  optimizer state",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -20,9 +21,10 @@ from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from plimsoll.prediction.fitting.parts import Trial
+    from plimsoll.cli.program import Program
+    from plimsoll.prediction.fitting.parts import FitParts, Trial
     from plimsoll.prediction.options import Options
 
     Shown = Callable[[int | None, Trial | None], None]
@@ -101,7 +103,7 @@ def fit(
     Exit status 1: no value fits. 2: bad input, or the script fails. 130: interrupted.
     """
     from plimsoll.prediction.fitting.parts import INTERRUPTED
-    from plimsoll.prediction.fitting.text import fit_text
+    from plimsoll.prediction.fitting.text import answer_text, fit_text
     from plimsoll.prediction.fitting.values import fit as run
     from plimsoll.prediction.not_kept import tell
     from plimsoll.prediction.options import Options
@@ -138,23 +140,27 @@ def fit(
         any_fails = any_fails or found.largest is None
         tell(found.not_kept)
         if as_json:
-            print(json_line(found.to_dict()))
+            words = {"why": answer_text(found), "next": shlex.join(_follow(program, found))}
+            print(json_line(found.to_dict() | words))
         else:
             show(partial(fit_text, found), "no" if found.largest is None else "yes")
-            if found.largest is not None:
-                _hint(program.script, program.arguments, vary, found.largest, module=module)
+            hint(_follow(program, found))
         if found.stopped == INTERRUPTED:
             raise typer.Exit(130)
     if any_fails:
         raise typer.Exit(1)
 
 
-def _hint(script: str, arguments: Sequence[str], vary: str, value: int, *, module: bool) -> None:
-    """The command that runs the script with the largest value."""
+def _follow(program: Program, found: FitParts) -> list[str]:
+    """The command that runs the script with the largest value, or finds what else makes it fit."""
     from plimsoll.prediction.fitting.varied_argument import put_in, take_out
 
-    _, others = take_out(arguments, vary)
-    hint(["python", *(["-m"] if module else []), script, *put_in(others, vary, value)])
+    if found.largest is None:
+        further = ["--", *program.further] if program.further else []
+        return ["plimsoll", "fit", *program.words, "--gpu", found.gpu, *further]
+    _, others = take_out(program.arguments, found.vary)
+    module = ["-m"] if program.is_module else []
+    return ["python", *module, program.script, *put_in(others, found.vary, found.largest)]
 
 
 @contextmanager

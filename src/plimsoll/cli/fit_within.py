@@ -44,6 +44,7 @@ def run_within(
         typer.Exit: With 1 where nothing fits, 130 where the search was interrupted.
     """
     from plimsoll.base.errors import InputError
+    from plimsoll.prediction.fitting.plan_text import verdict_words
     from plimsoll.prediction.fitting.within import fit_within
     from plimsoll.prediction.not_kept import tell
 
@@ -68,7 +69,7 @@ def run_within(
             )  # fmt: skip
         tell(plan.not_kept)
         if as_json:
-            print(json_line(plan.to_dict()), flush=True)
+            print(json_line(plan.to_dict() | verdict_words(plan)), flush=True)
         else:
             _show(plan, plots=plot)
         all_fit, interrupted = all_fit and plan.fits, plan.interrupted
@@ -99,6 +100,7 @@ class _Watcher:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._running: list[str] = []
+        self._ended = 0
 
     def begins(self, names: Sequence[str]) -> None:
         """A trial begins."""
@@ -107,6 +109,7 @@ class _Watcher:
 
     def ended(self, attempt: Attempt) -> None:
         """A trial ended."""
+        self._ended += attempt.prediction is not None
         name = _together([change.label for change in attempt.changes])
         if name in self._running:
             self._running.remove(name)
@@ -114,8 +117,11 @@ class _Watcher:
         self._show()
 
     def _show(self) -> None:
+        from plimsoll.prediction.fitting.plan_search import MOST_SIMULATIONS
+
         text = ", ".join(self._running)
-        self._progress.now(f"trying {text}" if text else "")
+        counted = f"{self._ended} of at most {MOST_SIMULATIONS} simulations done"
+        self._progress.now(f"trying {text}, {counted}" if text else counted)
 
 
 def _together(names: Sequence[str]) -> str:
@@ -126,8 +132,18 @@ def _outcome(attempt: Attempt) -> str:
     if attempt.prediction is None:
         return f"not possible: {attempt.failure}"
     used = format_size(attempt.prediction.device_used_bytes)
-    least = format_size(attempt.least_bytes())
     seconds = attempt.step_seconds
     step = "" if seconds is None else f", a step about {format_seconds(seconds)}"
     verdict = "fits" if attempt.fitting() is not None else "does not fit"
-    return f"{verdict}, {used} (at least {least}){step}"
+    return f"{verdict}, {used}{_with_less(attempt)}{step}"
+
+
+def _with_less(attempt: Attempt) -> str:
+    """Which allocator needs less, if one does."""
+    from plimsoll.prediction.fitting.plan_text import allocator_title
+
+    least = attempt.least_use()
+    if least == attempt.allocators()[0]:
+        return ""
+    size = format_size(attempt.least_bytes())
+    return f" ({size} with {allocator_title(least.allocator, least.conf)})"

@@ -117,6 +117,14 @@ Unknown = Annotated[
         "on), or seed:N."
     ),
 ]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        help="End training loops after so many steps, those of a Trainer or over a DataLoader; the "
+        "rest of the script runs.",
+        metavar="N",
+    ),
+]
 AtMostEvents = Annotated[int | None, typer.Option(help="Stop the script after so many events.")]
 KeepWrites = Annotated[
     bool,
@@ -168,6 +176,7 @@ SIMULATION: Mapping[str, tuple[Any, Any]] = {
     "host_memory": (HostMemory, None),
     "values": (Values, "auto"),
     "unknown": (Unknown, "balanced"),
+    "steps": (Steps, None),
     "at_most_events": (AtMostEvents, None),
     "keep_writes": (KeepWrites, False),
     "network": (Network, False),

@@ -59,6 +59,13 @@ def predict(
         typer.Option(metavar="FILE", help="Write the page of plimsoll view for the run, .html."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            help="Print the verdict, why and what next; the script's output only where it fails.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
 ) -> None:
     """Run a CUDA script where there is no GPU, and say what memory it will need.
@@ -77,6 +84,7 @@ def predict(
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predicted_page import check_page, recorded, write_page
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
+    from plimsoll.prediction.text import verdict_words
     from plimsoll.recordings.reading import read_recording
 
     if check is not None and (plot or view is not None):
@@ -111,15 +119,16 @@ def predict(
             raise typer.Exit(1)
         return
     with nullcontext(requests) if view is None else recorded(requests) as asked:
-        results = _predicted(asked)
+        results = _predicted(asked, quiet=quiet)
         if advise:
             results[0] = with_advice(asked[0], results[0])
         tell(each_once(result.not_kept for result in results))
         if as_json:
             for result in results:
-                print(json_line(result.to_dict()))
+                words = verdict_words(result, _follow(result, program))
+                print(json_line(result.to_dict() | words))
         else:
-            _show(results, program, plots=plot)
+            _show(results, program, plots=plot, quiet=quiet)
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
@@ -129,11 +138,11 @@ def predict(
         raise typer.Exit(NOT_KNOWN)
 
 
-def _predicted(asked: Sequence[Request]) -> list[Prediction]:
+def _predicted(asked: Sequence[Request], *, quiet: bool) -> list[Prediction]:
     """The first one shows the script's output, and where it is by lines; the others, a bar."""
     from plimsoll.prediction.predict import predict_request
 
-    results = [predict_request(asked[0])]
+    results = [predict_request(asked[0], shows_output=not quiet)]
     if len(asked) > 1:
         with Progress(total=len(asked) - 1) as progress:
             for done, request in enumerate(asked[1:]):
@@ -143,23 +152,35 @@ def _predicted(asked: Sequence[Request]) -> list[Prediction]:
     return results
 
 
-def _show(results: list[Prediction], program: Program, *, plots: bool) -> None:
-    from plimsoll.base.script_file import is_stream
-    from plimsoll.prediction.text import answer_lines, prediction_text
+def _show(results: list[Prediction], program: Program, *, plots: bool, quiet: bool) -> None:
+    from plimsoll.prediction.text import answer_lines, prediction_text, short_text
 
     first = results[0]
     verdict: Verdict | None = "yes" if all(result.fits for result in results) else None
     if any(result.fits is False for result in results):
         verdict = "no"
-    follow = [] if is_stream(program.words[-1]) else _next_step(first, program)
-    if len(results) == 1 or not first.uses_cuda:
+    follow = _follow(first, program)
+    if quiet and len(results) == 1:
+        show(partial(short_text, first, follow=follow), verdict)
+    elif len(results) == 1 or not first.uses_cuda:
         show(partial(prediction_text, first, follow=follow), verdict)
     else:
         answer = [*_answer(results)]
         answer[1:1] = answer_lines(first, follow)
-        show(lambda width: paragraphs([answer, _table(results, width)], width), verdict)
+        tables = [] if quiet else [_table]
+        show(
+            lambda width: paragraphs([answer, *(each(results, width) for each in tables)], width),
+            verdict,
+        )
     if plots:
         _show_plot(results)
+
+
+def _follow(p: Prediction, program: Program) -> list[str]:
+    """The next useful command; none for a script from a stream, which has no name."""
+    from plimsoll.base.script_file import is_stream
+
+    return [] if is_stream(program.words[-1]) else _next_step(p, program)
 
 
 def _next_step(p: Prediction, program: Program) -> list[str]:
@@ -172,13 +193,14 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     if growth_bytes(p.step_peaks_bytes) is not None and program.recipe is None and not p.ranks:
         recorded = ["--simulate", p.gpu, "--record", "run.plim"]
         return ["plimsoll", "run", *recorded, *program.words, *program.arguments]
-    vary = _batch_argument(program)
+    vary, fewer = _batch_argument(program), p.fewer_steps
+    steps = ["--steps", str(fewer.at_most)] if fewer is not None and fewer.has_ended else []
     if p.fits and vary is not None:
-        follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu]
+        follow = ["fit", *program.words, f"--vary={vary}", "--gpu", p.gpu, *steps]
     elif p.fits is not False:
         return ["plimsoll", "run", "--record", "run.plim", *program.words, *program.arguments]
     else:
-        follow = ["fit", *program.words, "--gpu", p.gpu]
+        follow = ["fit", *program.words, "--gpu", p.gpu, *steps]
     return ["plimsoll", *follow, *(["--", *program.further] if program.further else [])]
 
 

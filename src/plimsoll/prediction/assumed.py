@@ -10,6 +10,11 @@ FREE_LATER = "when blocks that NCCL used are free again hangs on the host's pace
 """Assumed where another pace of the host changes what is reserved."""
 ANY_ADDRESSES = "which of equally large free blocks is taken hangs on the driver's addresses"
 """Assumed where another order of addresses changes what is reserved."""
+READS_UNKNOWN = "the host read values that nobody knows"
+READS_RANDOM = "the host read random numbers, of another generator"
+"""The assumptions about values that a script reads: kReads… in the simulated GPU's runtime.h."""
+FETCHED = "fetched from the hub into its cache, without weights, as it was not there"
+"""The assumption about the description of a model or of a data set."""
 PACE = "the host's pace"
 ADDRESSES = "the driver's addresses"
 SIZES_BY_DATA = (

@@ -19,6 +19,7 @@ from plimsoll.base.printable import printable
 from plimsoll.base.standard_error import stderr_bytes, stderr_file
 from plimsoll.base.systems import require_linux
 from plimsoll.base.units import format_size
+from plimsoll.prediction.assumed import FETCHED, Assumed
 from plimsoll.prediction.hub_repository import HubRepository, fetch
 from plimsoll.prediction.offline import offline
 from plimsoll.prediction.request import BAD_INPUT, Request
@@ -147,7 +148,9 @@ def started(
                     request, shows_output=shows_output, is_aside=is_aside,
                     failed_output=failed_output, fetched=fetched | {name},
                 )  # fmt: skip
-                return stack.enter_context(again)()
+                found = stack.enter_context(again)()
+                told = Assumed(FETCHED, name, None, 1)
+                return replace(found, assumptions=[*found.assumptions, told])
 
         yield answer
 

@@ -45,6 +45,7 @@ class Options:
     host_memory: int | str | None = None
     values: str = "auto"
     unknown: str = "balanced"
+    steps: int | None = None
     at_most_events: int | None = None
     keep_writes: bool = False
     nproc_per_node: int | None = None
@@ -82,6 +83,8 @@ class Options:
         unknown, seed = self._parsed_unknown()
         if self.at_most_events is not None and self.at_most_events < 1:
             raise InputError(f"at least 1 event must be allowed, not {self.at_most_events}")
+        if self.steps is not None and self.steps < 1:
+            raise InputError(f"at least 1 step must be made, not {self.steps}")
         return Request(
             script=str(script),
             arguments=list(arguments),
@@ -101,6 +104,7 @@ class Options:
             ),
             is_module=is_module,
             at_most_events=self.at_most_events,
+            steps=self.steps,
             keep_writes=self.keep_writes,
             network=self.network,
             nproc_per_node=shape.nproc_per_node,

@@ -22,7 +22,7 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 """The categories of memory in a prediction, which knows the category of every block."""
 
 
-_WORKED_OUT = ("device_used_range_bytes", "not_kept")
+_WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
 """These keys of a prediction's data follow from the other keys."""
 
 _Number = TypeVar("_Number", int, float)
@@ -43,6 +43,23 @@ class Stopped:
     line: str
     steady_since_event: int
     events: int
+
+
+@dataclass(frozen=True)
+class FewerSteps:
+    """The training loops that plimsoll ended early, as `steps` asked.
+
+    Attributes:
+        at_most: The number of steps after which a loop was to end.
+        made: The number of steps that the program made, of all its optimizers.
+        planned: The number of steps of a whole run; None where it is not known.
+        has_ended: Whether a loop could be ended. Otherwise all steps were made.
+    """
+
+    at_most: int
+    made: int
+    planned: int | None
+    has_ended: bool
 
 
 @dataclass(frozen=True)
@@ -199,6 +216,7 @@ class PredictionParts:
         peak_reserved_range_bytes: The least and the most that `peak_reserved_bytes` can be.
         stopped: The reason why plimsoll ended the script early; None if it did not. All figures are
             then those up to that moment.
+        fewer_steps: The training loops that plimsoll ended early; None where it left no step out.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
         num_ooms: Requests that failed, also those after which the script went on.
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
@@ -297,6 +315,7 @@ class PredictionParts:
     kept_apart: KeptApart | None = None
     causes: list[Cause] = field(default_factory=list)
     serving: ServingUse | None = None
+    fewer_steps: FewerSteps | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -352,6 +371,7 @@ class PredictionParts:
                 "step_seconds_range": _pair(values["step_seconds_range"]),
                 "step": values["step"] and StepTime.from_dict(values["step"]),
                 "stopped": values["stopped"] and Stopped(**values["stopped"]),
+                "fewer_steps": values["fewer_steps"] and FewerSteps(**values["fewer_steps"]),
                 "shared": values["shared"] and SharedUse(**values["shared"]),
                 "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.long_work import said_when_long
 from plimsoll.base.script_file import kept_script
+from plimsoll.prediction.assumed import FETCHED
 from plimsoll.prediction.child_process import run, started
 from plimsoll.prediction.compiled_use import EagerUse
 from plimsoll.prediction.distinct import find_roles
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
     from plimsoll.engine.simulator.machine import DriverName
+    from plimsoll.prediction.assumed import Assumed
     from plimsoll.prediction.rank_use import RankUse
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
@@ -49,6 +51,7 @@ def predict(
     host_memory: int | str | None = None,
     values: str = "auto",
     unknown: str = "balanced",
+    steps: int | None = None,
     at_most_events: int | None = None,
     measure_need: bool = True,
     keep_writes: bool = False,
@@ -97,6 +100,9 @@ def predict(
         unknown: The contents that plimsoll takes values for that are not computed: "balanced",
             "most" or "least" (the largest or the smallest sizes), or "seed:N" (balanced, from
             another seed).
+        steps: The number of optimizer steps after which a training loop ends: that of a Trainer of
+            transformers, or a `for` over a DataLoader. The rest of the script runs. Memory that
+            only later steps take is not seen.
         at_most_events: The number of events after which plimsoll stops the script. A request is one
             event, a free two.
         measure_need: Run a script that ran out of memory once more. Otherwise the figures are those
@@ -122,7 +128,7 @@ def predict(
     options = Options(
         gpu=gpu, gpus=gpus, driver=driver, conf=conf, allocator=allocator, policy=policy,
         dedicated=dedicated, shared=shared, host_memory=host_memory, values=values,
-        unknown=unknown, at_most_events=at_most_events, keep_writes=keep_writes,
+        unknown=unknown, steps=steps, at_most_events=at_most_events, keep_writes=keep_writes,
         nproc_per_node=nproc_per_node, nnodes=nnodes, world=world, ranks=ranks, used=used,
         network=network,
     )  # fmt: skip
@@ -223,6 +229,7 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         num_ooms=result.num_ooms,
         total_bytes=result.total_bytes,
         why_unknown=None,
+        assumptions=[*needed.assumptions, *_fetched(result)],
         headroom_bytes=headroom,
         devices=[
             replace(use, headroom_bytes=use.headroom_bytes + headroom - needed.headroom_bytes)
@@ -238,6 +245,11 @@ def _with_need(request: Request, result: Prediction) -> Prediction:
         ranks=_with_verdicts(needed, result),
     )
     return with_range(request, replace(found, causes=_with_outside(found)))
+
+
+def _fetched(result: Prediction) -> list[Assumed]:
+    """Returns the notes of files that the first run fetched; later runs find these in the cache."""
+    return [each for each in result.assumptions if each.what == FETCHED]
 
 
 def _with_outside(found: Prediction) -> list[Cause]:

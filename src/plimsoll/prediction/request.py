@@ -31,6 +31,7 @@ class Request:
         record: The file for a recording of GPU memory, or None.
         parent: The process with whose end this one ends, or None.
         at_most_events: The number of events after which the script is stopped; None for no bound.
+        steps: The number of steps after which training loops end; None for no bound.
         nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
             or launches its ranks itself.
         nnodes: The number of machines of the job.
@@ -56,6 +57,7 @@ class Request:
     record: str | None = None
     parent: int | None = None
     at_most_events: int | None = None
+    steps: int | None = None
     scratch: str | None = None
     nproc_per_node: int | None = None
     nnodes: int = 1

@@ -40,6 +40,21 @@ def serving_verdict(p: PredictionParts) -> str | None:
     return f"{use.engine} starts, and leaves {format_size(p.headroom_bytes)}"
 
 
+def serving_why(p: PredictionParts) -> str | None:
+    """Why the engine takes what it takes, or refuses to start; None where nothing says so."""
+    use = p.serving
+    if use is None:
+        return None
+    if use.refusal is not None:
+        return printable(f"Why: {use.refusal}")
+    if use.kv_cache_bytes and use.utilization is not None:
+        return (
+            f"Why: the KV cache takes {format_size(use.kv_cache_bytes)}, which is all that the "
+            f"rest leaves of {use.utilization:g} of the card (gpu_memory_utilization)."
+        )
+    return None
+
+
 def serving_lines(p: PredictionParts) -> Iterator[str]:
     """The parts of the card as the engine counts them, and what bounds the requests at once."""
     use = p.serving
@@ -51,8 +66,6 @@ def serving_lines(p: PredictionParts) -> Iterator[str]:
             yield f"  {name:16} {format_size(size):>12}{f'  {what}' if what else ''}"
     if (bound := _bound(use)) is not None:
         yield f"  {bound}"
-    if use.refusal is not None:
-        yield f"  {printable(use.refusal)}"
 
 
 def _parts(use: ServingUse) -> Iterator[tuple[str, int | None, str]]:

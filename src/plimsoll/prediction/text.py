@@ -14,11 +14,11 @@ from plimsoll.prediction.assumed import (
     ENDED_BY_SIGNAL,
     PACE,
     STARTED_PROGRAM,
-    WATCHER_FAILED,
 )
+from plimsoll.prediction.assumed_text import assumed_lines
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.prediction.job_text import card_of, is_job, job_verdict, shared_card_rows
-from plimsoll.prediction.serving_text import serving_lines, serving_verdict
+from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
 from plimsoll.prediction.trials.written import shown
 from plimsoll.recordings.analysis.category_names import category_title
@@ -27,7 +27,6 @@ from plimsoll.recordings.causes.wording import most_held, why
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from plimsoll.prediction.assumed import Assumed
     from plimsoll.prediction.compiled_use import EagerUse
     from plimsoll.prediction.parts import GpuUse, PredictionParts
     from plimsoll.prediction.trials.kept_apart import KeptApart
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
 _MOST_LINES = 6
 _MOST_CARDS = 8
 _MOST_PROCESSES = 8
-_MOST_ASSUMPTIONS = 12
-_MOST_OPERATIONS = 4
 _MOST_WRITTEN = 6
 _LEAST_SECONDS = 5e-7
+_LEAST_SHARE = 0.0005
 _MEASURED = "H200"
 """The card whose kernels were measured."""
 _MOST_COMPILED = 6
@@ -68,7 +66,9 @@ def prediction_text(
         return paragraphs([[first, *programs], *files], width)
     sections = (
         *(serving_lines, _categories, _lines, _shared, _in_shared, _compiled, _steps),
-        *(_time, _cards, _assumed),
+        _fewer_steps,
+        *(_time, _cards),
+        lambda p: assumed_lines(p.assumptions),
     )
     job = [*job_verdict(prediction, width)]
     own = [*_verdict(prediction, width)]
@@ -87,19 +87,57 @@ def prediction_text(
     )
 
 
+def short_text(
+    prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
+) -> str:
+    """The verdict, why, and what to do next; arguments as of `prediction_text`."""
+    if not prediction.uses_cuda:
+        return prediction_text(prediction, width).partition("\n\n")[0]
+    verdict = [*job_verdict(prediction, width)][:1] or [headline(prediction)]
+    return paragraphs([[*verdict, *answer_lines(prediction, follow)]], width)
+
+
 def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
     """The lines after the verdict: the cause, and what to run or to write next."""
-    cause = p.causes[0] if p.causes else None
-    line = most_held(p.by_category, p.top_lines) if cause is None else why(cause)
+    line = _why(p)
     if line is not None:
         yield line
-    helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
-    if p.serving is not None and p.serving.fitting_len:
-        yield Verbatim(f"Try: --max-model-len {p.serving.fitting_len}")
-    elif cause is not None and cause.patch and helps:
-        yield Verbatim(f"Try: {cause.patch}")
-    elif follow and p.serving is None:
+    if (patch := _patch(p)) is not None:
+        yield Verbatim(f"Try: {patch}")
+    elif follow:
         yield Verbatim(f"Next: {shlex.join(follow)}")
+
+
+def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | None]:
+    """Returns why the verdict is what it is, and what to do next, for JSON.
+
+    Args:
+        p: The prediction.
+        follow: The words of the next useful command; none for a script without a name.
+    """
+    if p.fits is None:
+        why_it_is = p.why_unknown
+    elif not p.uses_cuda:
+        why_it_is = f"{p.script} never touches CUDA."
+    else:
+        why_it_is = (_why(p) or headline(p)).removeprefix("Why: ")
+    return {"why": why_it_is, "next": _patch(p) or (shlex.join(follow) if follow else None)}
+
+
+def _why(p: PredictionParts) -> str | None:
+    if (serving := serving_why(p)) is not None:
+        return serving
+    return why(p.causes[0]) if p.causes else most_held(p.by_category, p.top_lines)
+
+
+def _patch(p: PredictionParts) -> str | None:
+    """The line to write for the first cause, where it helps."""
+    if p.serving is not None:
+        length = p.serving.fitting_len
+        return f"--max-model-len {length}" if length else None
+    cause = p.causes[0] if p.causes else None
+    helps = cause is not None and not cause.hardly_helps(p.peak_reserved_bytes)
+    return cause.patch if cause is not None and cause.patch and helps else None
 
 
 def whose_line(p: PredictionParts) -> str | None:
@@ -275,6 +313,8 @@ def _categories(p: PredictionParts) -> Iterator[str]:
         yield "At the peak:"
     for name, size in _largest_first(p.by_category):
         share = size / max(1, p.peak_allocated_bytes)
+        if share < _LEAST_SHARE:  # it would be 0.0 %
+            continue
         yield f"  {name:16} {format_size(size):>12}  {share:5.1%}"
 
 
@@ -360,6 +400,24 @@ def _steps(p: PredictionParts) -> Iterator[str]:
         yield f"Steady from step {first} of {len(peaks)} on."
 
 
+def _fewer_steps(p: PredictionParts) -> Iterator[str]:
+    """Yields the sentence about steps that --steps left out."""
+    fewer = p.fewer_steps
+    if fewer is None:
+        return
+    if not fewer.has_ended:
+        yield (
+            f"--steps {fewer.at_most} ended no training loop: the steps are neither in a Trainer "
+            "of transformers nor in a `for` over a DataLoader."
+        )
+        return
+    of = "" if fewer.planned is None else f" of about {fewer.planned:,}"
+    yield (
+        f"--steps {fewer.at_most} ended the training loop: {fewer.made:,}{of} steps were made, and "
+        "the rest of the script ran. Memory that only later steps take is not counted."
+    )
+
+
 def _time(p: PredictionParts) -> Iterator[str]:
     step = p.step
     if step is None:
@@ -413,32 +471,6 @@ def _cards(p: PredictionParts) -> Iterator[str]:
 
 def _some(cards: list[str]) -> str:
     return ", ".join(cards[:_MOST_CARDS]) + (", …" if len(cards) > _MOST_CARDS else "")
-
-
-def _assumed(p: PredictionParts) -> Iterator[str]:
-    if not p.assumptions:
-        yield "Nothing was assumed."
-        return
-    yield "Assumed:"
-    by_text: dict[str, list[str]] = {}
-    for assumed in sorted(p.assumptions, key=_order):
-        where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
-        size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""
-        by_text.setdefault(assumed.what, []).append(assumed.operation + where + size)
-    for text, operations in list(by_text.items())[:_MOST_ASSUMPTIONS]:
-        more = len(operations) - _MOST_OPERATIONS
-        shown = ", ".join(operations[:_MOST_OPERATIONS]) + (f" and {more} more" if more > 0 else "")
-        yield f"  {text}: {shown}"
-
-
-def _order(assumed: Assumed) -> tuple[bool, int]:
-    """Watchers that failed come first, then what may cost the most bytes."""
-    return assumed.what != WATCHER_FAILED, -(assumed.bytes or 0)
-
-
-def _matters(assumed: Assumed) -> bool:
-    """Whether the line says where the program went on with it."""
-    return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))
 
 
 def written_lines(written: list[Written]) -> Iterator[str]:

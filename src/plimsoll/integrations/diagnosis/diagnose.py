@@ -20,7 +20,7 @@ from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.engine.real_gpus import count_gpus
 from plimsoll.engine.simulator.allocator import Allocator
 from plimsoll.engine.simulator.machine import SimulatedGpu
-from plimsoll.integrations.diagnosis.parts import PREDICTING, Ability, Installed
+from plimsoll.integrations.diagnosis.parts import NO_GPU, PREDICTING, Ability, Installed
 from plimsoll.integrations.diagnosis.results import Diagnosis
 from plimsoll.prediction.predict import predict
 from plimsoll.prediction.trials.kinds import Kind
@@ -182,7 +182,7 @@ def _running() -> Ability:
     name = "run, install and record on a GPU"
     missing = _missing_for_libraries(name)
     if linux_instead() is None and count_gpus() == 0:
-        return Ability(name, False, "there is no NVIDIA GPU here")
+        return Ability(name, False, NO_GPU)
     if missing is not None:
         return missing
     if not versions.is_cuda_build():

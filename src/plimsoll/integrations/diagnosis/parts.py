@@ -7,6 +7,9 @@ from dataclasses import dataclass
 PREDICTING = "predict, fit, run --simulate"
 """The name of the ability that the exit status of `plimsoll doctor` is about."""
 
+NO_GPU = "there is no NVIDIA GPU here"
+"""The note of an ability that a machine without a GPU cannot have. It is no fault."""
+
 
 @dataclass(frozen=True)
 class Installed:

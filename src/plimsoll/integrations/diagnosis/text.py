@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import join_lines
-from plimsoll.integrations.diagnosis.parts import PREDICTING
+from plimsoll.integrations.diagnosis.parts import NO_GPU, PREDICTING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,6 +40,8 @@ def _answer(abilities: Sequence[Ability]) -> str:
     first = min(missing, key=lambda one: (one.name != PREDICTING, one.command is None))
     if first.command is not None:
         return f"{_does(first)} not work here yet: {first.note}; next: {first.command}"
+    if first.note == NO_GPU and len(missing) == 1:
+        return "All of plimsoll that needs no NVIDIA GPU works here; there is none."
     predicting = next((one for one in abilities if one.name == PREDICTING and one.works), None)
     works = "" if predicting is None else f"{predicting.name} work here. "
     return f"{works}{_does(first)} not work here: {first.note}"

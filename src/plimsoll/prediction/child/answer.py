@@ -148,7 +148,7 @@ def _prediction(
         step=step,
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
-        **_noted(simulation, used, fullest, peak, hangs_on=uncertain.hangs_on),
+        **_noted(simulation, labels, used, fullest, peak, hangs_on=uncertain.hangs_on),
         written=[],  # the process that asked adds them
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
@@ -216,6 +216,7 @@ def run_of(simulation: Simulation, labels: BlockLabels, device: int) -> Run:
 
 def _noted(
     simulation: Simulation,
+    labels: BlockLabels,
     used: list[_UsedGpu],
     gpu: _UsedGpu,
     peak: PeakContents,
@@ -227,6 +228,7 @@ def _noted(
         "causes": _causes(simulation, used, gpu, peak),
         "assumptions": _assumptions(simulation, hangs_on=hangs_on),
         "convolutions": simulation.library.convolutions(),
+        "fewer_steps": labels.step_limit.kept,
     }
 
 

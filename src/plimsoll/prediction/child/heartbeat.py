@@ -49,7 +49,7 @@ def _text(simulation: Simulation, clock: StepClock, seconds: float) -> str:
     peak = max(allocator.max_memory_reserved() for allocator in simulation.allocators)
     return (
         f"plimsoll: after {seconds:.0f} s at {where(simulation.runners)}: {how_far}, peak reserved "
-        f"{format_size(peak)}; Ctrl-C gives the answer so far"
+        f"{format_size(peak)}; Ctrl-C gives the answer so far, --steps N a shorter run"
     )
 
 

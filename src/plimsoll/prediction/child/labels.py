@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.engine.tensor_uses import TensorUses
 from plimsoll.prediction.child.compiled_parts import watch_calls, watch_compiled
+from plimsoll.prediction.child.fewer_steps import StepLimit
 from plimsoll.prediction.child.step_clock import StepClock
 from plimsoll.recordings.label import Label
 
@@ -24,14 +25,16 @@ class BlockLabels:
         by_device: The labels of each device's blocks.
         steps: By device, the number of events at the end of each step.
         step_clock: How long the steps take.
+        step_limit: The number of steps after which training loops end.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, steps: int | None) -> None:
         simulation.observe()
         count = len(simulation.allocators)
         self.by_device: list[list[Label]] = [[] for _ in range(count)]
         self.steps: list[list[int]] = [[] for _ in range(count)]
         self.step_clock = StepClock(simulation)
+        self.step_limit = StepLimit(simulation, steps)
         self._simulation = simulation
         self._uses = TensorUses(
             simulation.watchers,
@@ -39,6 +42,7 @@ class BlockLabels:
             after_step=simulation.watchers.guarded("the time of steps", self._end_step),
         )
         self._steps_of: Counter[int] = Counter()  # by optimizer
+        self._limit = simulation.watchers.guarded("its training loops", self.step_limit.end_step)
         self._compiled: list[weakref.ref[Any]] = []  # modules, whose parts no hook sees
 
     def install(self, torch: ModuleType) -> None:
@@ -57,6 +61,7 @@ class BlockLabels:
         note_result = guarded("the results of modules", self.step_clock.note_result)
         watch_calls(torch, note_forward, note_result)
         self.step_clock.install(torch)
+        guarded("the number of steps that --steps allows", self.step_limit.install)(torch)
         watch_compiled(
             torch,
             self._simulation.watchers,
@@ -81,3 +86,4 @@ class BlockLabels:
         for device, allocator in enumerate(self._simulation.allocators):
             self.steps[device].append(allocator.engine.history_size)
         self.step_clock.end_step(optimizer)
+        self._limit(min(self._steps_of.values()))

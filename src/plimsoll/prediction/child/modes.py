@@ -118,7 +118,7 @@ class Answered(AsItIs):
         self._began = time.perf_counter()
         self._process = os.getpid()
         super().__init__(request)
-        self._labels = BlockLabels(self.simulation)
+        self._labels = BlockLabels(self.simulation, request.steps)
         folder = Path(request.report).with_name("processes")
         folder.mkdir()
         self._started = processes.StartedProcesses(request, self._process, str(folder))

@@ -49,10 +49,10 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
     places: list[_Place] = []  # the outermost loop first
     for each in program_frames(frame, runners):
         variables = variables_of(each)
-        told = _told_by_trainer(variables)
-        if told is not None:
-            return max(told, done)
-        loops = [_place(loop, variables, each.f_globals) for loop in _loops_at(each)]
+        state = state_of_trainer(variables)
+        if state is not None:
+            return max(int(state.max_steps), done)
+        loops = [_place(loop, variables, each.f_globals) for loop in loops_at(each)]
         if None in loops:
             return None
         places = [place for place in loops if place is not None] + places
@@ -72,12 +72,25 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
     return max(round(done * total / (position + 1)), done)
 
 
-def _told_by_trainer(variables: Mapping[str, Any]) -> int | None:
-    state = _attribute(_attribute(variables.get("self"), "trainer"), "state") or _attribute(
-        variables.get("self"), "state"
-    )
+def state_of_trainer(variables: Mapping[str, Any]) -> Any:
+    """Returns the state of the Trainer that a method's variables belong to.
+
+    It knows the number of steps; None where there is no such state.
+    """
+    own = variables.get("self")
+    state = _attribute(_attribute(own, "trainer"), "state") or _attribute(own, "state")
     steps = _attribute(state, "max_steps")
-    return steps if isinstance(steps, int) and steps > 0 else None
+    return state if isinstance(steps, int) and steps > 0 else None
+
+
+def loader_of(loop: ast.For, frame: FrameType) -> Any:
+    """Returns the loader that a loop goes over, also through `enumerate` and bars; else None."""
+    over: ast.expr = loop.iter
+    while isinstance(over, ast.Call) and over.args and _called(over) in ("enumerate", *_BARS):
+        over = over.args[0]
+    value = _value(over, variables_of(frame), frame.f_globals)
+    value = value if _is_loader(value) else _attribute(value, "iterable")  # that of a tqdm
+    return value if _is_loader(value) else None
 
 
 def _attribute(value: Any, name: str) -> Any:
@@ -88,7 +101,11 @@ def _attribute(value: Any, name: str) -> Any:
         return None
 
 
-def _loops_at(frame: FrameType) -> list[ast.For | ast.While]:
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def loops_at(frame: FrameType) -> list[ast.For | ast.While]:
     """Returns the loops around the line at which a frame is, the outermost first."""
     line, code = frame.f_lineno, frame.f_code
     loops = [
@@ -137,7 +154,7 @@ def _place(
 
     is_numbered, first = False, 0
     while isinstance(over, ast.Call) and over.args:
-        name = over.func.id if isinstance(over.func, ast.Name) else getattr(over.func, "attr", "")
+        name = _called(over)
         if name == "enumerate" and isinstance(target, ast.Tuple) and not is_numbered:
             is_numbered, target = True, target.elts[0]
             start = over.args[1] if len(over.args) > 1 else None

@@ -61,7 +61,7 @@ class StartedProcesses:
     def watch(self, simulation: Simulation) -> None:
         """In a process that was started, before PyTorch is imported: observe it; let it tell."""
         note_failure(self.folder, simulation.watchers)
-        labels = BlockLabels(simulation)
+        labels = BlockLabels(simulation, self.request.steps)
         high_water = HighWaterMarks(simulation)
         surveyor = first_ranks_surveyor(self.request, simulation, labels)
         if surveyor is not None:

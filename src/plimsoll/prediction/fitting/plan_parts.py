@@ -51,6 +51,8 @@ class Tried:
         is_plan: Whether it is the plan or, where no attempt fits, the one that takes the least.
         options: The words on the script's command line that are all of it; none where its text is
             changed too.
+        least_allocator: The allocator that needs least; None for a failure.
+        least_conf: Its settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
     """
 
     changes: list[str]
@@ -65,6 +67,8 @@ class Tried:
     short: list[str]
     is_plan: bool
     options: list[str] = field(default_factory=list)
+    least_allocator: str | None = None
+    least_conf: str = ""
 
 
 @dataclass(frozen=True)

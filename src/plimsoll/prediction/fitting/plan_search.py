@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.results import Prediction
     from plimsoll.prediction.survey import AllocatorUse
 
-_SIMULATIONS = 15
+ROOMY = 0.05
+"""The share of the memory that a comfortable plan leaves free."""
+MOST_SIMULATIONS = 15
+"""The most simulations of a search, with the one that verifies the plan."""
 _TURNS = 2
 _MOST_BUDGETS = 8
 
@@ -91,8 +94,12 @@ class Search:
         """The script as it is."""
         return self._known.base
 
-    def run(self) -> None:
-        """Searches until no set can be better, or no simulation is left."""
+    def run(self, *, prefers_own: bool = False) -> None:
+        """Searches until no set can be better, or no simulation is left.
+
+        Args:
+            prefers_own: Whether to end with `prefer_own_options`.
+        """
         self._try([()])
         self._take_best()
         if self.best is not None and not self.best.attempt.changes:
@@ -114,6 +121,8 @@ class Search:
         if self.best is None:
             self._find_floor()
         self._try_alone()
+        if prefers_own:
+            self.prefer_own_options()
 
     def _find_floor(self) -> None:
         """Runs the smallest attempt under its allocator, which waits for memory and moves it."""
@@ -123,7 +132,7 @@ class Search:
         )
         use = least.least_use()
         is_replayed = use != least.allocators()[0]
-        if is_replayed and use.least_bytes is not None and self._attempts.count < _SIMULATIONS:
+        if is_replayed and use.least_bytes is not None and self._attempts.count < MOST_SIMULATIONS:
             self._known.replace(least, self._attempts.with_least_of(least, use))
 
     def find_range(self) -> None:
@@ -132,6 +141,33 @@ class Search:
             attempt, use, verified = self.best.attempt, self.best.use, self.best.verified
             verified = self._attempts.with_range(attempt.changes, use, verified)
             self.best = Best(attempt, use, verified)
+
+    def prefer_own_options(self) -> None:
+        """Takes options of the script alone where the best plan leaves less than `ROOMY` says.
+
+        Such a plan changes no line, and another run or another card's driver does not refute it.
+        """
+        best = self.best
+        if best is None or self._is_roomy(best.attempt, best.use):
+            return
+        own = [
+            (attempt, use)
+            for attempt in self.known
+            for use in self._uses(attempt)[:1]
+            if attempt.changes
+            and all(each.is_of_options and each.keeps_results for each in attempt.changes)
+            and use == attempt.allocators()[0]
+            and self._is_roomy(attempt, use)
+        ]
+        for attempt, use in sorted(own, key=lambda found: self._known.cost(found[0])):
+            verified = self._verified(attempt, use)
+            if verified is not None and verified.fits:
+                self.best = Best(attempt, use, verified)
+                return
+
+    def _is_roomy(self, attempt: Attempt, use: AllocatorUse) -> bool:
+        taken = use.peak_reserved_bytes + attempt.nccl_bytes
+        return taken <= (1 - ROOMY) * self._room
 
     def settle(self) -> None:
         """Takes the best attempt without another simulation, after an interrupt."""
@@ -194,7 +230,7 @@ class Search:
 
     def _left(self) -> int:
         """Returns the simulations that are left, without the one that verifies the plan."""
-        return _SIMULATIONS - 1 - self._attempts.count
+        return MOST_SIMULATIONS - 1 - self._attempts.count
 
     def _branch(self, items: Sequence[Change]) -> None:
         """Tries sets of changes, the most promising first, and all together if none fits."""
@@ -242,7 +278,7 @@ class Search:
         is_alone = not attempt.prediction.shared_cards
         if use == own and is_alone and use.peak_reserved_bytes + attempt.nccl_bytes <= self._room:
             return attempt.prediction
-        if not self._may_simulate or self._attempts.count >= _SIMULATIONS:
+        if not self._may_simulate or self._attempts.count >= MOST_SIMULATIONS:
             return None
         return self._attempts.verify(attempt.changes, use)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _ROOM_FOR_NAMES = 72
 _MOST_LINES = 6
+_TIGHT = 0.95
+"""The share of the limit above which a plan leaves little."""
 
 
 def plan_text(plan: PlanParts, width: int | None = None) -> Text:
@@ -36,6 +38,21 @@ def plan_text(plan: PlanParts, width: int | None = None) -> Text:
             *pictures,
             Text(paragraphs([_alone(plan), _failed(plan), _floor(plan), *_ends(plan)], width)),
         ]
+    )
+
+
+def verdict_words(plan: PlanParts) -> dict[str, str]:
+    """Returns why the verdict is what it is, and what to do next, for JSON."""
+    lines = list(_answer(plan))
+    if plan.fits:
+        return {"why": lines[0], "next": plan.command}
+    return {"why": lines[1].strip(), "next": _larger_card(plan)}
+
+
+def _larger_card(plan: PlanParts) -> str:
+    return (
+        f"take a card with {format_size(plan.floor_bytes)} or more (plimsoll gpus lists them), or "
+        "less data a step"
     )
 
 
@@ -59,6 +76,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         yield f"{plan.script} fits in {within} {how}: {used}{_slower(plan)}"
         yield from _changes(plan)
         yield from _own_options(plan)
+        yield from _faster(plan)
         yield from _thin(plan)
         if plan.as_it_is_bytes > plan.within_bytes:
             yield f"  as it is, it takes {format_size(plan.as_it_is_bytes)}"
@@ -70,6 +88,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
         says = too_much if over > 0 else "which no run under the limit confirmed"
         yield f"  the least that it took: {format_size(plan.floor_bytes)}, {says}, {how}"
         yield from _changes(plan)
+        yield f"Next: {_larger_card(plan)}"
     if plan.host_peak_bytes is not None:
         yield host_row(plan.host_peak_bytes, plan.host_peak_range_bytes)
     if plan.interrupted:
@@ -82,8 +101,14 @@ def _how(plan: PlanParts) -> str:
     changes = f"with {_some(names)}" if names else "as it is"
     if plan.allocator == "native" and not plan.conf:
         return changes
-    under = plan.conf if plan.allocator == "native" else f"plimsoll's {plan.allocator} allocator"
-    return f"{changes}, under {under}"
+    return f"{changes}, under {allocator_title(plan.allocator, plan.conf)}"
+
+
+def allocator_title(allocator: str, conf: str) -> str:
+    """Returns an allocator in words; PyTorch's by its settings, if it has any."""
+    if allocator == "native":
+        return conf or "PyTorch's allocator"
+    return f"plimsoll's {allocator} allocator"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -118,6 +143,26 @@ def _own_options(plan: PlanParts) -> Iterator[str]:
         _, seconds, used, options = min(fitting)
         step = f", a step about {format_seconds(seconds)}" if seconds else ""
         yield f"  its own {' '.join(options)} makes it fit too: {format_size(used or 0)}{step}"
+
+
+def _faster(plan: PlanParts) -> Iterator[str]:
+    """A faster plan that leaves little, where options of the script's own leave enough."""
+    mine = next((each.step_seconds for each in plan.tried if each.is_plan and each.options), None)
+    tight = [
+        (each.step_seconds, each.least_used_bytes, each.short)
+        for each in plan.tried
+        if each.fits and each.keeps_results and each.step_seconds and each.least_used_bytes
+    ]
+    faster = [
+        each for each in tight if mine and each[0] < mine and each[1] > _TIGHT * plan.within_bytes
+    ]
+    if faster:
+        seconds, used, names = min(faster)
+        yield (
+            f"  faster, with little to spare: {' + '.join(names) or 'as it is'}, "
+            f"{format_size(used)}, a step about {format_seconds(seconds)} "
+            "(--headroom 0 takes the fastest)"
+        )
 
 
 def _thin(plan: PlanParts) -> Iterator[str]:
@@ -160,6 +205,7 @@ def _front(plan: PlanParts) -> Iterator[str]:
         return
     yield "Memory against time; nothing that was tried is better in both:"
     yield from _table(plan.front, front_keys(plan.front))
+    yield _legend(plan.front)
 
 
 def _picture(plan: PlanParts, width: int) -> Text:
@@ -171,6 +217,8 @@ def _alone(plan: PlanParts) -> Iterator[str]:
     if len(single) >= 2:
         yield "Each change alone:"
         yield from _table(single)
+        if len(plan.front) < 2:
+            yield _legend(single)
 
 
 def _failed(plan: PlanParts) -> Iterator[str]:
@@ -179,6 +227,13 @@ def _failed(plan: PlanParts) -> Iterator[str]:
         yield "Not possible:"
         for tried in failed:
             yield f"  {' + '.join(tried.short)}: {tried.failure}"
+
+
+def _legend(rows: Sequence[Tried]) -> str:
+    """Returns which allocators the two figures of a table's rows are of."""
+    named = [each for each in rows if each.least_allocator is not None]
+    least = {allocator_title(each.least_allocator or "", each.least_conf): None for each in named}
+    return f"takes: with PyTorch's allocator; at least: with {' or '.join(least)}"
 
 
 def _table(rows: Sequence[Tried], keys: Sequence[str] = ()) -> Iterator[str]:

@@ -23,7 +23,7 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
         fit: The result.
         width: The number of columns; None leaves lines as long as they are.
     """
-    rows = [f"{fit.gpu}: {_answer(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
+    rows = [f"{fit.gpu}: {answer_text(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
     for trial in fit.curve:
         if trial.value == fit.largest and trial.host_peak_bytes is not None:
             size = format_size(trial.host_peak_bytes)
@@ -52,7 +52,7 @@ def trial_text(trial: Trial, total_bytes: int) -> str:
     return ", ".join(parts)
 
 
-def _answer(fit: FitParts) -> str:
+def answer_text(fit: FitParts) -> str:
     """The value, as exactly as it is known."""
     low, high = fit.largest, fit.smallest_failing
     if low is None:
@@ -97,10 +97,18 @@ def _table(fit: FitParts) -> Iterator[str]:
     width = max(8, len(fit.vary))
     yield f"  {fit.vary:>{width}}  {'on the card':>12}  {'step, about':>11}"
     for trial in fit.curve:
-        is_known = trial.headroom_bytes is not None and trial.device_used_bytes is not None
-        used = format_size(trial.device_used_bytes or 0) if is_known else "-"
-        seconds = "-" if trial.step_seconds is None else format_seconds(trial.step_seconds)
+        used = _used(trial, fit.total_bytes)
+        seconds = "not timed" if trial.step_seconds is None else format_seconds(trial.step_seconds)
         yield f"  {trial.value:>{width}}  {used:>12}  {seconds:>11}  {_verdict(trial)}"
+
+
+def _used(trial: Trial, total_bytes: int) -> str:
+    """The memory on the card; that it is more than the card has, where the trial ended there."""
+    if trial.error is not None or trial.device_used_bytes is None:
+        return "not known"
+    if trial.headroom_bytes is None:
+        return f">{format_size(total_bytes)}"
+    return format_size(trial.device_used_bytes)
 
 
 def _verdict(trial: Trial) -> str:

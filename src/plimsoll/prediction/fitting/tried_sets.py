@@ -26,6 +26,7 @@ def tried_sets(
     points = [point for attempt in known if (point := _point(attempt)) is not None]
     for attempt in known:
         prediction, point = attempt.prediction, _point(attempt)
+        least = None if prediction is None else attempt.least_use()
         yield Tried(
             changes=[change.name for change in attempt.changes],
             peak_allocated_bytes=None if prediction is None else prediction.peak_allocated_bytes,
@@ -39,6 +40,8 @@ def tried_sets(
             short=[change.label for change in attempt.changes],
             is_plan=attempt is chosen,
             options=_options(attempt),
+            least_allocator=None if least is None else least.allocator,
+            least_conf="" if least is None else least.conf,
         )
 
 

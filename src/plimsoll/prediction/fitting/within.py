@@ -95,7 +95,8 @@ def fit_within(
         force: Replace files of these names.
         compiles: Whether to try `torch.compile` too, which takes longer.
         headroom: The part of `within` that stays free, as "2GiB" or as "5%" of the card. The plan's
-            `within_bytes` is the rest.
+            `within_bytes` is the rest. None for nothing, but then an option of the script's own
+            that leaves 5 % is preferred to a faster plan that leaves less.
         watcher: Gets each trial.
         options: The options of `predict`.
 
@@ -133,7 +134,7 @@ def fit_within(
     search = Search(attempts, dedicated, watcher or _Nobody(), compiles=compiles)
     interrupted = False
     try:
-        search.run()
+        search.run(prefers_own=headroom is None)
         search.find_range()
     except KeyboardInterrupt:
         if not search.known:

@@ -41,12 +41,13 @@ def why(cause: Cause) -> str:
 
 def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:
     """Says what holds the most, for want of a cause; None where nothing is known."""
-    known = {name: size for name, size in by_category.items() if name != "other" and size}
+    known = {name: size for name, size in by_category.items() if size}
+    largest = max(known, key=known.__getitem__, default="other")
     held = []
-    if known:
-        name = max(known, key=known.__getitem__)
-        held.append(f"the largest part is {category_title(name)} ({format_size(known[name])})")
+    if largest != "other":
+        size = format_size(known[largest])
+        held.append(f"the largest part of the peak is {category_title(largest)}, {size}.")
     if lines:
-        most = f"{lines[0].line} ({format_size(lines[0].bytes)})"
-        held.append(f"the line that holds the most is {most}")
-    return f"Why: {', and '.join(held)}." if held else None
+        most = f"{lines[0].line}, {format_size(lines[0].bytes)}"
+        held.append(f"{'The' if held else 'the'} line that holds the most is {most}.")
+    return f"Why: {' '.join(held)}" if held else None

@@ -178,6 +178,7 @@ class _CudaGraph:
         engine = self._pools.engine(self._device)
         engine.end_graph_capture()
         engine.end_allocate_to_pool(*self._pool)  # type: ignore[misc]
+        self._pools.simulation.add_graph(id(self), self._device, self._capture)
 
     def capture_end_post(self) -> None:
         pass
@@ -209,6 +210,7 @@ class _CudaGraph:
             for pool in _CudaGraph.pools(self):
                 pools.release(self._device, pool)
             pools.seeds.take_back(self._device, id(self))
+        pools.simulation.graphs.remove(id(self))
         pools.lib.plimsoll_forget_capture(self._capture)
         self._capture = 0
         self._pool = None

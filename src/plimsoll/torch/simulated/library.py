@@ -239,6 +239,8 @@ class Library:
         lib.plimsoll_limit_pinned.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
         lib.plimsoll_replay.argtypes = [ctypes.c_uint64]
         lib.plimsoll_forget_capture.argtypes = [ctypes.c_uint64]
+        lib.plimsoll_captured_nodes.argtypes = [ctypes.c_uint64]
+        lib.plimsoll_captured_nodes.restype = ctypes.c_uint64
         lib.plimsoll_set_stream.argtypes = [ctypes.c_int, ctypes.c_int64]
         lib.plimsoll_name.restype = lib.plimsoll_failure.restype = ctypes.c_char_p
         lib.plimsoll_convolutions.restype = ctypes.c_char_p

@@ -24,6 +24,7 @@ from plimsoll.torch.simulated import library
 from plimsoll.torch.simulated.compiled.first_calls import FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.leftovers import Leftovers
+from plimsoll.torch.simulated.graph_memory import GraphMemory
 from plimsoll.torch.simulated.memory_limits import MemoryLimit
 from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
 from plimsoll.torch.simulated.ranks.communicators import Communicators
@@ -67,6 +68,7 @@ class Simulation:
         limits: The limits of each GPU that the program set, in order.
         card_files: The file of each GPU in which processes note what they have of its card.
         size_read_at: The first line at which the program read how much memory a card has, or None.
+        graphs: The memory that the driver took for CUDA graphs.
         serving: What a serving engine in this process says of its memory; None without one.
     """
 
@@ -117,6 +119,7 @@ class Simulation:
         self.first_calls = FirstCalls(self._history_sizes)
         self.library = library.Library(lib or load(library.SIMULATED_GPU))
         self.library.limit_pinned(setup.conf)
+        self.graphs = GraphMemory(self.machine.gpus, self.library.lib.plimsoll_captured_nodes)
         self.library.start(
             self.version,
             [allocator.engine.handle for allocator in self.allocators],
@@ -361,7 +364,9 @@ class Simulation:
 
     def context_on(self, card: GpuProfile, device: int) -> int:
         """Return the memory that the context of a device would take on another card."""
-        return card.context_with(self.loaded[device]) if device in self.contexts else 0
+        if device not in self.contexts:
+            return 0
+        return card.context_with(self.loaded[device]) + self.graphs.taken[device]
 
     def _load(self, device: int, number: int) -> None:
         """Take the memory of a part of the context, when the process loads it."""
@@ -373,6 +378,13 @@ class Simulation:
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.loaded[device].append(part)
+
+    def add_graph(self, graph: int, device: int, capture: int) -> None:
+        """Take what the driver needs for a CUDA graph that was captured; as `GraphMemory.add`."""
+        try:
+            self.graphs.add(graph, device, capture)
+        except OutOfMemoryError as error:
+            raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
 
     def _begin_use(self) -> None:
         """Do once what is to be done when the program first uses a GPU."""

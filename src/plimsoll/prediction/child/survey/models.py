@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.offloading.training.wrappers import is_wrapper, plain_name, unwrapped
@@ -25,16 +26,24 @@ class Models:
 
     def __init__(self) -> None:
         self._models: dict[int, tuple[Any, ModelUse]] = {}
+        self._outermost = 0
 
     def note(self, torch: ModuleType, module: Any, given: Iterable[Any]) -> None:
         """An outermost module is called; one without parameters to train is no model.
 
         A model is noted at the first call for which all its parameters have shapes.
         """
+        self._outermost = id(module)
         if id(module) in self._models or any(map(torch.nn.parameter.is_lazy, module.parameters())):
             return
         if any(p.requires_grad for p in module.parameters()):
             self._models[id(module)] = module, _use(torch, module, list(given))
+
+    def note_inner(self, torch: ModuleType) -> None:
+        """Notes the autocast that begins within the outermost module, as Accelerate's does."""
+        module, use = self._models.get(self._outermost, (None, None))
+        if use is not None and use.autocast is None and (kind := _autocast(torch)) is not None:
+            self._models[self._outermost] = module, replace(use, autocast=kind)
 
     def uses(self) -> list[tuple[Any, ModelUse]]:
         """The modules, and what they are."""

@@ -128,6 +128,7 @@ class Surveyor:
         kind = torch.nn.Module
         call_module = kind.__call__
         note_model = self._guarded("models", self._models.note)
+        note_inner = self._guarded("autocast in models", self._models.note_inner)
         note_call = self._guarded("gradients between steps", self._optimizers.note_call)
         enter = self._guarded("the begin of modules' calls", self._calls.enter)
         leave = self._guarded("the end of modules' calls", self._leave)
@@ -139,6 +140,8 @@ class Surveyor:
             if self._calls.is_outermost:
                 note_model(torch, module, arguments)
                 note_call()
+            else:
+                note_inner(torch)
             entered = enter(module, arguments)
             result = None
             try:

@@ -50,17 +50,25 @@ def has_trainer(script: ScriptText) -> bool:
 def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
     """A Trainer with smaller batches, as many more of which make a step.
 
+    A size that is an expression, such as `args.batch_size`, is divided where it stands.
+
     Raises:
-        CannotChangeError: If there is no Trainer, or its sizes are no plain numbers, or do not
-            divide.
+        CannotChangeError: If there is no Trainer, or its batch is a number that does not divide.
     """
     call = find_trainer_call(script)
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     batch = _number(given.get(_TRAINER_BATCH), _TRAINER_DEFAULT)
     steps = _number(given.get(_TRAINER_STEPS), 1)
-    if batch % parts:
+    if batch is not None and batch % parts:
         raise CannotChangeError(f"a batch of {batch} does not divide into {parts} parts")
-    changed = {_TRAINER_BATCH: str(batch // parts), _TRAINER_STEPS: str(steps * parts)}
+    changed = {
+        _TRAINER_BATCH: f"{_operand(script, given[_TRAINER_BATCH])} // {parts}"
+        if batch is None
+        else str(batch // parts),
+        _TRAINER_STEPS: f"{_operand(script, given[_TRAINER_STEPS])} * {parts}"
+        if steps is None
+        else str(steps * parts),
+    }
     return script.replace(call, with_settings(script, call, changed))
 
 
@@ -83,9 +91,15 @@ def _trainer_calls(script: ScriptText) -> Iterator[ast.Call]:
             yield call
 
 
-def _number(value: ast.expr | None, default: int) -> int:
+def _operand(script: ScriptText, value: ast.expr) -> str:
+    text = script.text_of(value)
+    return text if isinstance(value, ast.Name | ast.Attribute) else f"({text})"
+
+
+def _number(value: ast.expr | None, default: int) -> int | None:
+    """Returns a plain number; None for another expression."""
     if value is None:
         return default
     if isinstance(value, ast.Constant) and isinstance(value.value, int):
         return value.value
-    raise CannotChangeError("the Trainer's batch is no plain number in the script")
+    return None

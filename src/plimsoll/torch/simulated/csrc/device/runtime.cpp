@@ -89,6 +89,7 @@ void Runtime::launch(c10::DeviceIndex index, Work work, double ns) {
     CapturedWork& work = captured_work_[capture];
     work.device = index;
     work.ns += ns;
+    ++work.nodes;
     return;
   }
   const auto queue = static_cast<std::uint64_t>(current_stream(index));
@@ -145,6 +146,12 @@ void Runtime::launch_captured(std::uint64_t capture) {
 void Runtime::forget_capture(std::uint64_t capture) {
   const std::lock_guard lock(mutex_);
   captured_work_.erase(capture);
+}
+
+std::uint64_t Runtime::captured_nodes(std::uint64_t capture) {
+  const std::lock_guard lock(mutex_);
+  const auto place = captured_work_.find(capture);
+  return place == captured_work_.end() ? 0 : place->second.nodes;
 }
 
 void Runtime::fail(const std::string& why) {

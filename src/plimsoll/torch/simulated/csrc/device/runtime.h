@@ -212,6 +212,8 @@ class Runtime {
   // Queues the kernels of a captured graph, as its replay does.
   void launch_captured(std::uint64_t capture);
   void forget_capture(std::uint64_t capture);
+  // How many kernels and copies it has.
+  std::uint64_t captured_nodes(std::uint64_t capture);
 
   // Streams and devices are per thread, as in CUDA.
   // CUDA's error for a device that is not there, and how to have it.
@@ -266,10 +268,11 @@ class Runtime {
   std::vector<std::uint32_t> stack_of_sequence_;
   std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
-  // The time of a graph's kernels, one after the other.
+  // A graph's kernels and copies, with their time one after the other.
   struct CapturedWork {
     c10::DeviceIndex device = 0;
     double ns = 0;
+    std::uint64_t nodes = 0;
   };
   std::uint64_t last_capture_ = 0;
   std::unordered_map<std::uint64_t, CapturedWork> captured_work_;

@@ -130,6 +130,9 @@ PLIMSOLL_EXPORT void plimsoll_replay(uint64_t capture) {
   runtime().launch_captured(capture);
   replay_writes(capture);
 }
+PLIMSOLL_EXPORT uint64_t plimsoll_captured_nodes(uint64_t capture) {
+  return runtime().captured_nodes(capture);
+}
 PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) {
   runtime().forget_capture(capture);
   forget_writes(capture);

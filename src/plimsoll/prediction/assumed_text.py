@@ -1,0 +1,66 @@
+"""The assumptions of a prediction in the words of somebody who uses PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import format_size
+from plimsoll.prediction.assumed import READS_RANDOM, READS_UNKNOWN, SIZES_BY_DATA, WATCHER_FAILED
+from plimsoll.torch.simulated.library import BEYOND_BUDGET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from plimsoll.prediction.assumed import Assumed
+
+_MOST_ASSUMPTIONS = 12
+_MOST_NAMED = 4
+_READS = {
+    READS_UNKNOWN: "numbers that the script reads from the GPU are made up, losses that it prints "
+    "among them",
+    READS_RANDOM: "random numbers that the script reads from the GPU are not those of a real one",
+}
+"""The assumptions about values that the script reads, of which the line says enough."""
+_PLAIN = {
+    SIZES_BY_DATA[0]: "how large these results are depends on data that plimsoll did not compute",
+    SIZES_BY_DATA[1]: "how large these results are depends on random numbers",
+}
+
+
+def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
+    """Yields the assumptions that may matter, those that may cost the most bytes first.
+
+    That values were not computed changes nothing by itself: what reads them has a line of its own.
+    """
+    by_text: dict[str, dict[str, None]] = {}
+    for each in sorted(assumptions, key=_order):
+        if each.what != BEYOND_BUDGET:
+            text = _READS.get(each.what) or _PLAIN.get(each.what, each.what)
+            by_text.setdefault(text, {})[_named(each)] = None
+    if not by_text:
+        yield "Nothing was assumed."
+        return
+    yield "Assumed:"
+    for text, named in list(by_text.items())[:_MOST_ASSUMPTIONS]:
+        more = len(named) - _MOST_NAMED
+        shown = ", ".join(list(named)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        yield f"  {text}: {shown}"
+
+
+def _named(assumed: Assumed) -> str:
+    """What it is about: an operation or, where the script reads a value, its line."""
+    if assumed.what in _READS and assumed.line:
+        return assumed.line
+    where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
+    size = f" ({format_size(assumed.bytes)})" if assumed.bytes else ""
+    return assumed.operation + where + size
+
+
+def _order(assumed: Assumed) -> tuple[bool, int]:
+    """Watchers that failed come first, then what may cost the most bytes."""
+    return assumed.what != WATCHER_FAILED, -(assumed.bytes or 0)
+
+
+def _matters(assumed: Assumed) -> bool:
+    """Whether the line says where the program went on with it."""
+    return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

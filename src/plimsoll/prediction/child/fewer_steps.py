@@ -1,0 +1,122 @@
+"""Ends a program's training loops after so many steps, so that the rest of the program still runs.
+
+Two kinds of loops can be ended as they end by themselves: that of a Trainer of transformers, which
+knows its number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.watchers import standing_in
+from plimsoll.prediction.child.planned_steps import (
+    loader_of,
+    loops_at,
+    planned_steps,
+    state_of_trainer,
+)
+from plimsoll.prediction.parts import FewerSteps
+from plimsoll.torch.simulated.program_frames import program_frames, variables_of
+
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+
+class StepLimit:
+    """Ends the loops whose steps have reached the limit.
+
+    A loop over a loader takes no further batch. An outer loop, over epochs, goes on: each later
+    epoch makes one step, and all that the program does beside its steps.
+    """
+
+    def __init__(self, simulation: Simulation, at_most: int | None) -> None:
+        """Ends no loop before `install`.
+
+        Args:
+            simulation: The GPUs of this process.
+            at_most: The number of steps; None for no limit.
+        """
+        self._simulation = simulation
+        self._at_most = at_most
+        self._planned: int | None = None
+        self._steps = 0
+        self._has_ended = False
+        self._passes: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._last: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def kept(self) -> FewerSteps | None:
+        """Whether the limit ended a loop; None without a limit, or where it was not reached."""
+        if self._at_most is None or self._steps < self._at_most or self._planned == self._at_most:
+            return None
+        return FewerSteps(self._at_most, self._steps, self._planned, self._has_ended)
+
+    def install(self, torch: ModuleType) -> None:
+        """Stand between the loaders and their loops."""
+        kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
+        following = getattr(kind, "__next__", None)
+        if self._at_most is None or kind is None or following is None:
+            return
+
+        def limited(batches: Any) -> Any:
+            if batches in self._last:
+                self._last.discard(batches)  # a loader with persistent workers uses it again
+                raise StopIteration
+            self._passes.add(batches)
+            return following(batches)
+
+        kind.__next__ = standing_in(following, limited)
+
+    def end_step(self, done: int) -> None:
+        """An optimizer has made its step.
+
+        Args:
+            done: The number of steps of the optimizer that has made the fewest.
+        """
+        if self._at_most is None:
+            return
+        self._steps += 1
+        runners = self._simulation.runners
+        if self._planned is None:
+            self._planned = planned_steps(sys._getframe(1), runners, done)
+        frames = program_frames(sys._getframe(1), runners)
+        if done == 1:
+            self._has_ended |= any(_shorten_trainer(frame, self._at_most) for frame in frames)
+        if done >= self._at_most:
+            self._end_pass(frames)
+
+    def _end_pass(self, frames: list[FrameType]) -> None:
+        """Let the innermost loop over a loader, around the step, end before its next batch."""
+        for frame in frames:
+            for loop in reversed(loops_at(frame)):
+                loader = loader_of(loop, frame) if isinstance(loop, ast.For) else None
+                if loader is not None:
+                    self._has_ended = True
+                    for batches in self._passes:
+                        if batches._index_sampler is loader._index_sampler:
+                            self._last.add(batches)
+                    return
+
+
+def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
+    """Let a Trainer end after so many steps, having evaluated and saved half-way.
+
+    Steps after an evaluation or a checkpoint may reserve more than those before it.
+    """
+    state: Any = state_of_trainer(variables_of(frame))
+    if state is None or not type(state).__module__.startswith("transformers."):
+        return False
+    if state.max_steps <= at_most:
+        return True
+    state.max_steps = at_most
+    half = max(1, at_most // 2)
+    for name in ("eval_steps", "save_steps"):
+        every = getattr(state, name, None)
+        if isinstance(every, int) and every > half:
+            setattr(state, name, half)
+    return True
