@@ -1,4 +1,4 @@
-"""Programs that start the ranks of a job: what follows their names is their own."""
+"""Programs that start a job or a server: what follows their names is their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MODULES = {
     "accelerate.commands.accelerate_cli",
     "deepspeed.launcher.runner",
 }
-_SCRIPTS = {"torchrun", "accelerate", "deepspeed"}
+_SCRIPTS = {"torchrun", "accelerate", "deepspeed", "vllm"}
 
 
 def own_arguments(words: list[str]) -> list[str]:

@@ -11,6 +11,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_can_be_made
 from plimsoll.base.printable import printable
 from plimsoll.base.script_file import kept_script
+from plimsoll.prediction.recipes.served import SCRIPT, is_serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,6 +90,9 @@ def chosen_program(
             )
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
+        if not module and is_serving(script, arguments or ()):
+            own = list(arguments or ())
+            return Program(str(SCRIPT), own[1:], [script, *own], [])
         words = [*(["-m"] if module else []), script]
         script = script if module else str(kept_script(script))
         return Program(script, list(arguments or ()), words, list(arguments or ()))

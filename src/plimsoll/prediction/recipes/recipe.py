@@ -15,6 +15,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
 from plimsoll.prediction.recipes.configuration import Configuration, Library, find_configuration
 from plimsoll.prediction.recipes.heads import can_write, head_of, most_tokens, reads_text
+from plimsoll.prediction.recipes.served import SCRIPT, served_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,6 +147,8 @@ def recipe(
 def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | None:
     """What a run of a recipe is called, by its model and its name; None of any other script."""
     path = Path(script)
+    if path == SCRIPT:
+        return served_title(arguments)
     if path.parent != _SCRIPTS or "--model" not in arguments[:-1]:
         return None
     model = arguments[arguments.index("--model") + 1]

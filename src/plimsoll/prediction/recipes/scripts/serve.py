@@ -1,0 +1,104 @@
+"""Serve a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
+
+Options of the load come first here; all others are those of `vllm serve`. Without options the load
+is a hundred steps: at first as many requests as run at once, which fill a step with tokens between
+them; then requests of all lengths.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # the engine's work in this process
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+from vllm import PoolingParams, SamplingParams
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.entrypoints.openai.cli_args import make_arg_parser
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.llm_engine import LLMEngine
+
+STEPS = 100
+SHORTEST = 16
+
+
+def read_lengths(path: Path) -> list[tuple[int, int]]:
+    """Requests by a file: two numbers a line, tokens of the prompt and of the answer."""
+    pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
+    return [(int(prompt), int(answer)) for prompt, answer in pairs]
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Lengths between 16 and `most`, evenly by their logarithms, in no order."""
+    ratio = max(most, SHORTEST) / SHORTEST
+    return [round(SHORTEST * ratio ** (i * 0.618 % 1)) for i in range(count)]
+
+
+class Load:
+    """Sends requests to an engine, whose tokens are made up."""
+
+    def __init__(self, config: VllmConfig, engine: LLMEngine) -> None:
+        self.engine = engine
+        self.longest = config.model_config.max_model_len
+        self.vocabulary = config.model_config.get_vocab_size()
+        self.is_pooling = config.model_config.runner_type == "pooling"
+        self.sent = 0
+
+    def send(self, prompt: int, answer: int) -> None:
+        """Send one request, cut to what the model takes."""
+        prompt = max(1, min(prompt, self.longest - (0 if self.is_pooling else 1)))
+        tokens = [(7 * self.sent + i) % self.vocabulary for i in range(prompt)]
+        if self.is_pooling:
+            params = PoolingParams(task="embed")
+        else:
+            answer = max(1, min(answer, self.longest - prompt))
+            params = SamplingParams(max_tokens=answer, ignore_eos=True, detokenize=False)
+        self.engine.add_request(str(self.sent), {"prompt_token_ids": tokens}, params)
+        self.sent += 1
+
+    def run(self, steps: int | None = None) -> None:
+        """Run until nothing is left, or for some steps."""
+        done = 0
+        while self.engine.has_unfinished_requests() and (steps is None or done < steps):
+            self.engine.step()
+            done += 1
+
+    def stop(self) -> None:
+        """Give up what is not answered yet."""
+        self.engine.abort_request([str(number) for number in range(self.sent)])
+
+
+parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+parser.add_argument("--requests", type=int, help="how many")
+parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
+parser.add_argument("--output-len", type=int, default=128, help="tokens of each answer")
+parser.add_argument("--lengths", type=Path, help="a file with both lengths of each request")
+load, rest = parser.parse_known_args()
+
+serve = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+options = serve.parse_args(rest)
+options.model = getattr(options, "model_tag", None) or options.model
+arguments = EngineArgs.from_cli_args(options)
+arguments.skip_tokenizer_init = not arguments.create_model_config().is_multimodal_model
+config = arguments.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
+traffic = Load(config, engine)
+
+if load.lengths is not None or load.requests is not None:
+    asked = [(load.input_len, load.output_len)] * (load.requests or 0)
+    for prompt, answer in asked if load.lengths is None else read_lengths(load.lengths):
+        traffic.send(prompt, answer)
+    traffic.run()
+else:
+    most = config.scheduler_config.max_num_seqs
+    budget = config.scheduler_config.max_num_batched_tokens
+    for _ in range(most):
+        traffic.send(budget // most, STEPS)
+    traffic.run(STEPS // 2)
+    traffic.stop()
+    lengths = spread(most, traffic.longest)
+    for length in lengths:
+        traffic.send(length, STEPS)
+    traffic.run(STEPS // 2)

@@ -1,0 +1,33 @@
+"""`vllm serve MODEL ...` as a script: the engine alone, under a load, without a server."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCRIPT = Path(__file__).with_name("scripts") / "serve.py"
+
+
+def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
+    """Return whether a command is `vllm serve`.
+
+    Args:
+        script: The command's program.
+        arguments: Its arguments.
+    """
+    return script is not None and Path(script).name == "vllm" and list(arguments[:1]) == ["serve"]
+
+
+def served_title(arguments: Sequence[str]) -> str:
+    """Return what a run is called: the command, with its model.
+
+    Args:
+        arguments: Those behind `vllm serve`.
+    """
+    named = [value for option, value in pairwise(arguments) if option == "--model"]
+    first = [each for each in arguments[:1] if not each.startswith("-")]
+    return " ".join(["vllm serve", *(named or first)[:1]])
