@@ -177,8 +177,9 @@ def _attend_2(*arguments: Any) -> list[Any]:
     """FlashAttention 2, of several lengths: vLLM's build returns neither weights nor a state."""
     from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_2_cuda import varlen_fwd
 
-    *own, splits_asked, _generator = arguments
-    return list(varlen_fwd(*own, num_splits=splits_asked)[:2])
+    *own, count, generator = arguments  # in the other order there
+    attend: Any = varlen_fwd
+    return list(attend(*own, generator, count)[:2])
 
 
 KERNELS: dict[str, Callable[..., Any]] = {

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.compiled.settings import compiled_folder
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def vllm_modules(
     stages = _Stages(simulation)
     return {
         "vllm.engine.arg_utils": make_up_weights,
+        "vllm.model_executor.models.registry": keep_model_facts,
         "vllm.v1.core.kv_cache_utils": stages.watch_cache_sizes,
         "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
@@ -51,6 +53,17 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
         return create(self)
 
     module.EngineArgs.create_load_config = create_load_config
+
+
+def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load vLLM's list of models, whose facts take a process of their own to find.
+
+    They are kept with what is compiled for simulated GPUs, for the next prediction.
+    """
+    execute()
+    module._LazyRegisteredModel._get_cache_dir = staticmethod(
+        lambda: compiled_folder() / "vllm-models"
+    )
 
 
 class _Stages:
