@@ -77,8 +77,9 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         return answered
 
     def used_bytes(device: int) -> int:
+        """What all processes have of a card."""
         simulation.share_card(device)
-        return simulation.machine.gpus[device].dedicated_used_bytes
+        return cards[device].total_bytes - simulation.machine.gpus[device].free_bytes
 
     def handle_by_index(index: Any, handle: Any) -> int:
         return _give_handle(handle, _number(index), len(cards))
@@ -89,9 +90,10 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         return _give_handle(handle, known.index(asked) if asked in known else -1, len(cards))
 
     def handle_by_bus(bus: Any, handle: Any) -> int:
-        asked = _text(bus).lower()
-        known = [_bus_id(device).lower() for device in range(len(cards))]
-        found = [device for device, each in enumerate(known) if each.endswith(asked[-10:])]
+        asked = _text(bus).upper()
+        known = [_bus_id(device) for device in range(len(cards))]
+        # The domain has eight digits, or four, or is left out.
+        found = [i for i, each in enumerate(known) if asked in (each, each[4:], each[9:])]
         return _give_handle(handle, found[0] if found else -1, len(cards))
 
     def memory(device: int, info: Any) -> int:
@@ -108,7 +110,8 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         if room < len(running):
             return _INSUFFICIENT_SIZE
         for place, process in zip(places or (), running, strict=False):
-            place.pid, place.usedGpuMemory = process, used_bytes(device)
+            own = simulation.machine.gpus[device].dedicated_used_bytes
+            place.pid, place.usedGpuMemory = process, own
         return _SUCCESS
 
     def peer_status(device: int, peer: Any, kind: Any, status: Any) -> int:
