@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated.libraries.flash_attention_3 import Shape, schedule_numbers, splits
+from plimsoll.torch.simulated.libraries.flash_attention_3 import (
+    Shape,
+    schedule_numbers,
+    take_besides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,26 +103,19 @@ def _attend(
     if out is None:
         out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=kind, device=q.device)
     lines = (heads, q.shape[0]) if several else (q.shape[0], heads, q.shape[1])
-    logarithms = q.new_empty(lines, dtype=torch.float32)
-    numbers = 0 if scheduler_metadata is not None else schedule_numbers(shape, num_splits)
-    schedule = q.new_empty(numbers, dtype=torch.int32)
-    count = splits(shape, num_splits)
-    parts = [q.new_empty(0, dtype=torch.float32) for _ in range(2)]
-    if count > 1:
-        parts = [
-            q.new_empty((count, *lines, v.shape[-1]), dtype=torch.float32),
-            q.new_empty((count, *lines), dtype=torch.float32),
-        ]
+    made, schedule = take_besides(
+        q, shape, lines, num_splits, is_scheduled=scheduler_metadata is not None
+    )
     all_heads = q.numel() // (width * shape.rows)
     torch.ops.plimsoll.launch_attention(
-        [out, logarithms, *parts],
+        [out, *made],
         [max(all_heads, 1), shape.rows, shape.key_rows, width],
         is_causal,
         False,
         False,
     )
     del schedule
-    return [out, logarithms, *parts]
+    return [out, *made]
 
 
 def _schedule(
