@@ -26,9 +26,9 @@ WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048)
 
 def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, int]]:
     """What `plimsoll predict` says, and the engine's own figures where it came so far."""
+    options = ["--gpu", CARD.name, "--json", "--", kind, str(utilization)]
     done = subprocess.run(
-        [sys.executable, "-m", "plimsoll", "predict", str(ENGINE), "--gpu", CARD.name, "--json"]
-        + ["--", kind, str(utilization)],
+        [sys.executable, "-m", "plimsoll", "predict", str(ENGINE), *options],
         capture_output=True,
         text=True,
         check=False,
@@ -76,9 +76,10 @@ def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["same", "spawn"])
-def test_an_engine_that_asks_for_the_whole_card_runs_out_of_memory(kind: str) -> None:
+def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str) -> None:
     found, figures = predicted(kind, 1.2)
     assert found["fits"] is False
     assert not figures
-    assert found["peak_allocated_bytes"] > CARD.total_bytes
-    assert found["peak_allocated_bytes"] - CARD.total_bytes < 5 * GiB
+    # What it would need is measured with memory without end, of which it is not told.
+    asked = 1.2 * CARD.total_bytes
+    assert asked - GiB < found["peak_allocated_bytes"] < asked + GiB

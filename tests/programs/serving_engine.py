@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Any
 
-import pynvml
+import pynvml  # type: ignore[import-untyped]
 import torch
 from torch.nn import functional
 
@@ -157,7 +157,7 @@ class Engine:
         return served
 
 
-@torch.inference_mode()
+@torch.inference_mode()  # type: ignore[untyped-decorator]
 def run(utilization: float, answer: Any) -> None:
     """Serve, and tell the figures."""
     engine = Engine(utilization)

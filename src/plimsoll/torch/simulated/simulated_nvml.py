@@ -76,11 +76,6 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
         return answered
 
-    def used_bytes(device: int) -> int:
-        """What all processes have of a card."""
-        simulation.share_card(device)
-        return cards[device].total_bytes - simulation.machine.gpus[device].free_bytes
-
     def handle_by_index(index: Any, handle: Any) -> int:
         return _give_handle(handle, _number(index), len(cards))
 
@@ -99,9 +94,10 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     def memory(device: int, info: Any) -> int:
         if not _only_shows():
             simulation.note_size_read()
-        total, used = cards[device].total_bytes, used_bytes(device)
+        simulation.share_card(device)
+        free, total = simulation.card_memory(device)
         filled = info._obj
-        filled.total, filled.used, filled.free = total, used, total - used
+        filled.total, filled.used, filled.free = total, total - free, free
         return _SUCCESS
 
     def processes(device: int, count: Any, places: Any) -> int:
