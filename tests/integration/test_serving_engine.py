@@ -25,7 +25,7 @@ WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048)
 
 
 def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, int]]:
-    """What `plimsoll predict` says, and the engine's own figures where it came so far."""
+    """Return the prediction, and the figures that the engine printed, if any."""
     options = ["--gpu", CARD.name, "--json", "--", kind, str(utilization)]
     done = subprocess.run(
         [sys.executable, "-m", "plimsoll", "predict", str(ENGINE), *options],
@@ -80,6 +80,6 @@ def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str
     found, figures = predicted(kind, 1.2)
     assert found["fits"] is False
     assert not figures
-    # What it would need is measured with memory without end, of which it is not told.
+    # plimsoll measures the need on a card without end, and tells the program the real size.
     asked = 1.2 * CARD.total_bytes
     assert asked - GiB < found["peak_allocated_bytes"] < asked + GiB

@@ -23,7 +23,7 @@ HEAD = WIDTH // HEADS
 PAGE = 16
 """Tokens."""
 MOST_TOKENS, MOST_PAGES = 2048, 16
-"""Of a profiling pass, and of a request."""
+"""Tokens of a profiling pass, and pages of a request."""
 BATCHES = (1, 2, 4, 8, 16)
 PAGE_BYTES = LAYERS * 2 * PAGE * KEY_HEADS * HEAD * 2
 

@@ -76,6 +76,14 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
         return answered
 
+    by_card = {name: of_card(answer) for name, answer in _card_functions(simulation).items()}
+    return {**_system_functions(simulation), **by_card}
+
+
+def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
+    """The functions that take no card's handle."""
+    cards = simulation.profiles
+
     def handle_by_index(index: Any, handle: Any) -> int:
         return _give_handle(handle, _number(index), len(cards))
 
@@ -90,6 +98,32 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         # The domain has eight digits, or four, or is left out.
         found = [i for i, each in enumerate(known) if asked in (each, each[4:], each[9:])]
         return _give_handle(handle, found[0] if found else -1, len(cards))
+
+    def cuda_version() -> int:
+        major, _, minor = companions(simulation.version).cuda.partition(".")
+        return 1000 * int(major) + 10 * int(minor or 0)
+
+    plain: dict[str, Callable[..., Any]] = {
+        **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlShutdown"), lambda: _SUCCESS),
+        "nvmlInitWithFlags": lambda flags: _SUCCESS,  # noqa: ARG005
+        "nvmlErrorString": lambda status: f"NVML of simulated cards: status {status}".encode(),
+        "nvmlSystemGetDriverVersion": partial(_give_text, _DRIVER),
+        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{_DRIVER}"),
+        "nvmlDeviceGetHandleByUUID": handle_by_uuid,
+    }
+    for version in ("", "_v2"):
+        plain |= {
+            f"nvmlDeviceGetCount{version}": lambda count: _give(len(cards), count),
+            f"nvmlDeviceGetHandleByIndex{version}": handle_by_index,
+            f"nvmlDeviceGetHandleByPciBusId{version}": handle_by_bus,
+            f"nvmlSystemGetCudaDriverVersion{version}": lambda to: _give(cuda_version(), to),
+        }
+    return plain
+
+
+def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
+    """The functions of one card, which take its number in the handle's place."""
+    cards = simulation.profiles
 
     def memory(device: int, info: Any) -> int:
         if not _only_shows():
@@ -129,25 +163,6 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
                 setattr(filled, field, _bus_id(device).encode())
         return _SUCCESS
 
-    def cuda_version() -> int:
-        major, _, minor = companions(simulation.version).cuda.partition(".")
-        return 1000 * int(major) + 10 * int(minor or 0)
-
-    plain: dict[str, Callable[..., Any]] = {
-        **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlShutdown"), lambda: _SUCCESS),
-        "nvmlInitWithFlags": lambda flags: _SUCCESS,  # noqa: ARG005
-        "nvmlErrorString": lambda status: f"NVML of simulated cards: status {status}".encode(),
-        "nvmlSystemGetDriverVersion": partial(_give_text, _DRIVER),
-        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{_DRIVER}"),
-        "nvmlDeviceGetHandleByUUID": handle_by_uuid,
-    }
-    for version in ("", "_v2"):
-        plain |= {
-            f"nvmlDeviceGetCount{version}": lambda count: _give(len(cards), count),
-            f"nvmlDeviceGetHandleByIndex{version}": handle_by_index,
-            f"nvmlDeviceGetHandleByPciBusId{version}": handle_by_bus,
-            f"nvmlSystemGetCudaDriverVersion{version}": lambda to: _give(cuda_version(), to),
-        }
     by_card: dict[str, Callable[..., int]] = {
         "nvmlDeviceGetIndex": _give,
         "nvmlDeviceGetMinorNumber": _give,
@@ -162,7 +177,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     for version in ("", "_v2", "_v3"):
         by_card[f"nvmlDeviceGetPciInfo{version}"] = pci
         by_card[f"nvmlDeviceGetComputeRunningProcesses{version}"] = processes
-    return {**plain, **{name: of_card(answer) for name, answer in by_card.items()}}
+    return by_card
 
 
 def _only_shows() -> bool:

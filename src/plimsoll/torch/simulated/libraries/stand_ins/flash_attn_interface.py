@@ -63,7 +63,7 @@ def _forward(
     Args:
         q: Queries.
         k: Keys, or pages of them.
-        v: Values, likewise.
+        v: Values, or pages of them.
         longest: The most query rows and key rows of a sequence.
         lengths: How many sequences there are where they have several lengths, else None.
         causal: Whether rows see no later keys.
