@@ -20,7 +20,7 @@ TYPESCRIPT := 7.0.2
 
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-core-windows test-lowest test test-all test-torch test-oracle test-gallery test-integrations test-gpu lint core-test core-test-addresses core-test-threads python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
+.PHONY: demo sdist wheels test-wheels test-wheels-aarch64 test-core-windows test-lowest test test-all test-torch test-oracle test-gallery test-integrations test-serving test-gpu lint core-test core-test-addresses core-test-threads python-test stress fuzz build-core-tests build-thread-tests benchmark benchmark-predict \
   benchmark-allocator benchmark-elastic benchmark-training benchmark-record benchmark-counters \
   benchmark-data benchmark-view stub docs clean
 
@@ -153,6 +153,22 @@ $(INTEGRATIONS)/.ready: $(VENV)/.tested tests/integrations/requirements.txt
 	  >$$(echo $(INTEGRATIONS)/lib/python*/site-packages)/beside.pth
 	$(INTEGRATIONS)/bin/python -m pip --disable-pip-version-check install -q \
 	  -r tests/integrations/requirements.txt
+	@touch $@
+
+# Serving engines on simulated GPUs, each with the PyTorch that it asks for, in an environment of its
+# own; 8 GB are installed.
+#   make test-serving ENGINE=vllm==0.24.0
+ENGINE ?= vllm==0.24.0
+SERVING := build/serving/$(subst ==,-,$(ENGINE))
+test-serving: $(SERVING)/.ready
+	$(PIP) wheel -q --no-build-isolation --no-deps -w $(SERVING)/wheels .
+	$(SERVING)/bin/python -m pip install -q --no-deps --force-reinstall $(SERVING)/wheels/*.whl
+	$(SERVING)/bin/python -m pytest -m serving tests/serving
+
+$(SERVING)/.ready: $(VENV)/.torch
+	$(PYTHON) -m venv $(SERVING)
+	$(SERVING)/bin/python -m pip --disable-pip-version-check install -q $(ENGINE) \
+	  $(PACKAGES) jsonschema pytest
 	@touch $@
 
 # On a machine with an NVIDIA GPU, with the Python that has PyTorch and plimsoll.

@@ -517,3 +517,28 @@ def test_the_compiler_decides_by_tables_of_any_size_what_to_keep() -> None:
     assert len(held) == 16
     partitioners = importlib.import_module("torch._functorch.partitioners")
     assert partitioners.choose_saved_values_set(None, Table(), memory_budget=0) == 6
+
+
+@pytest.mark.parametrize("form", ["unpacked", "binary"])
+def test_a_graph_that_is_compiled_alone_is_saved_and_loaded(form: str) -> None:
+    output_of(save_and_load, arguments=[form])
+
+
+def save_and_load(form: str) -> None:
+    saved = Path("saved").absolute()
+
+    def compile_alone(graph: Any, inputs: list[Any]) -> Any:
+        made = torch._inductor.standalone_compile(graph, inputs)
+        made.save(path=str(saved), format=form)
+        return made
+
+    x = torch.randn(64, 128, device="cuda")
+    run = torch.compile(lambda x: (x.sin() + 1).sum(-1), backend=compile_alone)
+    assert run(x).shape == (64,)
+    assert saved.is_dir() == (form == "unpacked")
+    assert not saved.is_dir() or any(path.suffix == ".py" for path in saved.rglob("*"))
+    loaded = torch._inductor.CompiledArtifact.load(path=str(saved), format=form)
+    held = torch.cuda.memory_allocated()
+    (sums,) = loaded(x)
+    assert sums.shape == (64,)
+    assert torch.cuda.memory_allocated() - held == 512

@@ -127,6 +127,27 @@ def test_flash_attention_3_keeps_no_random_state() -> None:
     assert v.grad.shape == v.shape
 
 
+@on_simulated_gpus(gpu="H100")
+def test_flash_attention_3_splits_a_long_cache_of_keys() -> None:
+    from flash_attn_interface import flash_attn_with_kvcache
+
+    q, keys, values = half(1, 1, 32, 128), half(64, 128, 8, 128), half(64, 128, 8, 128)
+    pages = torch.arange(64, device="cuda", dtype=torch.int32).view(1, 64)
+
+    def attend(**named: Any) -> Any:
+        with torch.no_grad():
+            return flash_attn_with_kvcache(
+                q, keys, values, cache_seqlens=8192, page_table=pages, causal=True, **named
+            )
+
+    # The length, the output, its logarithms and the schedule; of each part two of these.
+    alone = 512 + 32 * 128 * 2 + 512 + 512
+    assert peak_of(lambda: attend(num_splits=1)) == alone
+    # 8 key heads in 15 parts fill 132 multiprocessors to within 85 %.
+    parts = 15 * 32 * 128 * 4 + 2048
+    assert peak_of(attend) == alone + parts
+
+
 @on_simulated_gpus()
 def test_attention_of_xformers_follows_its_masks() -> None:
     import xformers.ops as xops  # type: ignore[import-not-found]

@@ -31,7 +31,7 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
         use(index)
         simulation.refuse_after_failure()
         simulation.note_size_read()
-        return simulation.allocators[index].mem_get_info()
+        return simulation.card_memory(index)
 
     return _module(
         "torch._C._cudart",

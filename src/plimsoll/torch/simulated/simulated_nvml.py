@@ -76,9 +76,13 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
         return answered
 
-    def used_bytes(device: int) -> int:
-        simulation.share_card(device)
-        return simulation.machine.gpus[device].dedicated_used_bytes
+    by_card = {name: of_card(answer) for name, answer in _card_functions(simulation).items()}
+    return {**_system_functions(simulation), **by_card}
+
+
+def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
+    """The functions that take no card's handle."""
+    cards = simulation.profiles
 
     def handle_by_index(index: Any, handle: Any) -> int:
         return _give_handle(handle, _number(index), len(cards))
@@ -89,17 +93,45 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         return _give_handle(handle, known.index(asked) if asked in known else -1, len(cards))
 
     def handle_by_bus(bus: Any, handle: Any) -> int:
-        asked = _text(bus).lower()
-        known = [_bus_id(device).lower() for device in range(len(cards))]
-        found = [device for device, each in enumerate(known) if each.endswith(asked[-10:])]
+        asked = _text(bus).upper()
+        known = [_bus_id(device) for device in range(len(cards))]
+        # The domain has eight digits, or four, or is left out.
+        found = [i for i, each in enumerate(known) if asked in (each, each[4:], each[9:])]
         return _give_handle(handle, found[0] if found else -1, len(cards))
+
+    def cuda_version() -> int:
+        major, _, minor = companions(simulation.version).cuda.partition(".")
+        return 1000 * int(major) + 10 * int(minor or 0)
+
+    plain: dict[str, Callable[..., Any]] = {
+        **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlShutdown"), lambda: _SUCCESS),
+        "nvmlInitWithFlags": lambda flags: _SUCCESS,  # noqa: ARG005
+        "nvmlErrorString": lambda status: f"NVML of simulated cards: status {status}".encode(),
+        "nvmlSystemGetDriverVersion": partial(_give_text, _DRIVER),
+        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{_DRIVER}"),
+        "nvmlDeviceGetHandleByUUID": handle_by_uuid,
+    }
+    for version in ("", "_v2"):
+        plain |= {
+            f"nvmlDeviceGetCount{version}": lambda count: _give(len(cards), count),
+            f"nvmlDeviceGetHandleByIndex{version}": handle_by_index,
+            f"nvmlDeviceGetHandleByPciBusId{version}": handle_by_bus,
+            f"nvmlSystemGetCudaDriverVersion{version}": lambda to: _give(cuda_version(), to),
+        }
+    return plain
+
+
+def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
+    """The functions of one card, which take its number in the handle's place."""
+    cards = simulation.profiles
 
     def memory(device: int, info: Any) -> int:
         if not _only_shows():
             simulation.note_size_read()
-        total, used = cards[device].total_bytes, used_bytes(device)
+        simulation.share_card(device)
+        free, total = simulation.card_memory(device)
         filled = info._obj
-        filled.total, filled.used, filled.free = total, used, total - used
+        filled.total, filled.used, filled.free = total, total - free, free
         return _SUCCESS
 
     def processes(device: int, count: Any, places: Any) -> int:
@@ -108,7 +140,8 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         if room < len(running):
             return _INSUFFICIENT_SIZE
         for place, process in zip(places or (), running, strict=False):
-            place.pid, place.usedGpuMemory = process, used_bytes(device)
+            own = simulation.machine.gpus[device].dedicated_used_bytes
+            place.pid, place.usedGpuMemory = process, own
         return _SUCCESS
 
     def peer_status(device: int, peer: Any, kind: Any, status: Any) -> int:
@@ -130,25 +163,6 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
                 setattr(filled, field, _bus_id(device).encode())
         return _SUCCESS
 
-    def cuda_version() -> int:
-        major, _, minor = companions(simulation.version).cuda.partition(".")
-        return 1000 * int(major) + 10 * int(minor or 0)
-
-    plain: dict[str, Callable[..., Any]] = {
-        **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlShutdown"), lambda: _SUCCESS),
-        "nvmlInitWithFlags": lambda flags: _SUCCESS,  # noqa: ARG005
-        "nvmlErrorString": lambda status: f"NVML of simulated cards: status {status}".encode(),
-        "nvmlSystemGetDriverVersion": partial(_give_text, _DRIVER),
-        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{_DRIVER}"),
-        "nvmlDeviceGetHandleByUUID": handle_by_uuid,
-    }
-    for version in ("", "_v2"):
-        plain |= {
-            f"nvmlDeviceGetCount{version}": lambda count: _give(len(cards), count),
-            f"nvmlDeviceGetHandleByIndex{version}": handle_by_index,
-            f"nvmlDeviceGetHandleByPciBusId{version}": handle_by_bus,
-            f"nvmlSystemGetCudaDriverVersion{version}": lambda to: _give(cuda_version(), to),
-        }
     by_card: dict[str, Callable[..., int]] = {
         "nvmlDeviceGetIndex": _give,
         "nvmlDeviceGetMinorNumber": _give,
@@ -163,7 +177,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     for version in ("", "_v2", "_v3"):
         by_card[f"nvmlDeviceGetPciInfo{version}"] = pci
         by_card[f"nvmlDeviceGetComputeRunningProcesses{version}"] = processes
-    return {**plain, **{name: of_card(answer) for name, answer in by_card.items()}}
+    return by_card
 
 
 def _only_shows() -> bool:

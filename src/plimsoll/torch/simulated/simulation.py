@@ -182,6 +182,14 @@ class Simulation:
         if self.setup.unlimited:
             allocator.engine.limit = None
 
+    def card_memory(self, device: int) -> tuple[int, int]:
+        """Return the free and the total bytes of a card that a program is told.
+
+        A program that sizes itself by them does so by the card, also where memory has no end.
+        """
+        gpu, total = self.machine.gpus[device], self.profiles[device].total_bytes
+        return max(total - (gpu.total_bytes - gpu.free_bytes), 0), total
+
     def note_size_read(self) -> None:
         """The program reads how much memory a card has, and may size itself by that."""
         self.size_read_at = self.size_read_at or where(self.runners)

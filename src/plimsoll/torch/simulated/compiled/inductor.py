@@ -126,9 +126,20 @@ def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load the cache of graphs with their derivatives, in which nothing is looked up."""
+    """Load the cache of graphs with their derivatives, where only saved artifacts are looked up.
+
+    A graph that is compiled is never found there: each run is to compile as a first one.
+    """
     execute()
-    module.AOTAutogradCache._lookup = staticmethod(lambda *_, **__: None)
+    look_up = module.AOTAutogradCache._lookup
+
+    @functools.wraps(look_up)
+    def look_up_saved(*arguments: Any, **named: Any) -> Any:
+        """Only the loader of an artifact has no configuration of the graph to be compiled."""
+        config = named["aot_config"] if "aot_config" in named else arguments[-1]
+        return look_up(*arguments, **named) if config is None else None
+
+    module.AOTAutogradCache._lookup = staticmethod(look_up_saved)
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:

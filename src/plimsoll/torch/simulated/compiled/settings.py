@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from plimsoll.torch.building import versions
 from plimsoll.torch.building.cache import cache_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from plimsoll.engine.gpus.profiles import GpuProfile
@@ -77,10 +78,25 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
     place = folder()
     for measured in place.rglob("*.kernel_perf"):
         measured.unlink(missing_ok=True)
-    name = str(place)
-    module.cache_dir = lambda: name  # type: ignore[attr-defined]
-    module.default_cache_dir = lambda: name  # type: ignore[attr-defined]
-    module.triton_cache_dir = lambda device: f"{name}/triton/{device}"  # type: ignore[attr-defined]
+    folders = [str(place)]
+    move = module.temporary_cache_dir
+
+    @contextmanager
+    def temporary_cache_dir(directory: str) -> Iterator[None]:
+        """As PyTorch's, which saves an artifact to a folder so."""
+        with move(directory):
+            folders.append(str(Path(directory).absolute()))
+            try:
+                yield
+            finally:
+                folders.pop()
+
+    module.temporary_cache_dir = temporary_cache_dir  # type: ignore[attr-defined]
+    module.cache_dir = lambda: folders[-1]  # type: ignore[attr-defined]
+    module.default_cache_dir = lambda: folders[-1]  # type: ignore[attr-defined]
+    module.triton_cache_dir = lambda device: (  # type: ignore[attr-defined]
+        f"{folders[-1]}/triton/{device}"
+    )
 
 
 def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:

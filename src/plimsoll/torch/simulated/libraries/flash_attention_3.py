@@ -6,6 +6,7 @@ Read from hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 _MOST_SPLITS = 128
 _MOST_BATCHES = 992
@@ -142,6 +143,33 @@ def schedule_numbers(shape: Shape, asked: int) -> int:
     splits_by_length = shape.is_varlen and shape.batch <= _MOST_BATCHES and count > 1
     of_each = sum((shape.is_varlen, splits_by_length, is_causal or is_local))
     return int(counts_tiles) + -(-shape.batch // 4) * 4 * of_each
+
+
+def take_besides(
+    query: Any, shape: Shape, lines: tuple[int, ...], asked: int, *, is_scheduled: bool
+) -> tuple[list[Any], Any]:
+    """Take what a call takes besides its output.
+
+    Args:
+        query: The queries, on the card.
+        shape: The call.
+        lines: The shape of one number a row and head.
+        asked: As for `splits`.
+        is_scheduled: Whether the caller has made the schedule.
+
+    Returns:
+        Each row's logarithm of its sum, and of the parts the outputs and the logarithms, which are
+        empty where there is one part; and the schedule.
+    """
+    import torch
+
+    numbers = 0 if is_scheduled else schedule_numbers(shape, asked)
+    logarithms = query.new_empty(lines, dtype=torch.float32)
+    schedule = query.new_empty(numbers, dtype=torch.int32)
+    count = splits(shape, asked)
+    sizes = [(count, *lines, shape.value_width), (count, *lines)] if count > 1 else [(0,), (0,)]
+    parts = [query.new_empty(size, dtype=torch.float32) for size in sizes]
+    return [logarithms, *parts], schedule
 
 
 def _chosen_splits(shape: Shape) -> int:

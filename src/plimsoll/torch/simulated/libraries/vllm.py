@@ -5,9 +5,14 @@ The others have fake implementations, and take no memory but their results.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated.libraries.flash_attention_3 import Shape, schedule_numbers, splits
+from plimsoll.torch.simulated.libraries.flash_attention_3 import (
+    Shape,
+    schedule_numbers,
+    take_besides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +36,39 @@ def _card() -> tuple[int, int]:
 
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
     return card.multi_processor_count, card.major
+
+
+def _shape(
+    q: Any,
+    k: Any,
+    v: Any,
+    starts: Any,
+    most_rows: int | None,
+    most_key_rows: int | None,
+    page_table: Any,
+    margin: int,
+) -> Shape:
+    """Return the shape of a call that sees all keys, from its tensors."""
+    several = starts is not None
+    pages = 0 if page_table is None else page_table.shape[1] * k.shape[1]
+    processors, major = _card()
+    return Shape(
+        batch=starts.numel() - 1 if several else q.shape[0],
+        rows=int(most_rows) if several and most_rows is not None else q.shape[1],
+        key_rows=int(most_key_rows) if most_key_rows is not None else pages or k.shape[1],
+        heads=q.shape[-2],
+        key_heads=k.shape[-2],
+        width=q.shape[-1],
+        value_width=v.shape[-1],
+        item_bytes=q.itemsize,
+        is_causal=False,
+        left=-1,
+        right=-1,
+        page_rows=k.shape[1] if pages else 0,
+        is_varlen=several,
+        processors=processors - margin,
+        major=major,
+    )
 
 
 def _attend(
@@ -74,51 +112,32 @@ def _attend(
 
     several = cu_seqlens_q is not None
     heads, width = q.shape[-2:]
-    pages = 0 if page_table is None else page_table.shape[1] * k.shape[1]
-    processors, major = _card()
-    shape = Shape(
-        batch=cu_seqlens_q.numel() - 1 if several else q.shape[0],
-        rows=int(max_seqlen_q) if several and max_seqlen_q is not None else q.shape[1],
-        key_rows=int(max_seqlen_k) if max_seqlen_k is not None else pages or k.shape[1],
-        heads=heads,
-        key_heads=k.shape[-2],
-        width=width,
-        value_width=v.shape[-1],
-        item_bytes=q.itemsize,
+    lengths = (cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, leftpad_k)
+    shape = replace(
+        _shape(q, k, v, cu_seqlens_q, max_seqlen_q, max_seqlen_k, page_table, sm_margin),
         is_causal=is_causal,
         left=window_size_left,
         right=window_size_right,
-        page_rows=k.shape[1] if pages else 0,
-        is_varlen=any(each is not None for each in (cu_seqlens_q, cu_seqlens_k, seqused_q,
-                                                    seqused_k, leftpad_k)),
-        processors=processors - sm_margin,
-        major=major,
-    )  # fmt: skip
+        is_varlen=any(each is not None for each in lengths),
+    )
     del k_new, v_new, q_v, cu_seqlens_k_new
     kind = torch.bfloat16 if q.itemsize == 1 else q.dtype
     if out is None:
         out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=kind, device=q.device)
     lines = (heads, q.shape[0]) if several else (q.shape[0], heads, q.shape[1])
-    logarithms = q.new_empty(lines, dtype=torch.float32)
-    numbers = 0 if scheduler_metadata is not None else schedule_numbers(shape, num_splits)
-    schedule = q.new_empty(numbers, dtype=torch.int32)
-    count = splits(shape, num_splits)
-    parts = [q.new_empty(0, dtype=torch.float32) for _ in range(2)]
-    if count > 1:
-        parts = [
-            q.new_empty((count, *lines, v.shape[-1]), dtype=torch.float32),
-            q.new_empty((count, *lines), dtype=torch.float32),
-        ]
+    made, schedule = take_besides(
+        q, shape, lines, num_splits, is_scheduled=scheduler_metadata is not None
+    )
     all_heads = q.numel() // (width * shape.rows)
     torch.ops.plimsoll.launch_attention(
-        [out, logarithms, *parts],
+        [out, *made],
         [max(all_heads, 1), shape.rows, shape.key_rows, width],
         is_causal,
         False,
         False,
     )
     del schedule
-    return [out, logarithms, *parts]
+    return [out, *made]
 
 
 def _schedule(

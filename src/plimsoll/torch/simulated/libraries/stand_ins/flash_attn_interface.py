@@ -1,7 +1,6 @@
 """flash-attn 3: its functions, what its kernels allocate, and no values.
 
-Read from hopper/flash_attn_interface.py and flash_api.cpp of flash-attn 3, not measured. Where the
-number of splits is left to the kernel, it is taken to be one.
+Read from hopper/flash_attn_interface.py and flash_api.cpp of flash-attn 3, not measured.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from plimsoll.torch.simulated.libraries.flash_attention_3 import Shape, take_besides
 from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
 
 __version__ = "3.0.0"
@@ -53,29 +53,54 @@ def _forward(
     lengths: Any,
     causal: bool,
     window: tuple[int, int],
-    splits: int,
+    asked: int,
+    pages: Any = None,
+    scheduled: bool = False,
+    cached: bool = False,
 ) -> tuple[Any, Any]:
-    """`lengths` is the number of sequences where they have several lengths, else None."""
+    """Take what the forward kernel takes.
+
+    Args:
+        q: Queries.
+        k: Keys, or pages of them.
+        v: Values, or pages of them.
+        longest: The most query rows and key rows of a sequence.
+        lengths: How many sequences there are where they have several lengths, else None.
+        causal: Whether rows see no later keys.
+        window: How many keys before and after its own a row sees; -1 is all of them.
+        asked: Into how many parts the keys are split; 0 leaves it to the kernel.
+        pages: The table of pages, or None.
+        scheduled: Whether the caller has made the schedule.
+        cached: Whether each sequence has a number of keys of its own.
+    """
     _check(q)
     q, k, v = map(_along, (q, k, v))
     kind = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype
     out = torch.empty((*q.shape[:-1], v.shape[-1]), dtype=kind, device=q.device)
     heads = q.shape[-2]
     rows = (q.shape[0], heads, q.shape[1]) if lengths is None else (heads, q.shape[0])
-    logarithms = _floats(q, *rows)
-    major = torch.cuda.get_device_capability(q.device)[0]
-    is_masked = causal or max(window) >= 0
-    ordered = (is_masked and splits == 1) or lengths is not None
-    semaphores = None
-    if (ordered if major >= 9 else causal and lengths is None) or lengths is not None:
-        count = 1 if lengths is None else 1 + 4 * _up(lengths, 4)
-        semaphores = torch.empty(count, dtype=torch.int32, device=q.device)
-    kept = []
-    if splits > 1:
-        kept = [_floats(q, splits, *rows, v.shape[-1]), _floats(q, splits, *rows)]
-    _launch([out, logarithms, *kept], q, longest, causal, back=False)
-    del semaphores
-    return out, logarithms
+    card = torch.cuda.get_device_properties(q.device)
+    shape = Shape(
+        batch=q.shape[0] if lengths is None else lengths,
+        rows=longest[0],
+        key_rows=longest[1],
+        heads=heads,
+        key_heads=k.shape[-2],
+        width=q.shape[-1],
+        value_width=v.shape[-1],
+        item_bytes=q.itemsize,
+        is_causal=causal,
+        left=window[0],
+        right=window[1],
+        page_rows=0 if pages is None else k.shape[1],
+        is_varlen=lengths is not None or cached,
+        processors=card.multi_processor_count,
+        major=card.major,
+    )
+    made, schedule = take_besides(q, shape, rows, asked, is_scheduled=scheduled)
+    _launch([out, *made], q, longest, causal, back=False)
+    del schedule
+    return out, made[0]
 
 
 def _blocks(
@@ -169,7 +194,7 @@ def flash_attn_func(
 ) -> Any:
     """Attention over sequences of one length."""
     longest = (q.shape[1], k.shape[1])
-    how = (causal, window_size, softcap, max(num_splits, 1), deterministic, return_attn_probs)
+    how = (causal, window_size, softcap, num_splits, deterministic, return_attn_probs)
     return _Attention.apply(q, k, v, (), longest, *how)
 
 
@@ -201,7 +226,7 @@ def flash_attn_varlen_func(
     """Attention over sequences of several lengths, one after the other."""
     longest = (int(max_seqlen_q), int(max_seqlen_k))
     starts = (cu_seqlens_q, cu_seqlens_k)
-    how = (causal, window_size, softcap, max(num_splits, 1), deterministic, return_attn_probs)
+    how = (causal, window_size, softcap, num_splits, deterministic, return_attn_probs)
     return _Attention.apply(q, k, v, starts, longest, *how)
 
 
@@ -216,7 +241,7 @@ def flash_attn_with_kvcache(
     rotary_sin: Any = None,  # noqa: ARG001
     cache_seqlens: Any = None,
     cache_batch_idx: Any = None,  # noqa: ARG001
-    cache_leftpad: Any = None,  # noqa: ARG001
+    cache_leftpad: Any = None,
     page_table: Any = None,
     cu_seqlens_q: Any = None,
     cu_seqlens_k_new: Any = None,  # noqa: ARG001
@@ -231,7 +256,7 @@ def flash_attn_with_kvcache(
     attention_chunk: int = 0,  # noqa: ARG001
     softcap: float = 0.0,  # noqa: ARG001
     rotary_interleaved: bool = True,  # noqa: ARG001
-    scheduler_metadata: Any = None,  # noqa: ARG001
+    scheduler_metadata: Any = None,
     num_splits: int = 0,
     pack_gqa: bool | None = None,  # noqa: ARG001
     sm_margin: int = 0,  # noqa: ARG001
@@ -244,7 +269,17 @@ def flash_attn_with_kvcache(
     lengths = None if cu_seqlens_q is None else cu_seqlens_q.numel() - 1
     rows = q.shape[1] if lengths is None else int(max_seqlen_q or q.shape[0])
     out, logarithms = _forward(
-        q, k_cache, v_cache, (rows, key_rows), lengths, causal, window_size, max(num_splits, 1)
+        q,
+        k_cache,
+        v_cache,
+        (rows, key_rows),
+        lengths,
+        causal,
+        window_size,
+        num_splits,
+        pages=page_table,
+        scheduled=scheduler_metadata is not None,
+        cached=cache_seqlens is not None or cache_leftpad is not None,
     )
     if k is not None and v is not None:
         torch.ops.plimsoll.launch(

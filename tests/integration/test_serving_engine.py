@@ -1,0 +1,85 @@
+"""Predictions of an engine that serves a model: it sizes its cache by what is left of the card."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.gpus.profiles import gpu_profile
+from tests.simulated import PROGRAMS
+
+pytest.importorskip("torch")
+pytest.importorskip("pynvml")
+
+ENGINE = PROGRAMS / "serving_engine.py"
+CARD = gpu_profile("L4")
+PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
+"""Layers, keys and values, tokens, key heads, width, bytes of a number."""
+WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048))
+
+
+def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the prediction, and the figures that the engine printed, if any."""
+    options = ["--gpu", CARD.name, "--json", "--", kind, str(utilization)]
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll", "predict", str(ENGINE), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = re.search("figures: (.*)", done.stderr + done.stdout)
+    found = done.stdout.splitlines()
+    return json.loads(found[-1]), json.loads(printed[1]) if printed else {}
+
+
+def check_figures(figures: dict[str, int]) -> None:
+    """The cache is the share of the card that was asked for, less what else is there."""
+    assert figures["total"] == CARD.total_bytes
+    assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # what blocks have too much
+    assert figures["outside"] == CARD.context_with(())
+    room = int(0.8 * CARD.total_bytes) - figures["peak"] - figures["outside"]
+    assert figures["cache"] == room // PAGE_BYTES * PAGE_BYTES
+    # A profiling pass of 2048 tokens has two rows of four widths at least.
+    assert figures["peak"] > WEIGHTS_BYTES + 2 * 2048 * 4 * 512 * 2
+
+
+def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
+    found, figures = predicted("same", 0.8)
+    assert found["fits"] is True
+    check_figures(figures)
+    held = figures["weights"] + figures["cache"]
+    assert held < found["peak_allocated_bytes"] < held + 64 * MiB
+    asked = 0.8 * CARD.total_bytes
+    assert asked - 64 * MiB < found["device_used_bytes"] < asked + figures["graphs"]
+    assert "reads how much memory its card has" in found["no_other_cards"]
+    assert found["processes"] == []
+
+
+@pytest.mark.parametrize("kind", ["spawn", "TERM", "KILL"])
+def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
+    """So it does when a signal ends it; what asked NVML alone has used no card."""
+    found, figures = predicted(kind, 0.8)
+    assert found["fits"] is True
+    check_figures(figures)
+    (use,) = found["processes"]
+    assert use["peak_reserved_bytes"] == (None if kind != "spawn" else found["peak_reserved_bytes"])
+    asked = 0.8 * CARD.total_bytes
+    assert asked - 64 * MiB < found["device_used_bytes"] < asked + figures["graphs"]
+    assert found["headroom_bytes"] == CARD.total_bytes - found["device_used_bytes"]
+    assert found["shared_cards"] == []
+
+
+@pytest.mark.parametrize("kind", ["same", "spawn"])
+def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str) -> None:
+    found, figures = predicted(kind, 1.2)
+    assert found["fits"] is False
+    assert not figures
+    # plimsoll measures the need on a card without end, and tells the program the real size.
+    asked = 1.2 * CARD.total_bytes
+    assert asked - GiB < found["peak_allocated_bytes"] < asked + GiB
