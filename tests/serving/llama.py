@@ -40,7 +40,7 @@ def main() -> None:
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]
+    from vllm import LLM, SamplingParams
 
     folder = tempfile.mkdtemp()
     Path(folder, "config.json").write_text(json.dumps(SHAPE))

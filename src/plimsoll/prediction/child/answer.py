@@ -155,7 +155,6 @@ def _prediction(
         seconds=seconds,
         compiled=compiled_use(simulation, device, peak.level),
         timeline=peak.timeline,
-        serving=simulation.serving,
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
@@ -226,6 +225,7 @@ def _noted(
     """Returns what was noted while the program ran, and the causes that show in it."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
+        "serving": simulation.serving,
         "assumptions": _assumptions(simulation, hangs_on=hangs_on),
         "convolutions": simulation.library.convolutions(),
         "fewer_steps": labels.step_limit.kept,

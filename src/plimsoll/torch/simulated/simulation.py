@@ -131,6 +131,10 @@ class Simulation:
             self.library.set_convolutions(device, profile.convolutions, profile.searches)
         self.library.set_values(setup.values, setup.unknown, setup.seed)
         self.library.lib.plimsoll_keep_history(int(setup.is_recorded))
+        self._answer_library()
+
+    def _answer_library(self) -> None:
+        """Have the simulated GPU's library ask this object."""
         self.library.call_back(
             self._make_context,
             self._load,
