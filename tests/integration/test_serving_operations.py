@@ -118,6 +118,27 @@ def test_products_of_few_rows_take_as_long_as_their_weights() -> None:
 
 
 @on_simulated_gpus(gpu="H100")
+def test_products_of_machete_keep_the_sums_of_blocks_that_share_their_terms() -> None:
+    fragment, *kept = define("_C", "machete_mm(Tensor A, Tensor B) -> Tensor")
+
+    @torch.library.register_fake("_C::machete_mm", lib=fragment)  # type: ignore[untyped-decorator]
+    def fake(a: Any, b: Any) -> Any:
+        return a.new_empty(a.size(0), b.size(1))
+
+    weights = torch.empty(512, 14336, dtype=torch.int32, device="cuda")
+
+    def inside(rows: int) -> int:
+        left = torch.empty(rows, 4096, dtype=torch.half, device="cuda")
+        return held_inside(lambda: torch.ops._C.machete_mm(left, weights))[1]
+
+    blocks, processors = 8192 // 256 * 14336 // 128, 132
+    sums = (blocks % processors + processors) * 256 * 128 * 4
+    assert sums <= inside(8192) < sums + (2 << 20)
+    assert inside(1) == 14336 // 128 * 16 * 128 * 4
+    del kept
+
+
+@on_simulated_gpus(gpu="H100")
 def test_choosing_experts_takes_what_their_number_asks_for() -> None:
     _kept = define(
         "_moe_C",

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <functional>
+#include <string_view>
 
 #include "rules/rules.h"
 
@@ -61,6 +63,32 @@ void marlin_of_experts(Call& call) {
   multiply_by_marlin(call, 19, call.argument(16).toInt(), sums_floats ? sums : 0);
 }
 
+// machete_mm(left, weights, ...). Blocks that do not fill the last turn of the multiprocessors
+// share out their terms, and keep partial sums. Which blocks a product has is not certain.
+void machete(Call& call) {
+  call.allocate_all();
+  const at::Tensor out = call.shape_of_result(0);
+  const at::Tensor left = call.tensor(0);
+  const auto rows = static_cast<std::size_t>(left.size(0));
+  const auto columns = static_cast<std::size_t>(out.size(-1));
+  constexpr std::size_t kColumns = 128, kFewestRows = 16, kMostRows = 256;  // of a block
+  const std::size_t block = std::clamp(std::bit_ceil(rows), kFewestRows, kMostRows);
+  const std::size_t blocks = (rows + block - 1) / block * ((columns + kColumns - 1) / kColumns);
+  const std::size_t turn = multiprocessors(call);
+  const std::size_t left_over = blocks % turn;
+  const std::size_t shared = left_over == 0 ? 0 : left_over + (blocks > turn ? turn : 0);
+  const std::size_t sums = kColumns * block * kFloat;
+  UncertainMemory memory;
+  memory.kind = std::hash<std::string_view>()("machete") ^ (blocks * sums);
+  memory.bytes = shared * sums;
+  memory.most = 2 * turn * sums;
+  call.take_uncertain(memory);
+  Product product{1, number(left.size(0)), number(out.size(-1)), number(left.size(1)),
+                  left.scalar_type()};
+  product.right_bytes = static_cast<double>(bytes_of(call.tensor(1)));
+  call.note_multiplication(product);
+}
+
 // cutlass_scaled_mm(out, left, right, ...): numbers of eight bits, twice as fast as halves.
 void scaled_product(Call& call) {
   const at::Tensor left = call.tensor(1);
@@ -108,6 +136,7 @@ void choose_of_groups(Call& call) {
 const RuleTable kServingRules{
     {"_C::marlin_gemm", marlin},
     {"_moe_C::moe_wna16_marlin_gemm", marlin_of_experts},
+    {"_C::machete_mm", machete},
     {"_C::cutlass_scaled_mm", scaled_product},
     {"_C::cutlass_scaled_mm_azp", scaled_product},
     {"_C::cutlass_moe_mm", scaled_products_of_experts},
