@@ -216,3 +216,38 @@ def test_products_of_numbers_of_eight_bits_take_half_as_long() -> None:
     assert time_of(0.5, 8192, 8192, 8192) == pytest.approx(
         time_of(1, 8192, 8192, 8192) / 2, rel=0.1
     )
+
+
+@on_simulated_gpus(gpu="H100")
+def test_kernels_of_flashinfer_write_what_their_caller_made() -> None:
+    import importlib
+    import sys
+    from pathlib import Path
+
+    package = Path("flashinfer/jit")
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("")
+    specification = "class JitSpec:\n    def __init__(self, name):\n        self.name = name\n"
+    (package / "core.py").write_text(specification)
+    sys.path.insert(0, str(Path.cwd()))
+    specify: Any = importlib.import_module("flashinfer.jit.core").JitSpec
+
+    products = specify("fp8_blockscale_gemm_90").build_and_load()
+    products.set_deepgemm_jit_include_dirs(["."])
+    runner = products.init()
+    operands = 4 * 4096 + 512 * 4096
+    scales = 32 * 32 * 4 + 32 * 4 * 4
+    assert runner.get_workspace_size(3, 512, 4096) == operands + scales
+    left, right = (torch.empty(n, 4096, dtype=torch.half, device="cuda") for n in (3, 512))
+    out = torch.zeros(3, 512, dtype=torch.half, device="cuda")
+    runner.run_gemm(left, right, out, None, None)
+    assert not torch.ops.plimsoll.is_known(out)
+
+    unknown = specify("delta").build_and_load()
+    out, lengths = torch.zeros(8, device="cuda"), torch.arange(8, device="cuda")
+    assert unknown.prefill(out, lengths, None, 1.0) is None
+    assert not torch.ops.plimsoll.is_known(out)
+    assert lengths.tolist() == list(range(8))
+    with pytest.raises(NotImplementedError, match="plan of FlashInfer's module delta"):
+        unknown.plan(lengths)
