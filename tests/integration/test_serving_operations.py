@@ -48,7 +48,7 @@ def milliseconds(run: Any) -> float:
 
 
 def held_inside(run: Any) -> tuple[Any, int]:
-    """What `run` returns, and the most bytes that were held besides, in blocks of 512."""
+    """Return what `run` returns, and the most bytes that were held besides it meanwhile."""
     torch.cuda.reset_peak_memory_stats()
     result = run()
     return result, torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()

@@ -1,4 +1,4 @@
-"""DeepGEMM's products, which it compiles when they are first called: here they only account.
+"""DeepGEMM compiles its products when they are first called: here they only account.
 
 Its functions write to tensors that the caller made. What they take besides was read in the source
 of 2.1: a workspace for cuBLASLt, held from the first use on; and scales, if the caller has not laid
@@ -47,7 +47,7 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 class _Settings:
-    """What the library keeps for a process, from its first use on."""
+    """The library keeps this for a process, from its first use on."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
