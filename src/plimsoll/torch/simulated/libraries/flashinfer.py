@@ -5,15 +5,18 @@ FlashInfer makes their results and their workspaces in Python, and passes both t
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel
+from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel, note_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
 _RELEASE = "flashinfer 0.6.12"
+_BLOCK = 128
 _SAMPLED = {
     "sampling_from_logits": (1,),
     "sampling_from_probs": (1, 2),
@@ -31,6 +34,13 @@ _WRITTEN = {
     "chain_speculative_sampling": (3, 4, 5),
 }
 """The same of kernels that write other numbers."""
+_ANSWERING = ("get_", "init", "plan", "workspace")
+"""In names of functions whose results the caller goes on with."""
+_ATTENTION = ("paged_run", "ragged_run")
+_BLOCK_PRODUCTS = "fp8_blockscale_gemm"
+_UNKNOWN_KERNEL = (
+    "which tensors it writes is not known; taken are all of them that hold no integers"
+)
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -46,8 +56,13 @@ class _Kernels:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, kernel: str) -> Callable[..., None]:
+    def __getattr__(self, kernel: str) -> Callable[..., Any]:
+        if _BLOCK_PRODUCTS in self._name and kernel in ("init", "set_deepgemm_jit_include_dirs"):
+            return _BlockProducts if kernel == "init" else lambda *_: None
         written = {**_SAMPLED, **_WRITTEN}.get(kernel)
+        is_answering = any(part in kernel for part in (*_ANSWERING, *_ATTENTION))
+        if written is None and not is_answering:
+            return functools.partial(_launch_unknown, f"{self._name}::{kernel}")
         if written is None:
             raise NotImplementedError(
                 f"plimsoll does not simulate {kernel} of FlashInfer's module {self._name}; a "
@@ -56,9 +71,41 @@ class _Kernels:
             )
 
         def launch(*arguments: Any) -> None:
+            assert written is not None
             _launch(arguments, written, draws_tokens=kernel in _SAMPLED)
 
         return launch
+
+
+class _BlockProducts:
+    """Stands in for products of numbers of eight bits with a scale for each block of 128."""
+
+    def get_workspace_size(self, rows: int, columns: int, terms: int) -> int:
+        """Return the bytes for both operands as eight bits, whether the caller's are so or not."""
+        blocks = -(-terms // _BLOCK)
+        of_rows = -(-rows // 4) * 4 * terms + -(-rows // 32) * 32 * blocks * 4
+        return of_rows + columns * terms + blocks * -(-columns // _BLOCK) * 4
+
+    def configure_workspace(self, workspace: Any) -> None:
+        """Do nothing: the caller holds the workspace."""
+
+    def run_gemm(self, left: Any, right: Any, out: Any, *_: Any) -> None:
+        """Launch the product; numbers of eight bits are multiplied twice as fast as halves."""
+        import torch
+
+        note_kernel("flashinfer", _RELEASE)
+        sizes = [0.5, *out.shape, left.shape[-1]]
+        torch.ops.plimsoll.launch_product([out], sizes, torch.half)
+        del right
+
+
+def _launch_unknown(name: str, *arguments: Any) -> None:
+    import torch
+
+    given = [each for each in arguments if isinstance(each, torch.Tensor)]
+    written = [each for each in given if each.is_floating_point()]
+    assume(f"flashinfer {name}", _UNKNOWN_KERNEL)
+    launch_kernel("flashinfer", _RELEASE, [], written)
 
 
 def _launch(arguments: tuple[Any, ...], written: tuple[int, ...], *, draws_tokens: bool) -> None:

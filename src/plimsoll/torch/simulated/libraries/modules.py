@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.libraries import (
     bitsandbytes,
+    deep_gemm,
     flashinfer,
     torchvision,
     transformers,
@@ -47,6 +48,7 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
         "bitsandbytes._ops": bitsandbytes.expect_few_outliers,
         "bitsandbytes.cextension": bitsandbytes.stand_in_for_its_library,
         "datasets.load": make_missing_rows,
+        "deep_gemm._C": deep_gemm.stand_in_for_products,
         "deepspeed.ops.op_builder.builder": stand_in_for_kernels,
         "diffusers.models.modeling_utils": make_missing_parts,
         "flashinfer.jit.core": flashinfer.stand_in_for_kernels,
@@ -56,6 +58,7 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
         "transformers.modeling_utils": transformers.make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,
         **vllm_modules(simulation),
+        "vllm.third_party.deep_gemm._C": deep_gemm.stand_in_for_products,
     }
     return {
         **{name: _or_as_it_is(loader) for name, loader in loaders.items()},

@@ -52,6 +52,16 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
   state.launch(device, Work::compute, time);
 }
 
+// plimsoll::launch_product: as a library's own kernel, on the current device and stream; sizes are
+// those of plimsoll::launch.
+void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::ScalarType type) {
+  TORCH_CHECK(sizes.size() == 4, "matrices, rows, columns, terms");
+  Runtime& state = runtime();
+  const c10::DeviceIndex device = begin(written);
+  const Product product{sizes[0], sizes[1], sizes[2], sizes[3], type};
+  state.launch(device, Work::compute, multiplied_ns(product, state.device(device).properties));
+}
+
 // plimsoll::launch_attention: as PyTorch's flash attention, on the current device and stream.
 void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_causal, bool drops,
                       bool is_backward) {
@@ -83,6 +93,8 @@ void add_launches(WrittenOut& kernels) {
       "launch(Tensor[] written, float bytes, float[] product, int[] tile, "
       "ScalarType type) -> ()",
       TORCH_FN(launch));
+  define("launch_product(Tensor[] written, float[] sizes, ScalarType type) -> ()",
+         TORCH_FN(launch_product));
   define(
       "launch_attention(Tensor[] written, int[] shape, bool is_causal, bool drops, "
       "bool is_backward) -> ()",

@@ -106,11 +106,17 @@ void do_steps(Call& call) {
 
 // Adds up arguments and results.
 std::uint64_t tensor_bytes(const Call& call) {
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : call.inputs())
-    bytes += is_simulated(tensor) ? tensor.nbytes() : 0;
-  for_new_results(call, [&](const at::Tensor& tensor) { bytes += tensor.nbytes(); });
-  return bytes;
+  Touched touched;
+  for (std::size_t i = 0; i < call.argument_count(); ++i) {
+    double& bytes = call.info().is_cache[i] ? touched.caches : touched.whole;
+    for_tensors(call.argument(i), [&](const at::Tensor& tensor) {
+      if (is_simulated(tensor)) bytes += static_cast<double>(tensor.nbytes());
+    });
+  }
+  for_new_results(call, [&](const at::Tensor& tensor) {
+    touched.whole += static_cast<double>(tensor.nbytes());
+  });
+  return static_cast<std::uint64_t>(touched.bytes());
 }
 
 // Queues the kernel.

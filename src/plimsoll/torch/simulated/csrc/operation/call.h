@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string_view>
@@ -124,6 +125,14 @@ class Call {
   std::vector<Besides> besides_;
   std::vector<Library> libraries_;
   const char* assumed_memory_ = nullptr;
+};
+
+// Bytes of a call's tensors as its kernel touches them.
+struct Touched {
+  double whole = 0;
+  double caches = 0;  // of which it touches some rows: as much as of all other tensors, at most
+
+  [[nodiscard]] double bytes() const { return whole + std::min(caches, whole); }
 };
 
 // Visits the tensors on devices of all results that are new.

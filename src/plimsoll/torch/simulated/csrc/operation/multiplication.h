@@ -18,11 +18,13 @@ struct Product {
   bool allows_tf32 = false;
   // Rows begin at multiples of so many bytes; tensor cores are fed with 16 at a time.
   std::int64_t alignment = 16;
+  double right_bytes = 0;  // of the second operand, where its numbers have fewer bits
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
   [[nodiscard]] double bytes() const {
     const double item = static_cast<double>(c10::elementSize(type));
-    return batch * item * (rows * terms + terms * columns + rows * columns);
+    const double right = right_bytes > 0 ? right_bytes : batch * item * terms * columns;
+    return right + batch * item * (rows * terms + rows * columns);
   }
 };
 

@@ -41,6 +41,7 @@ std::unique_ptr<OperationInfo> work_out(const c10::OperatorHandle& op) {
   for (const c10::Argument& argument : schema.arguments()) {
     info->is_written.push_back(argument.alias_info() != nullptr &&
                                argument.alias_info()->isWrite());
+    info->is_cache.push_back(argument.name().find("cache") != std::string::npos);
   }
   info->results = results_of(schema);
   for (const at::Tag tag : op.getTags()) {

@@ -24,6 +24,7 @@ struct OperationInfo {
   std::string plain_name;  // "addmm" for aten::addmm.out
   std::vector<Result> results;
   std::vector<bool> is_written;  // by argument
+  std::vector<bool> is_cache;    // by argument: its name says so
   Rule rule = nullptr;           // none: what its kernel takes inside is not known
   Traits traits = 0;
   bool is_pointwise = false;

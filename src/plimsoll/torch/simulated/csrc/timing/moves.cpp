@@ -140,6 +140,7 @@ Moved work_of(const Call& call, int touches) {
     return moved;
   }
   double longest = 0;
+  double caches = 0;
   c10::SmallVector<const void*, 8> firsts;
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (touches == kAsManyAsOthers && i == 0) continue;
@@ -153,6 +154,10 @@ Moved work_of(const Call& call, int touches) {
       const void* const self = tensor.unsafeGetTensorImpl();
       if (length == 0) is_repeated = std::ranges::find(firsts, self) != firsts.end();
       if (length == 0) firsts.push_back(self);
+      if (call.info().is_cache[i]) {
+        caches += bytes_of_numbers(tensor);
+        return;
+      }
       if (!is_repeated) add_operand(moved, tensor, reads_too ? 2 : 1);
       numbers += static_cast<double>(tensor.numel());
       ++length;
@@ -161,6 +166,8 @@ Moved work_of(const Call& call, int touches) {
     moved.numbers = std::max(moved.numbers, numbers);
     longest = std::max(longest, length);
   }
+  moved.bytes = Touched{moved.bytes, caches}.bytes();
+  moved.footprint = Touched{moved.footprint, caches}.bytes();
   if (touches == kAsManyAsOthers) moved.bytes *= 2;
   if (longest > 0) moved.rows = longest;
   if (longest > 0 || call.inputs().empty()) return moved;

@@ -273,7 +273,8 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {
-    runtime().assume(current_operation().name, kMappedUnknown);
+    const std::uint32_t named = current_operation().name;
+    runtime().assume(named != 0 ? named : runtime().name("a library's own kernel"), kMappedUnknown);
   }
   contents.write(begin, part);
 }

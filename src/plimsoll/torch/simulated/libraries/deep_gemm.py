@@ -1,0 +1,176 @@
+"""DeepGEMM compiles its products when they are first called: here they only account.
+
+Its functions write to tensors that the caller made. What they take besides was read in the source
+of 2.1: a workspace for cuBLASLt, held from the first use on; and scales, if the caller has not laid
+them out as the kernels read them.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+_LIBRARY, _RELEASE = "deep_gemm", "DeepGEMM 2.1"
+_WORKSPACE_BYTES = 32 << 20
+_SCALES_ALIGNED = 4
+"""Rows of scales begin at multiples of so many numbers of 32 bits."""
+_SCALES_OF_PACK = 4
+_ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
+"""In names of functions that are no plain products."""
+
+
+def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load DeepGEMM's compiled module, whose functions then need no GPU."""
+    execute()
+    settings = _Settings()
+    for name in ("num_sms", "tc_util", "pdl"):
+        setattr(module, f"get_{name}", functools.partial(settings.get, name))
+        setattr(module, f"set_{name}", functools.partial(settings.set, name))
+    for name in dir(module):
+        if any(part in name for part in _ATTENTION):
+            setattr(module, name, functools.partial(_refuse, name))
+        elif name.endswith("einsum"):
+            setattr(module, name, functools.partial(_einsum, settings))
+        elif "_gemm_" in name:
+            setattr(module, name, functools.partial(_multiply, settings, name))
+    module.get_mn_major_tma_aligned_tensor = _laid_out  # type: ignore[attr-defined]
+    module.get_mn_major_tma_aligned_packed_ue8m0_tensor = _packed  # type: ignore[attr-defined]
+    module.transform_sf_into_required_layout = functools.partial(  # type: ignore[attr-defined]
+        _required_layout, settings
+    )
+
+
+class _Settings:
+    """The library keeps this for a process, from its first use on."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._workspace: Any = None
+
+    def use(self) -> None:
+        """Hold the workspace from now on."""
+        import torch
+
+        if self._workspace is None:
+            self._workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
+
+    def get(self, name: str) -> Any:
+        import torch
+
+        self.use()
+        processors = torch.cuda.get_device_properties(None).multi_processor_count
+        return self._values.get(name) or {"num_sms": processors, "tc_util": 100, "pdl": False}[name]
+
+    def set(self, name: str, value: Any) -> None:
+        self.use()
+        self._values[name] = value
+
+
+def _refuse(name: str, *_: Any, **__: Any) -> None:
+    raise NotImplementedError(f"plimsoll does not simulate DeepGEMM's {name}")
+
+
+def _multiply(settings: _Settings, name: str, a: Any, b: Any, d: Any, *_: Any, **__: Any) -> None:
+    """Launch a product; groups are taken to be of one size: which rows they have is data."""
+    settings.use()
+    is_of_bytes = isinstance(a, tuple)
+    left, right = (each[0] if isinstance(each, tuple) else each for each in (a, b))
+    scales = _as_kernels_read(a[1]) if is_of_bytes else None
+    rows, columns = d.shape[-2:]
+    groups = right.shape[0] if right.dim() == 3 else d.shape[0] if d.dim() == 3 else 1
+    form = name.split("_gemm_")[1]
+    terms = left.shape[-1] if form.startswith("n") else left.shape[-2]
+    if name.startswith("k_grouped"):
+        terms /= groups
+    elif d.dim() == 2:
+        rows /= groups
+    _launch(d, [groups, rows, columns, terms], is_of_bytes=is_of_bytes)
+    del scales
+
+
+def _einsum(settings: _Settings, expr: str, a: Any, b: Any, d: Any, *_: Any, **__: Any) -> None:
+    settings.use()
+    is_of_bytes = isinstance(a, tuple)
+    left, right = (each[0] if isinstance(each, tuple) else each for each in (a, b))
+    operands, result = expr.replace(" ", "").split("->")
+    sizes: dict[str, int] = {}
+    for letters, tensor in zip(operands.split(","), (left, right), strict=True):
+        sizes.update(zip(letters, tensor.shape, strict=True))
+    terms = 1
+    for letter in set(sizes) - set(result):
+        terms *= sizes[letter]
+    columns = d.shape[-1]
+    _launch(d, [1, d.numel() / max(columns, 1), columns, terms], is_of_bytes=is_of_bytes)
+
+
+def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
+    import torch
+
+    note_kernel(_LIBRARY, _RELEASE)
+    batch, *others = sizes
+    # Numbers of eight bits are multiplied twice as fast as halves.
+    batch = batch / 2 if is_of_bytes else batch
+    torch.ops.plimsoll.launch_product([made], [batch, *others], torch.half)
+
+
+def _laid_out(scales: Any) -> Any:
+    """Return scales with the rows of a column side by side: as they are, or a copy."""
+    import torch
+
+    *batch, rows, columns = scales.shape
+    aligned = -(-rows // _SCALES_ALIGNED) * _SCALES_ALIGNED
+    strides = (*([aligned * columns] if batch else []), 1, aligned)
+    if scales.stride() == strides:
+        return scales
+    return torch.empty_strided(scales.shape, strides, dtype=scales.dtype, device=scales.device)
+
+
+def _packed(scales: Any) -> Any:
+    """Return scales of which four are one number of 32 bits."""
+    import torch
+
+    columns = -(-scales.shape[-1] // _SCALES_OF_PACK)
+    shape = (*scales.shape[:-1], columns)
+    layout = _laid_out(torch.empty(shape, dtype=torch.int32, device="meta"))
+    return scales.new_empty_strided(shape, layout.stride(), dtype=torch.int32)
+
+
+def _as_kernels_read(scales: Any) -> Any:
+    import torch
+
+    major, _ = torch.cuda.get_device_capability(scales.device)
+    if scales.dtype != torch.float32:
+        return scales
+    return _laid_out(scales) if major == 9 else _packed(scales)
+
+
+def _required_layout(
+    settings: _Settings,
+    sf: Any,
+    mn: int,
+    k: int,
+    recipe: tuple[int, ...],
+    num_groups: int | None = None,
+    is_sfa: bool | None = None,
+    disable_ue8m0_cast: bool = False,
+) -> Any:
+    """Return scales as the kernels of the card read them."""
+    import torch
+
+    del k, num_groups
+    settings.use()
+    of_rows = recipe[0] if len(recipe) == 2 or is_sfa else recipe[1]
+    major, _ = torch.cuda.get_device_capability(sf.device)
+    if sf.dtype != torch.float32:
+        return sf
+    if major == 9 or disable_ue8m0_cast:
+        return sf if of_rows > 1 else _laid_out(sf)
+    if of_rows > 1:
+        sf = sf.index_select(-2, torch.arange(mn, device=sf.device) // of_rows)
+    return _packed(sf)
