@@ -33,8 +33,8 @@ def serving_verdict(p: PredictionParts) -> str | None:
         if use.missing_bytes is None or use.missing_bytes <= 0:
             return f"{use.engine} refuses to start"
         return f"{use.engine} refuses to start, {format_size(use.missing_bytes)} too little"
-    if p.out_of_memory is not None:
-        return f"{use.engine} runs out of memory {_WHILE[use.stage]}"
+    if use.failed_in is not None or p.out_of_memory is not None:
+        return f"{use.engine} runs out of memory {_WHILE[use.failed_in or use.stage]}"
     if use.stage != "load":
         return f"{use.engine} had not started when the script ended"
     return f"{use.engine} starts, and leaves {format_size(p.headroom_bytes)}"

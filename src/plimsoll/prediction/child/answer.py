@@ -105,7 +105,7 @@ def _prediction(
     device, run, shared = fullest.device, fullest.run, fullest.peak.shared
     profile, setup = simulation.profiles[device], request.setup
     peak = find_peak(run, cache(lambda site: source_line(run.frames(site))))
-    fits = ending.out_of_memory is None
+    fits = _fits(simulation, ending)
     step = labels.step_clock.step(device, line_of_stack) if fits else None
     no_others = _why_no_other_cards(simulation) if fits else None
     says_others = fits and not request.finds_least and no_others is None
@@ -158,6 +158,12 @@ def _prediction(
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
+
+
+def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
+    """Returns whether it got its memory: an engine that did not has failed, whoever caught that."""
+    engine = simulation.serving
+    return ending.out_of_memory is None and (engine is None or engine.failed_in is None)
 
 
 def _causes(

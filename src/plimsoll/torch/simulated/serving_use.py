@@ -17,6 +17,7 @@ class ServingUse:
         stage: The last stage that it reached: "start"; "weights", loading them; "profiling", the
             forward pass by which it learns what activations take; "kv_cache", making the cache;
             "warm_up"; "capture", of CUDA graphs; "load", serving requests.
+        failed_in: The stage in which it ran out of memory; None if it did not.
         refusal: Why it refuses to start for lack of memory, in its own words; None if it does not.
         missing_bytes: The memory that it lacks then; None where it does not say.
         fitting_len: The longest request for which there is enough; None where it does not say.
@@ -35,6 +36,7 @@ class ServingUse:
 
     engine: str
     stage: Stage = "start"
+    failed_in: Stage | None = None
     refusal: str | None = None
     missing_bytes: int | None = None
     fitting_len: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
@@ -10,7 +11,7 @@ from plimsoll.torch.simulated.compiled.settings import compiled_folder
 from plimsoll.torch.simulated.serving_use import ServingUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from plimsoll.torch.simulated.serving_use import Stage
@@ -94,7 +95,8 @@ class _Stages:
         def run(this: Any, *arguments: Any, **named: Any) -> Any:
             use = self._use()
             before, use.stage = use.stage, stage
-            result = method(this, *arguments, **named)
+            with _noting_failure(use):
+                result = method(this, *arguments, **named)
             guarded("a serving engine's memory", learn)(use, this, result)
             use.stage = after or before
             return result
@@ -109,6 +111,9 @@ class _Stages:
         self._staged(worker, "determine_available_memory", "profiling", _learn_profile)
         self._staged(worker, "initialize_from_config", "kv_cache", _learn_nothing)
         self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_nothing, after="load")
+        for name in ("execute_model", "sample_tokens"):
+            if hasattr(worker, name):
+                self._staged(worker, name, "load", _learn_nothing)
         self._note_cache(worker)
 
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
@@ -156,6 +161,17 @@ class _Stages:
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
+
+
+@contextmanager
+def _noting_failure(use: ServingUse) -> Iterator[None]:
+    """Note the innermost stage of an engine that runs out of memory."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            use.failed_in = use.failed_in or use.stage
+        raise
 
 
 def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:
