@@ -83,18 +83,21 @@ class _Stages:
         self,
         owner: Any,
         name: str,
-        stage: Stage,
+        stage: Stage | None,
         learn: Callable[[ServingUse, Any, Any], None],
         after: Stage | None = None,
     ) -> None:
-        """Note the stage while a method runs, and afterwards what is learnt from its object."""
+        """Note the stage while a method runs, and afterwards what is learnt from its object.
+
+        A method without a stage of its own belongs to the one that runs.
+        """
         method = getattr(owner, name)
         guarded = self._simulation.watchers.guarded
 
         @functools.wraps(method)
         def run(this: Any, *arguments: Any, **named: Any) -> Any:
             use = self._use()
-            before, use.stage = use.stage, stage
+            before, use.stage = use.stage, stage or use.stage
             with _noting_failure(use):
                 result = method(this, *arguments, **named)
             guarded("a serving engine's memory", learn)(use, this, result)
@@ -113,7 +116,7 @@ class _Stages:
         self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_nothing, after="load")
         for name in ("execute_model", "sample_tokens"):
             if hasattr(worker, name):
-                self._staged(worker, name, "load", _learn_nothing)
+                self._staged(worker, name, None, _learn_nothing)
         self._note_cache(worker)
 
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
