@@ -25,7 +25,7 @@ _WHILE = {
 
 
 def serving_verdict(p: PredictionParts) -> str | None:
-    """What becomes of the serving engine, as the end of a headline; None where none ran."""
+    """Return what becomes of the serving engine, for the headline; None where none ran."""
     use = p.serving
     if use is None:
         return None
@@ -41,7 +41,7 @@ def serving_verdict(p: PredictionParts) -> str | None:
 
 
 def serving_why(p: PredictionParts) -> str | None:
-    """Why the engine takes what it takes, or refuses to start; None where nothing says so."""
+    """Return why the engine takes what it takes, or refuses to start; None where nothing says so."""
     use = p.serving
     if use is None:
         return None
@@ -56,7 +56,7 @@ def serving_why(p: PredictionParts) -> str | None:
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
-    """The parts of the card as the engine counts them, and what bounds the requests at once."""
+    """Yield the parts of the card as the engine counts them, and what bounds the requests at once."""
     use = p.serving
     if use is None:
         return
@@ -79,7 +79,7 @@ def _parts(use: ServingUse) -> Iterator[tuple[str, int | None, str]]:
 
 
 def _bound(use: ServingUse) -> str | None:
-    """What bounds how many of the longest requests run at once."""
+    """Return what bounds how many of the longest requests run at once."""
     longest, most = use.longest_requests, use.max_num_seqs
     if longest is None or most is None:
         return None

@@ -1,8 +1,8 @@
-"""What the driver takes of a card for CUDA graphs, outside PyTorch's allocator.
+"""The memory that the driver takes for CUDA graphs, outside PyTorch's allocator.
 
-Measured on an H100 with driver 580 (benchmarks/results/serving): a part for each graph that can be
-launched, and a part for each of its kernels and copies. Memory of graphs that are gone serves the
-next ones, and goes back to nobody while the process lives.
+The driver takes one part for each graph that can be launched, and one for each kernel and copy in
+it. Both sizes were measured on an H100 with driver 580 (benchmarks/results/serving.jsonl). The
+driver keeps the memory of a graph that is gone for the next graph, until the process ends.
 """
 
 from __future__ import annotations
@@ -62,6 +62,6 @@ class GraphMemory:
         self._live[device] += size
 
     def remove(self, graph: int) -> None:
-        """Let a graph's memory serve others; nothing if it has none."""
+        """Free a graph's memory for other graphs; do nothing if it has none."""
         device, size = self._graphs.pop(graph, (0, 0))
         self._live[device] -= size

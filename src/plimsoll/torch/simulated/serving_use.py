@@ -1,4 +1,4 @@
-"""What a serving engine made of its card, in the words that such engines use."""
+"""How a serving engine divides its card, in the words that such engines use."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ServingUse:
         fitting_len: The longest request for which there is enough; None where it does not say.
         weights_bytes: The model's weights.
         activation_bytes: The most that the forward pass of the profiling step took besides.
-        outside_bytes: What was taken outside PyTorch by the end of that pass.
+        outside_bytes: The memory taken outside PyTorch by the end of that pass.
         kv_cache_bytes: The cache of keys and values.
         kv_tokens: The tokens that it holds; None for a model without a cache.
-        graph_bytes: What capturing CUDA graphs took of the card; 0 without graphs.
+        graph_bytes: The memory of the card that capturing CUDA graphs took; 0 without graphs.
         graph_sizes: How many sizes of batches graphs were captured for.
         max_model_len: The longest request, in tokens.
         max_num_seqs: The most requests that run at once.

@@ -181,7 +181,7 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
 
 
 def _only_shows() -> bool:
-    """Return whether `torch.cuda.device_memory_used` asks, which nobody sizes anything by."""
+    """Return whether `torch.cuda.device_memory_used` asks; programs size nothing by its answer."""
     callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
     return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
 

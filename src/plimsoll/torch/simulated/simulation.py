@@ -69,7 +69,7 @@ class Simulation:
         card_files: The file of each GPU in which processes note what they have of its card.
         size_read_at: The first line at which the program read how much memory a card has, or None.
         graphs: The memory that the driver took for CUDA graphs.
-        serving: What a serving engine in this process says of its memory; None without one.
+        serving: How a serving engine in this process divides its card; None without one.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:

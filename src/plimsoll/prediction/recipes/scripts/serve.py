@@ -1,8 +1,8 @@
 """Serve a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
 
-Options of the load come first here; all others are those of `vllm serve`. Without options the load
-is a hundred steps: at first as many requests as run at once, which fill a step with tokens between
-them; then requests of all lengths.
+The script takes four options for the load, and passes all others to `vllm serve`. Without options
+the load is a hundred steps. First it sends as many requests as run at once, which together fill a
+step with tokens. Then it sends requests of all lengths.
 """
 
 import argparse

@@ -18,23 +18,23 @@ _WIDTHS = (64, 96, 128, 192, 256)
 
 @dataclass(frozen=True)
 class Shape:
-    """What decides how one call is divided.
+    """The sizes that decide how one call is divided.
 
     Attributes:
         batch: Sequences.
         rows: Query rows, of several lengths those of the longest sequence.
-        key_rows: Key rows, likewise.
-        heads: Of queries.
-        key_heads: Of keys and values.
-        width: Of a query's and a key's row.
-        value_width: Of a value's row.
-        item_bytes: Of a number, 1 or 2.
+        key_rows: Key rows, by the same rule.
+        heads: The heads of the queries.
+        key_heads: The heads of the keys and values.
+        width: The numbers in a row of queries and keys.
+        value_width: The numbers in a row of values.
+        item_bytes: The bytes of a number, 1 or 2.
         is_causal: Whether rows see no later keys.
         left, right: How many keys before and after its own a row sees; -1 is all of them.
         page_rows: Key rows of a page; 0 where keys are not paged.
         is_varlen: Whether sequences have lengths of their own.
         processors: Streaming multiprocessors.
-        major: Of the compute capability.
+        major: The first number of the compute capability.
     """
 
     batch: int
@@ -123,7 +123,7 @@ def splits(shape: Shape, asked: int) -> int:
 
     Args:
         shape: The call.
-        asked: What the caller asks for; 0 leaves it to the kernel.
+        asked: The number that the caller asks for; 0 leaves it to the kernel.
     """
     chosen = asked if asked > 0 else _chosen_splits(shape)
     return 1 if shape.is_varlen and shape.batch > _MOST_BATCHES else chosen

@@ -1,4 +1,4 @@
-"""FlashInfer's kernels, which it compiles when they are first called: here they only account.
+"""Stands in for FlashInfer's kernels: they take memory and time, and compute nothing.
 
 FlashInfer makes their results and their workspaces in Python, and passes both to the kernel.
 """

@@ -132,7 +132,7 @@ class _Stages:
         self._note_refusal(module, "_check_enough_kv_cache_memory")
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load a worker's helpers: there vLLM refuses to start on a card that others use."""
+        """Load a worker's helpers, in which vLLM refuses a card that others fill."""
         execute()
         self._note_refusal(module, "request_memory")
 
@@ -221,7 +221,7 @@ def _learn_graphs(use: ServingUse, runner: Any, result: Any) -> None:
 
 
 def _learn_lack(use: ServingUse, values: list[Any]) -> None:
-    """What a check of vLLM's misses, by the arguments that it was called with."""
+    """Note the memory that a check of vLLM's found missing, by the arguments of its call."""
     if hasattr(values[0], "free_memory"):
         snapshot, cache = values[:2]
         asked = int(snapshot.total_memory * cache.gpu_memory_utilization)
