@@ -41,7 +41,7 @@ def serving_verdict(p: PredictionParts) -> str | None:
 
 
 def serving_why(p: PredictionParts) -> str | None:
-    """Return why the engine takes what it takes, or refuses to start; None where nothing says so."""
+    """Return why the engine takes so much, or refuses to start; None where nothing says so."""
     use = p.serving
     if use is None:
         return None
@@ -56,7 +56,7 @@ def serving_why(p: PredictionParts) -> str | None:
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
-    """Yield the parts of the card as the engine counts them, and what bounds the requests at once."""
+    """Yield the parts of the card as the engine counts them, and the bound of requests at once."""
     use = p.serving
     if use is None:
         return
