@@ -110,7 +110,7 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load `torch._inductor.standalone_compile`, whose callers save what it compiles.
 
-    The saved artifacts come from PyTorch's cache of graphs with derivatives, which is off elsewhere.
+    The saved artifacts come from the cache of graphs with derivatives, which is off elsewhere.
     """
     execute()
     make = module.standalone_compile
