@@ -29,6 +29,7 @@ def vllm_modules(
     return {
         "vllm.engine.arg_utils": make_up_weights,
         "vllm.model_executor.models.registry": keep_model_facts,
+        "vllm.v1.worker.gpu.sample.sampler": count_sampled,
         "vllm.v1.core.kv_cache_utils": stages.watch_cache_sizes,
         "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
@@ -65,6 +66,29 @@ def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
         lambda: compiled_folder() / "vllm-models"
     )
+
+
+def count_sampled(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load vLLM's sampler: how many tokens each request gets decides how the engine goes on.
+
+    A kernel of vLLM's counts them on the card. The host knows the same: a request gets a token once
+    all of its prompt is computed.
+    """
+    execute()
+    sample = module.Sampler.__call__
+
+    @functools.wraps(sample)
+    def call(self: Any, logits: Any, batch: Any, *further: Any, **named: Any) -> Any:
+        import torch
+
+        output = sample(self, logits, batch, *further, **named)
+        lengths = getattr(batch, "seq_lens_cpu_upper_bound", None)
+        if lengths is not None and getattr(output, "num_sampled", None) is not None:
+            known = lengths[: batch.num_reqs] >= torch.from_numpy(batch.prefill_len_np)
+            output.num_sampled.copy_(known.to(output.num_sampled.dtype))
+        return output
+
+    module.Sampler.__call__ = call
 
 
 class _Stages:
