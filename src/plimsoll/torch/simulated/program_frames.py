@@ -67,7 +67,7 @@ def where(runners: Collection[str]) -> str:
     # No variable holds this function's own frame: the tensors of all its callers would live on.
     return source_line(
         [
-            (each.f_code.co_filename, each.f_lineno, each.f_code.co_name)
+            (each.f_code.co_filename, each.f_lineno or 0, each.f_code.co_name)
             for each in program_frames(
                 sys._getframe(1)
                 if main == threading.get_ident()
@@ -124,7 +124,7 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
     frames = []
     while frame is not None and frame.f_code.co_filename not in runners:
         code = frame.f_code
-        if is_program((code.co_filename, frame.f_lineno, code.co_name)):
+        if is_program((code.co_filename, frame.f_lineno or 0, code.co_name)):
             frames.append(frame)
         frame = frame.f_back
     return frames
