@@ -46,7 +46,8 @@ def script_file(name: str) -> Path:
     folders = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which(name, path=folders) if path.name == name else None
     if program is None:
-        raise InputError(f"{name}: no such file")
+        clone = "; the examples come with a clone of plimsoll" * name.startswith("examples/")
+        raise InputError(f"{name}: no such file{clone}")
     if not _is_python(Path(program)):
         raise InputError(f"{program}: is not a program in Python; only these can be run")
     return Path(program)

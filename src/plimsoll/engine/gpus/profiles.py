@@ -24,6 +24,8 @@ _MOST_SUGGESTIONS = 3
 _LEAST_PART = 2
 _SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
+_LEAST_OF_SIZE = 0.9
+"""A card shows PyTorch at least this part of the memory that it is sold with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +216,18 @@ def _names() -> dict[str, GpuProfile]:
     return names
 
 
+def _cards_of_size(size: int) -> str:
+    """The cards that are sold with so many GB, since a size alone names no kernels."""
+    sold = [
+        profile
+        for profile, _ in _profiles()
+        if _LEAST_OF_SIZE * size <= profile.total_bytes / 2**30 <= size
+    ]
+    names = [each.name for each in sorted(sold, key=lambda each: -each.tensor_flops)]
+    several = f"cards of that size are {', '.join(names[:_MOST_SUGGESTIONS])}" if names else ""
+    return f"{several or 'no known card has that size'}; `plimsoll gpus` lists all"
+
+
 def _hint(key: str) -> str:
     """The names that a key is a part of, or that are nearest to it, or where to find all."""
     near: dict[str, float] = {}
@@ -224,7 +238,7 @@ def _hint(key: str) -> str:
         if similarity >= _LEAST_SIMILARITY:
             near[profile.name] = max(similarity, near.get(profile.name, 0.0))
     if _SIZE_ALONE.fullmatch(key):
-        return "a size goes after a card's name, as in 'RTX 4090:20GiB'; `plimsoll gpus` lists all"
+        return _cards_of_size(int(re.sub("[^0-9]", "", key)))
     if not near:
         return "no known name is near; `plimsoll gpus` lists all"
 

@@ -350,7 +350,7 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Returns the verdict on every known card in the place of each of the GPUs.
+    """Returns the verdict on each known card with such kernels, in the place of each of the GPUs.
 
     A card with room for all reserved memory fits. A card with less room may fit if the allocator
     returns cached memory in time. For such a card the requests of each GPU are replayed under its
@@ -389,7 +389,13 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
             headroom_bytes=min(room_on(card, gpu) - gpu.peak.reserved_bytes for gpu in used),
         )
         for card in gpu_profiles()
+        if _has_fused_attention(card) == _has_fused_attention(simulation.profiles[0])
     ]
+
+
+def _has_fused_attention(card: GpuProfile) -> bool:
+    """Returns whether PyTorch's flash attention runs on a card; other kernels take other memory."""
+    return card.compute_capability >= (8, 0)
 
 
 def recorded_run(simulation: Simulation, device: int) -> Recording:

@@ -204,7 +204,7 @@ def _front(plan: PlanParts) -> Iterator[str]:
     if len(plan.front) < 2:
         return
     yield "Memory against time; nothing that was tried is better in both:"
-    yield from _table(plan.front, front_keys(plan.front))
+    yield from _table(plan.front, plan.within_bytes, front_keys(plan.front))
     yield _legend(plan.front)
 
 
@@ -216,7 +216,7 @@ def _alone(plan: PlanParts) -> Iterator[str]:
     single = [tried for tried in plan.tried if len(tried.changes) <= 1 and tried.failure is None]
     if len(single) >= 2:
         yield "Each change alone:"
-        yield from _table(single)
+        yield from _table(single, plan.within_bytes)
         if len(plan.front) < 2:
             yield _legend(single)
 
@@ -236,7 +236,7 @@ def _legend(rows: Sequence[Tried]) -> str:
     return f"takes: with PyTorch's allocator; at least: with {' or '.join(least)}"
 
 
-def _table(rows: Sequence[Tried], keys: Sequence[str] = ()) -> Iterator[str]:
+def _table(rows: Sequence[Tried], within: int, keys: Sequence[str] = ()) -> Iterator[str]:
     """Rows, each behind its key, if there are any."""
     margin = "   " if keys else ""
     yield f"  {margin}{'takes':>12}  {'at least':>12}  {'step, about':>11}"
@@ -246,7 +246,10 @@ def _table(rows: Sequence[Tried], keys: Sequence[str] = ()) -> Iterator[str]:
         seconds = "-" if tried.step_seconds is None else format_seconds(tried.step_seconds)
         name = " + ".join(tried.short) or "as it is"
         mark = "" if tried.keeps_results else " (results differ)"
-        fits = "the plan: " if tried.is_plan and tried.fits else "fits: " if tried.fits else ""
+        alone = ""
+        if tried.device_used_bytes > within and tried.least_allocator is not None:
+            alone = f" under {allocator_title(tried.least_allocator, tried.least_conf)}"
+        fits = f"{'the plan' if tried.is_plan else 'fits'}{alone}: " if tried.fits else ""
         yield (
             f"  {key:{len(margin)}}{format_size(tried.device_used_bytes):>12}  "
             f"{format_size(tried.least_used_bytes):>12}  {seconds:>11}  {fits}{name}{mark}"
