@@ -531,7 +531,7 @@ def compared(predicted: Path, measured: Path) -> Iterator[str]:
     rows = [
         {each["name"]: each for each in map(parsed, path.open())} for path in (predicted, measured)
     ]
-    wanted = ("weights", "peak_activation", "kv_tokens")
+    wanted = ("weights", "peak_activation", "kv_tokens", "graphs")
     for name in rows[0].keys() & rows[1].keys():
         one, other = rows[0][name], rows[1][name]
         if one.get("failed_in") or other.get("failed_in"):

@@ -11,7 +11,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_can_be_made
 from plimsoll.base.printable import printable
 from plimsoll.base.script_file import kept_script
-from plimsoll.prediction.recipes.served import SCRIPT, is_serving
+from plimsoll.prediction.recipes.served import SCRIPT, check_engine, is_serving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +91,7 @@ def chosen_program(
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
         if not module and is_serving(script, arguments or ()):
+            check_engine()
             own = list(arguments or ())
             return Program(str(SCRIPT), own[1:], [script, *own], [])
         words = [*(["-m"] if module else []), script]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +23,19 @@ def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
         arguments: Its arguments.
     """
     return script is not None and Path(script).name == "vllm" and list(arguments[:1]) == ["serve"]
+
+
+def check_engine() -> None:
+    """Check that the engine is installed.
+
+    Raises:
+        InputError: If it is not.
+    """
+    if find_spec("vllm") is None:
+        raise InputError(
+            "`vllm serve` needs vLLM in the environment of plimsoll: pip install vllm "
+            "(its code runs here; no GPU is needed)"
+        )
 
 
 def served_title(arguments: Sequence[str]) -> str:

@@ -1,0 +1,47 @@
+"""`plimsoll predict vllm serve`, and a cache of keys and values, where no engine is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from plimsoll import predict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENGINE = """
+import torch
+
+def allocate_kv_cache(blocks):
+    return torch.zeros(blocks, 1 << 20, dtype=torch.uint8, device="cuda")
+
+cache = allocate_kv_cache(64)
+other = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
+"""
+
+
+def test_a_cache_of_keys_and_values_is_named_so(tmp_path: Path) -> None:
+    script = tmp_path / "engine.py"
+    script.write_text(ENGINE)
+    found = predict(script, gpu="T4")
+    assert found.by_category["kv_cache"] == 64 << 20
+    assert found.serving is None
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed here")
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [("predict", "`vllm serve` needs vLLM"), ("fit", "`vllm serve` needs vLLM")],
+)
+def test_without_the_engine_one_line_says_so(verb: str, words: str) -> None:
+    command = [sys.executable, "-m", "plimsoll", verb, "--gpu", "H100", "vllm", "serve", "org/m"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,107 @@
+"""What is said of serving engines, and the driver's memory for CUDA graphs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from plimsoll.base.errors import OutOfMemoryError
+from plimsoll.engine.simulator.machine import SimulatedGpu
+from plimsoll.prediction.recipes.served import is_serving, served_title
+from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
+from plimsoll.torch.simulated.graph_memory import GraphMemory
+from plimsoll.torch.simulated.serving_use import ServingUse
+
+GiB = 1 << 30
+MiB = 1 << 20
+
+
+def prediction(**facts: Any) -> Any:
+    use = ServingUse("vLLM 1.0", **facts)
+    return SimpleNamespace(serving=use, out_of_memory=None, headroom_bytes=2 * GiB)
+
+
+def test_an_engine_that_starts_says_what_it_leaves() -> None:
+    assert serving_verdict(prediction(stage="load")) == "vLLM 1.0 starts, and leaves 2.00 GiB"
+
+
+def test_an_engine_that_refuses_says_what_lacks() -> None:
+    p = prediction(stage="kv_cache", refusal="too long", missing_bytes=GiB)
+    assert serving_verdict(p) == "vLLM 1.0 refuses to start, 1.00 GiB too little"
+    assert serving_why(p) == "Why: too long"
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"), [("capture", "while it captures CUDA graphs"), ("load", "under load")]
+)
+def test_an_engine_that_runs_out_says_in_which_stage(stage: Any, words: str) -> None:
+    p = prediction(stage="load", failed_in=stage)
+    assert serving_verdict(p) == f"vLLM 1.0 runs out of memory {words}"
+
+
+def test_the_cache_bounds_long_requests_and_a_setting_bounds_short_ones() -> None:
+    facts = {"kv_tokens": 100_000, "kv_cache_bytes": GiB, "max_model_len": 10_000}
+    by_cache = "\n".join(serving_lines(prediction(**facts, max_num_seqs=64)))
+    assert "the KV cache bounds what runs at once: 10.0 requests of 10,000 tokens" in by_cache
+    by_setting = "\n".join(serving_lines(prediction(**facts, max_num_seqs=8)))
+    assert "max_num_seqs bounds what runs at once: 8 requests" in by_setting
+
+
+def test_without_an_engine_nothing_is_said() -> None:
+    p: Any = SimpleNamespace(serving=None)
+    assert serving_verdict(p) is serving_why(p) is None
+    assert list(serving_lines(p)) == []
+
+
+def test_vllm_serve_is_told_from_other_commands() -> None:
+    assert is_serving("vllm", ["serve", "m"])
+    assert is_serving("/usr/bin/vllm", ["serve"])
+    assert not is_serving("vllm", ["bench"])
+    assert not is_serving("train.py", ["serve"])
+    assert not is_serving(None, [])
+    assert served_title(["org/m", "--max-model-len", "8"]) == "vllm serve org/m"
+    assert served_title(["--model", "org/m"]) == "vllm serve org/m"
+
+
+def graphs(memory: str, nodes: int = 100) -> tuple[SimulatedGpu, GraphMemory]:
+    gpu = SimulatedGpu(memory)
+    return gpu, GraphMemory([gpu], lambda capture: nodes if capture else 0)
+
+
+def test_graphs_take_memory_of_the_card_in_pieces() -> None:
+    gpu, memory = graphs("1GiB")
+    memory.add(1, 0, 7)
+    assert gpu.dedicated_used_bytes == memory.taken[0] == 2 * MiB
+    for graph in range(2, 102):
+        memory.add(graph, 0, 7)
+    assert 40 * MiB < memory.taken[0] < 50 * MiB
+
+
+def test_memory_of_graphs_that_are_gone_serves_others() -> None:
+    gpu, memory = graphs("1GiB")
+    for graph in range(100):
+        memory.add(graph, 0, 7)
+    taken = gpu.dedicated_used_bytes
+    for graph in range(100):
+        memory.remove(graph)
+        memory.add(100 + graph, 0, 7)
+    assert gpu.dedicated_used_bytes == taken
+    memory.remove(12345)  # none of its graphs
+
+
+def test_an_empty_graph_takes_nothing() -> None:
+    gpu, memory = graphs("1GiB")
+    memory.add(1, 0, 0)
+    assert gpu.dedicated_used_bytes == 0
+
+
+def test_a_graph_for_which_there_is_no_room_changes_nothing() -> None:
+    gpu, memory = graphs("3MiB")
+    memory.add(1, 0, 7)
+    for graph in (2, 3, 4):
+        memory.add(graph, 0, 7)
+    with pytest.raises(OutOfMemoryError):
+        memory.add(5, 0, 7)
+    assert gpu.dedicated_used_bytes == memory.taken[0] == 2 * MiB
