@@ -11,7 +11,7 @@ _MODULES = {
     "accelerate.commands.accelerate_cli",
     "deepspeed.launcher.runner",
 }
-_SCRIPTS = {"torchrun", "accelerate", "deepspeed", "vllm"}
+_SCRIPTS = {"torchrun", "accelerate", "deepspeed"}
 
 
 def own_arguments(words: list[str]) -> list[str]:
@@ -31,4 +31,6 @@ def own_arguments(words: list[str]) -> list[str]:
 
 
 def _is_launcher(words: list[str], place: int, word: str) -> bool:
+    if Path(word).name == "vllm":
+        return words[place + 1 : place + 2] == ["serve"]
     return (word in _MODULES and "-m" in words[:place]) or Path(word).name in _SCRIPTS

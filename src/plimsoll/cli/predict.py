@@ -190,6 +190,8 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     """
     from plimsoll.prediction.step_growth import growth_bytes
 
+    if p.serving is not None:
+        return []
     if growth_bytes(p.step_peaks_bytes) is not None and program.recipe is None and not p.ranks:
         recorded = ["--simulate", p.gpu, "--record", "run.plim"]
         return ["plimsoll", "run", *recorded, *program.words, *program.arguments]

@@ -13,6 +13,7 @@ import os
 import secrets
 import sys
 import time
+import weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.util import Finalize
@@ -194,10 +195,16 @@ def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
 
 
 def wait_for_processes() -> None:
-    """Wait for those that `multiprocessing` started, as Python does at a program's end."""
-    for child in multiprocessing.active_children():
-        if not child.daemon:
-            child.join()
+    """Wait for those that `multiprocessing` started, as Python does at a program's end.
+
+    Finalizers of the program's objects end some of them, as a serving engine's ends its workers; at
+    a program's end Python calls them first.
+    """
+    waiting = [child for child in multiprocessing.active_children() if not child.daemon]
+    if waiting:
+        weakref.finalize._exitfunc()  # type: ignore[attr-defined]
+    for child in waiting:
+        child.join()
 
 
 def _ended_by() -> BaseException | None:

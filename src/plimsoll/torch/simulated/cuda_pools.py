@@ -178,14 +178,14 @@ class _CudaGraph:
         engine = self._pools.engine(self._device)
         engine.end_graph_capture()
         engine.end_allocate_to_pool(*self._pool)  # type: ignore[misc]
-        self._pools.simulation.add_graph(id(self), self._device, self._capture)
 
     def capture_end_post(self) -> None:
-        pass
+        if not self._keeps_graph:
+            _CudaGraph.instantiate(self)
 
     def capture_end(self) -> None:
         _CudaGraph.capture_end_pre(self)
-        self._has_graph_exec = not self._keeps_graph
+        _CudaGraph.capture_end_post(self)
 
     @classmethod
     def get_currently_capturing_graph(cls) -> Any:
@@ -197,6 +197,7 @@ class _CudaGraph:
         return graph
 
     def instantiate(self) -> None:
+        self._pools.simulation.add_graph(id(self), self._device, self._capture)
         self._has_graph_exec = True
 
     def replay(self) -> None:

@@ -52,6 +52,7 @@ class GraphMemory:
         Raises:
             OutOfMemoryError: If the card has not that much; nothing is changed then.
         """
+        self.remove(graph)
         nodes = self._nodes_of(capture)
         size = _GRAPH_BYTES + _NODE_BYTES * nodes if nodes else 0
         pieces = -(-(self._live[device] + size) // _PIECE_BYTES) * _PIECE_BYTES

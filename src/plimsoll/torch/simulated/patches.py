@@ -26,6 +26,8 @@ _MOST_VALUE_BYTES = 1 << 20
 def patch(torch: ModuleType, simulation: Simulation) -> None:
     """Fit `torch` to its simulated GPUs."""
     torch.cuda._device_count_nvml = lambda: -1
+    # The devices of the process are the cards, whatever CUDA_VISIBLE_DEVICES names.
+    torch.cuda._get_nvml_device_index = _device_index
     if torch.version.cuda is None:
         torch.version.cuda = companions(simulation.version).cuda
     if triton_version() is None:
@@ -37,6 +39,13 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     watch_loading(torch, simulation)
     load_no_allocator(torch.cuda.memory)
     add_legacy_types(torch)
+
+
+def _device_index(device: Any = None) -> int:
+    import torch
+
+    index: int = torch.cuda._utils._get_device_index(device, optional=True)
+    return index
 
 
 def _patch_storage(torch: ModuleType) -> None:

@@ -130,13 +130,13 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
             simulation.note_size_read()
         simulation.share_card(device)
         free, total = simulation.card_memory(device)
-        filled = info._obj
+        filled = _pointee(info)
         filled.total, filled.used, filled.free = total, total - free, free
         return _SUCCESS
 
     def processes(device: int, count: Any, places: Any) -> int:
         running = [os.getpid()] if device in simulation.contexts else []
-        room, count._obj.value = count._obj.value, len(running)
+        room, _pointee(count).value = _pointee(count).value, len(running)
         if room < len(running):
             return _INSUFFICIENT_SIZE
         for place, process in zip(places or (), running, strict=False):
@@ -148,15 +148,15 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
         del kind
         other = (ctypes.cast(peer, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
         linked = _are_linked(cards, device, other)
-        status._obj.value = _P2P_OK if linked else _P2P_NOT_SUPPORTED
+        _pointee(status).value = _P2P_OK if linked else _P2P_NOT_SUPPORTED
         return _SUCCESS
 
     def capability(device: int, major: Any, minor: Any) -> int:
-        major._obj.value, minor._obj.value = cards[device].compute_capability
+        _pointee(major).value, _pointee(minor).value = cards[device].compute_capability
         return _SUCCESS
 
     def pci(device: int, info: Any) -> int:
-        filled = info._obj
+        filled = _pointee(info)
         filled.domain, filled.bus, filled.device = 0, device + 1, 0
         for field in ("busId", "busIdLegacy"):
             if hasattr(filled, field):
@@ -195,6 +195,11 @@ def _bus_id(device: int) -> str:
     return f"00000000:{device + 1:02X}:00.0"
 
 
+def _pointee(argument: Any) -> Any:
+    """What a pointer of ctypes, or `byref`, points to."""
+    return argument._obj if hasattr(argument, "_obj") else argument.contents
+
+
 def _number(argument: Any) -> int:
     return int(getattr(argument, "value", argument))
 
@@ -205,7 +210,7 @@ def _text(argument: Any) -> str:
 
 
 def _give(value: int, to: Any) -> int:
-    to._obj.value = value
+    _pointee(to).value = value
     return _SUCCESS
 
 

@@ -22,6 +22,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 STEPS = 100
 SHORTEST = 16
+POOLING = ("embed", "classify", "token_embed", "token_classify")
 
 
 def read_lengths(path: Path) -> list[tuple[int, int]]:
@@ -44,6 +45,8 @@ class Load:
         self.longest = config.model_config.max_model_len
         self.vocabulary = config.model_config.get_vocab_size()
         self.is_pooling = config.model_config.runner_type == "pooling"
+        supported = engine.get_supported_tasks()
+        self.task = next((task for task in POOLING if task in supported), POOLING[0])
         self.sent = 0
 
     def send(self, prompt: int, answer: int) -> None:
@@ -51,7 +54,7 @@ class Load:
         prompt = max(1, min(prompt, self.longest - (0 if self.is_pooling else 1)))
         tokens = [(7 * self.sent + i) % self.vocabulary for i in range(prompt)]
         if self.is_pooling:
-            params = PoolingParams(task="embed")
+            params = PoolingParams(task=self.task)
         else:
             answer = max(1, min(answer, self.longest - prompt))
             params = SamplingParams(max_tokens=answer, ignore_eos=True, detokenize=False)

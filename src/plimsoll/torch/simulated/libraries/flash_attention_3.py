@@ -189,7 +189,7 @@ def _chosen_splits(shape: Shape) -> int:
         if key_bytes > _CACHE_BYTES and row_blocks >= 2 * shape.processors and sees_all:
             return min(-(-key_bytes // _CACHE_BYTES), _MOST_SPLITS)
         return 1
-    if key_blocks <= 4:
+    if key_blocks <= 4 or total == 0:
         return 1
 
     def efficiency(count: int) -> float:

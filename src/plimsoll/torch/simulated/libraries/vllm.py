@@ -128,7 +128,7 @@ def _attend(
     made, schedule = take_besides(
         q, shape, lines, num_splits, is_scheduled=scheduler_metadata is not None
     )
-    all_heads = q.numel() // (width * shape.rows)
+    all_heads = q.numel() // max(width * shape.rows, 1)
     torch.ops.plimsoll.launch_attention(
         [out, *made],
         [max(all_heads, 1), shape.rows, shape.key_rows, width],

@@ -29,7 +29,7 @@ def vllm_modules(
     return {
         "vllm.engine.arg_utils": make_up_weights,
         "vllm.model_executor.models.registry": keep_model_facts,
-        "vllm.v1.worker.gpu.sample.sampler": count_sampled,
+        "vllm.v1.worker.gpu.sample.sampler": stages.count_sampled,
         "vllm.v1.core.kv_cache_utils": stages.watch_cache_sizes,
         "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
@@ -66,29 +66,6 @@ def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
         lambda: compiled_folder() / "vllm-models"
     )
-
-
-def count_sampled(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load vLLM's sampler: how many tokens each request gets decides how the engine goes on.
-
-    A kernel of vLLM's counts them on the card. The host knows the same: a request gets a token once
-    all of its prompt is computed.
-    """
-    execute()
-    sample = module.Sampler.__call__
-
-    @functools.wraps(sample)
-    def call(self: Any, logits: Any, batch: Any, *further: Any, **named: Any) -> Any:
-        import torch
-
-        output = sample(self, logits, batch, *further, **named)
-        lengths = getattr(batch, "seq_lens_cpu_upper_bound", None)
-        if lengths is not None and getattr(output, "num_sampled", None) is not None:
-            known = lengths[: batch.num_reqs] >= torch.from_numpy(batch.prefill_len_np)
-            output.num_sampled.copy_(known.to(output.num_sampled.dtype))
-        return output
-
-    module.Sampler.__call__ = call
 
 
 class _Stages:
@@ -137,11 +114,29 @@ class _Stages:
         self._staged(worker, "load_model", "weights", _learn_weights)
         self._staged(worker, "determine_available_memory", "profiling", _learn_profile)
         self._staged(worker, "initialize_from_config", "kv_cache", _learn_nothing)
-        self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_nothing, after="load")
+        self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_started, after="load")
         for name in ("execute_model", "sample_tokens"):
             if hasattr(worker, name):
                 self._staged(worker, name, None, _learn_nothing)
         self._note_cache(worker)
+
+    def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Load vLLM's sampler: how many tokens each request gets decides how the engine goes on.
+
+        A kernel of vLLM's counts them on the card. The host knows the same: a request gets a token
+        once all of its prompt is computed.
+        """
+        execute()
+        sample = module.Sampler.__call__
+        tell = self._simulation.watchers.guarded("how many tokens are sampled", _tell_sampled)
+
+        @functools.wraps(sample)
+        def call(this: Any, *arguments: Any, **named: Any) -> Any:
+            output = sample(this, *arguments, **named)
+            tell(output, [*arguments, *named.values()])
+            return output
+
+        module.Sampler.__call__ = call
 
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Load a model's runner, which captures CUDA graphs."""
@@ -203,6 +198,22 @@ def _noting_failure(use: ServingUse) -> Iterator[None]:
 
 def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:
     del use, worker, result
+
+
+def _tell_sampled(output: Any, arguments: list[Any]) -> None:
+    import torch
+
+    batch = next((each for each in arguments if hasattr(each, "prefill_len_np")), None)
+    lengths = getattr(batch, "seq_lens_cpu_upper_bound", None)
+    if batch is None or lengths is None or getattr(output, "num_sampled", None) is None:
+        return
+    known = lengths[: batch.num_reqs] >= torch.from_numpy(batch.prefill_len_np)
+    output.num_sampled.copy_(known.to(output.num_sampled.dtype))
+
+
+def _learn_started(use: ServingUse, worker: Any, result: Any) -> None:
+    del worker, result
+    use.refusal = use.missing_bytes = use.fitting_len = None  # of an engine that was tried before
 
 
 def _learn_weights(use: ServingUse, worker: Any, result: Any) -> None:

@@ -21,8 +21,9 @@ struct Allocation {
   std::uint64_t address = 0;
   std::size_t size = 0;
   c10::DeviceIndex device = 0;
-  std::uint64_t serial = 0;                        // counts the device's allocations
-  bool is_lent = false;                            // a graph's memory, which is not freed with it
+  std::uint64_t serial = 0;  // counts the device's allocations
+  at::Tensor host;           // the tensor whose memory it is, where that is the host's
+  bool is_lent = false;      // a graph's memory, which is not freed with it
   std::unique_ptr<ContentsOfAllocation> contents;  // only where something wrote or read them
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,

@@ -560,6 +560,7 @@ at::Tensor map_host(const at::Tensor& host, c10::DeviceIndex device) {
   if (size == 0) return at::empty(host.sizes(), host.options().device(at::kCUDA, device));
   at::DataPtr pointer = lent_memory(reinterpret_cast<std::uint64_t>(memory), size, device);
   auto& allocation = *static_cast<Allocation*>(pointer.get_context());
+  allocation.host = host;
   if (!is_virtual(host)) {
     const std::shared_ptr<std::byte[]> kept(memory, [host](std::byte*) {});
     allocation.contents = std::make_unique<Contents>(size, kept);
