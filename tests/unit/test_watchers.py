@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 CHILD = Path(inspect.getfile(StoppedError)).parent
 TENSORS = Path(inspect.getfile(TensorUses))
 WATCHERS = {
+    "autocast in models",
+    "its training loops",
+    "the number of steps that --steps allows",
     "calls of backward()",
     "calls of cross_entropy",
     "forked processes",
@@ -76,6 +79,7 @@ REGISTRATIONS = {
 }  # fmt: skip
 """Functions by which a watcher asks to be called."""
 WITHOUT = {
+    ("fewer_steps.py", "install"),  # ends loops, as --steps asks, and watches nothing
     ("compiled_parts.py", "watch_calls"),  # `labels.py` hands it guarded functions
     ("ranks.py", "__init__"),  # of the process that starts the ranks, in which no program runs
     ("script_run.py", "enter_script"),  # sets `sys.argv`, and watches nothing
