@@ -12,7 +12,7 @@ from plimsoll.base.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCRIPT = Path(__file__).with_name("scripts") / "serve.py"
+SCRIPT = Path(__file__).with_name("engines") / "serve.py"
 
 
 def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
