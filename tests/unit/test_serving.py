@@ -1,4 +1,4 @@
-"""What is said of serving engines, and the driver's memory for CUDA graphs."""
+"""The text about serving engines, and the driver's memory for CUDA graphs."""
 
 from __future__ import annotations
 

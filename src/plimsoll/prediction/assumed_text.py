@@ -1,4 +1,4 @@
-"""The assumptions of a prediction in the words of somebody who uses PyTorch."""
+"""Says the assumptions of a prediction in the words of a user of PyTorch."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def _bus_id(device: int) -> str:
 
 
 def _pointee(argument: Any) -> Any:
-    """What a pointer of ctypes, or `byref`, points to."""
+    """Return the object to which a pointer of ctypes, or `byref`, points."""
     return argument._obj if hasattr(argument, "_obj") else argument.contents
 
 

@@ -187,7 +187,7 @@ class Simulation:
             allocator.engine.limit = None
 
     def card_memory(self, device: int) -> tuple[int, int]:
-        """Return the free and the total bytes of a card that a program is told.
+        """Return the free and the total bytes that a program reads of a card.
 
         A program that sizes itself by them does so by the card, also where memory has no end.
         """

@@ -1,4 +1,4 @@
-"""DeepGEMM compiles its products when they are first called: here they only account.
+"""Stands in for DeepGEMM's products: they take memory and time, and compute nothing.
 
 Its functions write to tensors that the caller made. What they take besides was read in the source
 of 2.1: a workspace for cuBLASLt, held from the first use on; and scales, if the caller has not laid

@@ -1,6 +1,6 @@
 """vLLM's own operations whose kernels take memory besides their results, or lack a fake kernel.
 
-The others have fake implementations, and take no memory but their results.
+vLLM's other operations have fake implementations, and take no memory but their results.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class _Stages:
         self._note_refusal(module, "_check_enough_kv_cache_memory")
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load a worker's helpers, in which vLLM refuses a card that others fill."""
+        """Load a worker's helpers, in which vLLM refuses a card that is too full."""
         execute()
         self._note_refusal(module, "request_memory")
 

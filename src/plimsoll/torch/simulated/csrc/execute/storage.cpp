@@ -135,7 +135,7 @@ Tensor map_host_tensor(const Tensor& host) {
   return map_host(host, device);
 }
 
-// plimsoll::unowned: the same memory, which it does not keep alive.
+// plimsoll::unowned makes a tensor over the same memory, and does not keep that alive.
 Tensor unowned(const Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   at::DataPtr pointer(storage._mutable_data_ptr_no_checks().get(), tensor.device());
