@@ -69,3 +69,8 @@ def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> N
 def test_a_cache_is_told_from_the_results_of_a_pass(tmp_path: Path) -> None:
     found = categories("generates", tmp_path)
     assert found["kv_cache"] > 4 * 64 * 0.9
+
+
+def test_a_cache_that_is_made_for_all_tokens_is_one(tmp_path: Path) -> None:
+    found = categories("serves", tmp_path)
+    assert found["kv_cache"] == 4 * 8

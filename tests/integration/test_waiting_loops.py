@@ -207,6 +207,30 @@ def test_what_the_host_was_told_is_what_the_device_has() -> None:
         assert (loss * 2).item() == pytest.approx(2 * told)
 
 
+@on_simulated_gpus()
+@pytest.mark.parametrize("kept_in", ["a buffer of 32 bits", "a copy of 32 bits", "64 bits"])
+def test_tokens_that_change_are_tokens_of_the_vocabulary(kept_in: str) -> None:
+    embedding = torch.nn.Embedding(32_000, 64, device="cuda")
+    head = torch.nn.Linear(64, 32_000, device="cuda")
+    chosen = torch.zeros(16, dtype=torch.int64, device="cuda")
+    buffer = torch.zeros(1, 9000, dtype=torch.int32, device="cuda")
+    loop = Loop()
+    while loop.rounds < 100:
+        loop.turn()
+        with torch.no_grad():
+            tokens = head(embedding(chosen)).argmax(-1)
+        if kept_in == "a buffer of 32 bits":
+            buffer[0, :16].copy_(tokens)
+            tokens = buffer[0, :16]
+        elif kept_in == "a copy of 32 bits":
+            tokens = tokens.int()
+        read = tokens.tolist()
+        assert all(0 <= token < 32_000 for token in read)
+        chosen.copy_(torch.tensor(read))
+        if read[0] == -1:
+            break
+
+
 # --- whole trials --------------------------------------------------------------------------------
 
 

@@ -215,6 +215,7 @@ class _Rules:
         A step is a row of requests of modules without a graph, up to the next request outside them.
         A cache lives from one step into the next, and either its code names a cache, or it grows:
         each step asks for more at the same place, and frees what it copied while modules run.
+        Where nothing is trained, code outside modules that names a cache makes one, too: for all steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -239,6 +240,9 @@ class _Rules:
         grows = np.isin(self._blocks.stack, growing)
         copied = grows[order][np.searchsorted(start[order], end) - 1]  # by the request before
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
+        if not len(self._backward_starts):
+            lasts = dies - born >= _LEAST_STEPS
+            cached |= self._is[Place.PROGRAM] & lasts & self._evidence.names_cache
         self._name("kv_cache", cached)
 
     def _name_workspaces(self) -> None:

@@ -75,9 +75,9 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
                   Budget::instance().take_operations(static_cast<double>(to.numel()))));
   const Tensor values = is_wanted ? writable_values(to, true) : Tensor();
   const Tensor read = values.defined() ? read_values(from) : Tensor();
-  if (read.defined()) {
+  if (read.defined() && source < Source::assumed) {
     values.copy_(read);
-    note_values(to, std::min(source, Source::assumed));
+    note_values(to, source);
     return;
   }
   Known known = known_of(from);
@@ -86,7 +86,12 @@ void copy_on_device(const Tensor& to, const Tensor& from) {
     known.origin = {};
   }
   known.description = in_type(known.description, from.scalar_type(), to.scalar_type());
-  note_same(to, known);
+  if (!read.defined()) {
+    note_same(to, known);
+    return;
+  }
+  values.copy_(read);
+  note_values(to, Source::assumed, known);
 }
 
 void copy_values(const Tensor& to, const Tensor& from) {

@@ -218,14 +218,8 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
          (c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched);
 }
 
-// Describes values. plimsoll is not sure of them unless their source is.
-Description description_of_values(const at::Tensor& values, Source source) {
-  const at::ScalarType type = values.scalar_type();
-  const Description bounds = bounds_of(values);
-  return source >= Source::assumed ? signs_of(bounds, Description::of_type(type), type) : bounds;
-}
-
-// Describes the part's bytes from `begin` to `end`, read as numbers of a type.
+// Describes the part's bytes from `begin` to `end`, read as numbers of a type. Assumed values could
+// be any others of the part's description.
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
@@ -240,7 +234,9 @@ Description description_within(const Contents& contents, const Contents::Part& p
   if (!are_searched(count, type)) return description_of(part, type);
   const at::Tensor values =
       at::from_blob(contents.memory() + begin, {count}, at::TensorOptions().dtype(type));
-  return description_of_values(values, part.source);
+  const Description bounds = bounds_of(values);
+  return part.source < Source::assumed ? bounds
+                                       : signs_of(bounds, description_of(part, type), type);
 }
 
 // The part that all of the tensor's elements lie in, with its start; null where there are several.
@@ -301,9 +297,9 @@ Known known_of(const at::Tensor& tensor) {
   const std::uint64_t capture = runtime().current_capture(allocation->device);
   Known known{worst_source(contents, tensor), any, 0, 0};
   known.origin = origin_of(tensor);
-  if (known.source != Source::described && capture == 0 &&
+  if (known.source < Source::assumed && capture == 0 &&
       are_searched(tensor.numel(), tensor.scalar_type())) {
-    known.description = description_of_values(read_values(tensor), known.source);
+    known.description = bounds_of(read_values(tensor));
   } else {
     bool is_first = true;
     double before = 0;  // bytes
@@ -478,11 +474,13 @@ void note_written(Allocation& allocation, std::size_t begin, std::size_t end) {
   put(allocation, begin, part);
 }
 
-void note_told(const at::Tensor& tensor, const at::Tensor& values) {
+void note_told(const at::Tensor& tensor, const at::Tensor& values, const Description& could_be) {
   const at::Tensor to = writable_values(tensor, true);
   if (!to.defined()) return;
   to.copy_(values);
-  note_values(tensor, Source::told);
+  Known known;
+  known.description = could_be;
+  note_values(tensor, Source::told, known);
 }
 
 void note_same(const at::Tensor& tensor, const Known& as) {

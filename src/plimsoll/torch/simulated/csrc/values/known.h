@@ -44,8 +44,8 @@ void note_values(const at::Tensor& tensor, Source source, const Known& known);
 void note_described(const at::Tensor& tensor, const Description& description);
 // The same of bytes from there on, of an unknown type.
 void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
-// Makes the elements those that the host has read.
-void note_told(const at::Tensor& tensor, const at::Tensor& values);
+// Makes the elements those that the host has read, which could be any of a description.
+void note_told(const at::Tensor& tensor, const at::Tensor& values, const Description& could_be);
 // Notes that each element is that of another tensor: a copy.
 void note_same(const at::Tensor& tensor, const Known& as);
 

@@ -39,7 +39,7 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
   if (!values.defined()) values = fill(tensor, description);
   if (is_sure || source == Source::told) return values;
   const Tensor told = as_in_a_healthy_run(tensor, values, known, operation);
-  if (!told.is_same(values)) note_told(tensor, told);  // whoever reads it next
+  if (!told.is_same(values)) note_told(tensor, told, description);  // whoever reads it next
   return told;
 }
 
