@@ -1,6 +1,6 @@
 // Address space in parts, at random, beside a map that knows the state of every 256 KiB of it.
 
-#include "plimsoll/allocator/elastic/mapped_space.h"
+#include "plimsoll/allocator/elastic/books/mapped_space.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "check.h"
-#include "plimsoll/allocator/elastic/arena.h"
-#include "plimsoll/allocator/elastic/place_search.h"
+#include "plimsoll/allocator/elastic/books/arena.h"
+#include "plimsoll/allocator/elastic/plan/place_search.h"
 #include "plimsoll/simulated/driver.h"
 #include "support.h"
 

@@ -14,7 +14,8 @@ BINDINGS = ROOT / "bindings"
 C_INTERFACES = ROOT / "src" / "plimsoll" / "include" / "plimsoll"
 ORDER = (
     "base", "driver", "simulated", "events", "formats", "allocator", "allocator/host",
-    "allocator/native", "allocator/elastic", "allocator/wheel", "replay", "engine",
+    "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
+    "allocator/elastic/apply", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
 # What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.
 SHARED = {

@@ -43,9 +43,9 @@
 
 #include "plimsoll/allocator/allocator.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/allocator/elastic/growth.h"
-#include "plimsoll/allocator/elastic/pausing.h"
-#include "plimsoll/allocator/elastic/tier_mover.h"
+#include "plimsoll/allocator/elastic/apply/growth.h"
+#include "plimsoll/allocator/elastic/apply/pausing.h"
+#include "plimsoll/allocator/elastic/apply/tier_mover.h"
 #include "plimsoll/allocator/program_allocator.h"
 
 namespace plimsoll {
