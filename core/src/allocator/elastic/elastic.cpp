@@ -14,13 +14,12 @@ ElasticAllocator::ElasticAllocator(Driver& driver, const AllocatorConfig& config
     : Allocator(driver, device),
       ledger_(statistics_, log_, version),
       memory_(driver, ledger_),
-      arenas_(driver, counters_),
-      moves_(ledger_),
-      lending_(log_, moves_),
+      arenas_(counters_),
+      lending_(log_, ledger_),
       work_(driver, arenas_, lending_, statistics_),
       release_(arenas_, work_, memory_, ledger_, driver),
-      filler_(driver, arenas_, memory_, ledger_, moves_),
-      growth_(arenas_, work_, memory_, release_, filler_, moves_, lending_, statistics_, version),
+      applier_(driver, memory_, ledger_),
+      growth_(arenas_, work_, release_, memory_, applier_, lending_, ledger_),
       mover_(driver, arenas_, work_, memory_, release_, ledger_, lending_),
       pausing_(driver, arenas_, work_, memory_, release_, ledger_) {
   if (const double fraction = config.per_process_memory_fraction; fraction < 1) {
@@ -52,22 +51,9 @@ Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId str
     fail(requested, requested, requested, stream, {}, arenas_.free_in_private_pools());
   }
   Arena& arena = arenas_.for_request(stream);
-  work_.poll_for(arena, size);
-  const auto take = [&](MappedSpace& space) -> Block* {
-    const Arena::Guard guard(arena);
-    Block* const block = space.take(size);
-    return block == nullptr ? nullptr : lending_.lend(block, requested);
-  };
-  const Request request{requested, size, &arena.space_for(size <= kSmallRequest)};
-  if (Block* const block = lending_.take_borrowed(*request.space, size, requested)) return block;
   const bool prefers_shared = ThisThread::placement().prefer == Tier::shared;
-  if (prefers_shared) {
-    if (Block* const block = take(arena.shared)) return block;
-    if (Block* const block = growth_.try_to_grow(request.in(arena.shared))) return block;
-  }
-  if (Block* const block = growth_.bring_back(request)) return block;
-  if (Block* const block = take(*request.space)) return block;
-  if (Block* const block = growth_.grow(request, prefers_shared)) return block;
+  const Request request{requested, size, &arena.space_for(size <= kSmallRequest)};
+  if (Block* const block = growth_.serve(request, prefers_shared)) return block;
   refresh_statistics();
   fail(requested, size, size, arena.stream, arena.pool->id, arenas_.free_in_private_pools(),
        growth_.may_use_shared(prefers_shared) ? std::optional(memory_.shared_report())
@@ -122,7 +108,7 @@ bool ElasticAllocator::free(Address address) {
   return true;
 }
 
-// Other streams used the block, or its pieces go home.
+// Other streams used the block, or its pieces return home.
 void ElasticAllocator::free_slowly(Block* block) {
   const std::lock_guard lock(mutex_);
   if (!block->stream_uses.empty()) {

@@ -135,7 +135,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   [[nodiscard]] std::optional<Bytes> fragments() const;
 
   // Pieces that were mapped at another address so far.
-  [[nodiscard]] std::uint64_t moves() const { return moves_.count(); }
+  [[nodiscard]] std::uint64_t moves() const { return ledger_.moves(); }
 
   // Requests up to this size lie among themselves, on pieces of one granule.
   static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
@@ -156,11 +156,10 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   Ledger ledger_;
   DriverMemory memory_;
   Arenas arenas_;
-  Moves moves_;
   Lending lending_;
   QueuedWork work_;
   Release release_;
-  Filler filler_;
+  Applier applier_;
   Growth growth_;
   TierMover mover_;
   Pausing pausing_;

@@ -35,6 +35,24 @@ SharedMemoryReport DriverMemory::shared_report() const {
           shared_room()};
 }
 
+std::optional<AddressRange> DriverMemory::reserve_addresses(Tiers tiers, Bytes size) {
+  const Bytes least = round_up(size, kGranule) + kGranule;
+  const Bytes most =
+      driver_.memory_info().total + (tiers == Tiers::dedicated ? 0 : driver_.shared_info().total);
+  if (size > most) return std::nullopt;
+  AddressRange range{0, std::max(least, round_up(most, kGranule))};
+  Status status = driver_.reserve(range.size, range.address);
+  if (status == Status::out_of_memory && range.size > least) {
+    range.size = least;
+    status = driver_.reserve(range.size, range.address);
+  }
+  if (status == Status::out_of_memory) return std::nullopt;
+  if (status != Status::success) {
+    throw DriverError("reserve addresses", status, driver_.last_error());
+  }
+  return range;
+}
+
 Status DriverMemory::create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece) {
   if (tier == Tier::dedicated && driver_.spills() && driver_.memory_info().free < size) {
     return Status::out_of_memory;

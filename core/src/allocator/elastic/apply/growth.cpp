@@ -1,83 +1,108 @@
 #include "plimsoll/allocator/elastic/apply/growth.h"
 
-#include <array>
-#include <cstdint>
 #include <deque>
+#include <utility>
 
 namespace plimsoll {
-namespace {
 
-// Free pieces of the arena that may serve the request.
-void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
-                 std::vector<FreePiece>& found) {
-  for (const FreePiece& free : arena.free_pieces(age)) {
-    if (may_use(request.space->tiers(), free.piece->tier)) found.push_back(free);
+Block* Growth::serve(const Request& request, bool prefers_shared) {
+  Arena& arena = request.arena();
+  work_.poll_for(arena, request.size);
+  if (Block* const block =
+          lending_.take_borrowed(*request.space, request.size, request.requested)) {
+    return block;
   }
-}
-
-// Offers free pieces of the arena that can come back to these addresses.
-void offer_returning(const Request& request, const AddressRange& range, FreePieces& pieces) {
-  Block* block = nullptr;  // around the piece before, most often the next one's
-  request.space->for_each_retired(range, [&](const Block& retired) {
-    Piece* const piece = retired.piece;
-    if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &request.arena() ||
-        !may_use(request.space->tiers(), piece->tier)) {
-      return;
-    }
-    const auto begins_in = [piece](const Block* each) {
-      return each->space == piece->space && each->address <= piece->address &&
-             piece->address < each->address + each->size;
-    };
-    if (block == nullptr || !begins_in(block)) block = piece->space->block_at(piece->address);
-    const bool is_whole = piece->end() <= block->address + block->size;
-    if (is_free(block) && is_whole) pieces.add({piece, block});
-  });
-}
-
-}  // namespace
-
-// Before best fit takes other memory, which a later request of the step then lacks where it was.
-Block* Growth::bring_back(const Request& request) {
-  const Arena::Guard guard(request.arena());
-  MappedSpace& space = *request.space;
-  if (!request.arena().pool->may_give() || !space.may_come_back(request.size)) return nullptr;
-  return revive(request, std::array{space.expected(request.size)[0]});
+  if (prefers_shared) {
+    if (Block* const block = grow_in(request.in(arena.shared))) return block;
+  }
+  if (Block* const block = return_surely(request)) return block;
+  return grow(request, prefers_shared);
 }
 
 Block* Growth::grow(const Request& request, bool prefers_shared) {
-  Block* block = try_to_grow(request);
-  if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+  const bool pools_first = ledger_.version().uses_oom_pools_first();
+  Block* block = grow_in(request);
+  if (block == nullptr && pools_first) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
   const bool may_wait = !arenas_.is_capturing();
   if (block == nullptr && may_wait &&
       (!spills || work_.may_gain_by_waiting(request.arena(), Tiers::dedicated))) {
     work_.wait_for_all();
-    block = try_to_grow(request);
+    block = grow_in(request);
   }
-  if (block == nullptr && !version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
+  if (block == nullptr && !pools_first) block = take_from_oom_pools(request);
   if (block != nullptr || !may_use_shared(prefers_shared)) return block;
-
-  const auto take_shared = [&] {
-    Block* const shared =
-        prefers_shared ? try_to_grow(request.in(request.arena().shared)) : nullptr;
-    return shared == nullptr && spills ? spill(request) : shared;
-  };
-  block = take_shared();
+  block = grow_shared(request, prefers_shared);
   if (block == nullptr && may_wait && work_.may_gain_by_waiting(request.arena(), Tiers::both)) {
     work_.wait_for_all();
-    block = take_shared();
+    block = grow_shared(request, prefers_shared);
   }
   return block;
 }
 
-// What dedicated memory is left, and shared memory for the rest.
-Block* Growth::spill(const Request& request) {
-  Block* const block = try_to_grow(request.in(request.arena().spilled));
+// In shared memory where that is preferred; else what dedicated memory is left, and shared memory
+// for the rest.
+Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
+  if (prefers_shared) {
+    if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
+  }
+  if (spill_policy_ != SpillPolicy::spill) return nullptr;
+  Block* const block = grow_in(request.in(request.arena().spilled));
   if (block != nullptr && block->shared > 0) {
-    ++statistics_.num_spills;
+    ++ledger_.statistics().num_spills;
     has_spilled_.store(true, std::memory_order_relaxed);
   }
   return block;
+}
+
+Block* Growth::grow_in(const Request& request) {
+  if (Block* const block = take_or_return(request)) return block;
+  look_at_queued_work(request);
+  Arena& arena = request.arena();
+  MappedSpace& space = *request.space;
+  const Arena::Guard guard(arena);
+  if (Block* const block = take(request)) return block;
+
+  std::deque<Arena::Guard> givers;  // stay locked until their memory has moved
+  for (Arena& other : arenas_.all()) {
+    if (&other != &arena && other.may_give_to_others()) givers.emplace_back(other);
+  }
+  const Bytes dedicated_room =
+      space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
+  std::optional<Plan> plan = with_addresses(
+      space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
+  if (!plan) return nullptr;
+  if (!applier_.apply(space, *std::move(plan))) {
+    plan = with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
+    if (!plan || !applier_.apply(space, *std::move(plan))) return nullptr;
+  }
+  return lend_grown(request);
+}
+
+template <typename MakePlan>
+std::optional<Plan> Growth::with_addresses(MappedSpace& space, MakePlan make_plan) {
+  std::optional<Plan> plan = make_plan();
+  if (!plan || plan->lacks_addresses == 0) return plan;
+  const auto range = memory_.reserve_addresses(space.tiers(), plan->lacks_addresses);
+  if (!range) return std::nullopt;
+  arenas_.add_reservation(space, *range);
+  plan = make_plan();
+  return plan && plan->lacks_addresses == 0 ? std::move(plan) : std::nullopt;
+}
+
+void Growth::look_at_queued_work(const Request& request) {
+  Arena& arena = request.arena();
+  if (!arenas_.is_capturing()) {
+    work_.poll();
+    work_.mark_givers(arena);
+    const bool waits = [&] {
+      const Arena::Guard guard(arena);
+      return gains_by_waiting(*request.space, request.size);
+    }();
+    if (waits) work_.mark_idle(arena, true);
+    request.space->no_split() ? release_.clear_retired(arena) : release_.bound_retired(arena);
+  }
+  memory_.map_lost();
 }
 
 Block* Growth::take(const Request& request) {
@@ -85,133 +110,26 @@ Block* Growth::take(const Request& request) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-Block* Growth::try_to_grow(const Request& request) {
-  if (Block* const block = recall(request)) return block;
-  Arena& arena = request.arena();
-  if (!arenas_.is_capturing()) {
-    work_.poll();
-    work_.mark_givers(arena);
-    if (gains_by_waiting(request)) work_.mark_idle(arena, true);
-    request.space->no_split() ? release_.clear_retired(arena) : release_.bound_retired(arena);
-  }
-  memory_.map_lost();
-  const Arena::Guard guard(arena);
-  if (Block* const block = take(request)) return block;
-
-  // Who gives memory stays locked until it is given.
-  std::deque<Arena::Guard> givers;
-  for (Arena& other : arenas_.all()) {
-    if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
-    givers.emplace_back(other);
-  }
-  FreePieces pieces;
-  for (const FreePiece& each : sources_for(request)) pieces.add(each);
-  const std::optional<Place> place = place_for(request, pieces);
-  if (!place) return nullptr;
-  std::vector<Filling> fillings = filler_.plan(*request.space, *place, pieces);
-  if (!filler_.fill(*request.space, fillings, place->cleared)) {
-    if (request.space->no_split()) return nullptr;
-    auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources_for(request));
-    if (!whole || !filler_.fill(*request.space, *whole)) return nullptr;
-  }
-  return lend_grown(request);
-}
-
-// What free memory there is at hand, or can be without a call of the driver, as it was once before.
-Block* Growth::recall(const Request& request) {
-  MappedSpace& space = *request.space;
+// Free memory that is at hand, or returns without a call of the driver.
+Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;
-  if (!request.arena().pool->may_give()) return nullptr;
-  return space.small() ? revive_anywhere(request) : revive(request, space.expected(request.size));
-}
-
-// At the first of these addresses to which all memory comes back; from 0 on they are unknown.
-Block* Growth::revive(const Request& request, std::span<const Address> addresses) {
-  if (addresses.front() == 0) return nullptr;
-  MappedSpace& space = *request.space;
-  for (const Address address : addresses) {
-    if (address == 0) break;
-    FreePieces pieces;
-    offer_returning(request, {address, request.size}, pieces);
-    const std::optional<Place> place = place_at(space, address, request.size, pieces);
-    if (!place || !place->gaps.empty()) continue;
-    return lend_revived(request, *place, pieces);
-  }
-  return nullptr;
-}
-
-// Where all memory comes back, if that is anywhere: where small requests lay in the step before is
-// not known.
-Block* Growth::revive_anywhere(const Request& request) {
-  MappedSpace& space = *request.space;
-  if (space.retired_count() == 0) return nullptr;
-  FreePieces pieces;
-  for (const AddressRange& range : space.reservations()) offer_returning(request, range, pieces);
-  const std::optional<Place> place = find_place(space, request.size, pieces);
-  if (!place || !place->gaps.empty()) return nullptr;
-  return lend_revived(request, *place, pieces);
-}
-
-// All memory of the place comes back to it.
-Block* Growth::lend_revived(const Request& request, const Place& place, FreePieces& pieces) {
-  std::vector<Filling> fillings = Filler::revivals(*request.space, place, pieces);
-  moves_.commit(*request.space, fillings);
+  std::optional<Plan> plan = plan_return(*request.space, request.size);
+  if (!plan || !applier_.apply(*request.space, *std::move(plan))) return nullptr;
   return lend_grown(request);
 }
 
-// Of memory that was brought together for the request.
+Block* Growth::return_surely(const Request& request) {
+  const Arena::Guard guard(request.arena());
+  std::optional<Plan> plan = plan_sure_return(*request.space, request.size);
+  if (!plan || !applier_.apply(*request.space, *std::move(plan))) return nullptr;
+  return lend_grown(request);
+}
+
 Block* Growth::lend_grown(const Request& request) {
   Block* const block = take(request);
   block->borrows = request.space->has_pieces_away();
   return block;
-}
-
-// All pieces that may serve the request.
-std::vector<FreePiece> Growth::sources_for(const Request& request) const {
-  std::vector<FreePiece> sources;
-  const Arena& own = request.arena();
-  if (own.pool->may_give()) add_sources(request, own, kAnyAge, sources);
-  for (const Arena& other : arenas_.all()) {
-    if (&other == &own || !other.pool->may_give() || other.idle_age == 0) continue;
-    add_sources(request, other, other.idle_age, sources);
-  }
-  return sources;
-}
-
-// Whether the request stays where the program had it as soon as the stream is done with what was
-// freed there, and most of its memory comes back. To map as much elsewhere takes the host longer
-// than the stream takes to come up, which has work all the while; and what is displaced there would
-// be mapped anew in turn.
-bool Growth::gains_by_waiting(const Request& request) {
-  MappedSpace& space = *request.space;
-  const Arena::Guard guard(request.arena());
-  const Address address = space.surely_expected(request.size);
-  if (address == 0 || !request.arena().pool->may_give()) return false;
-  FreePieces pieces;
-  offer_returning(request, {address, request.size}, pieces);
-  const auto place_at_age = [&](std::uint64_t idle_age) {
-    return place_at(space, address, request.size, pieces, idle_age);
-  };
-  if (place_at_age(request.arena().idle_age)) return false;
-  const std::optional<Place> place = place_at_age(kAnyAge);
-  return place && stays(request, *place) && place->revived.size() >= kLeastToWaitFor;
-}
-
-// Where the program had the request in the step before, as long as little is to be mapped there,
-// even if all is mapped elsewhere: what lies elsewhere takes the place of another, and that of the
-// next, until all of a step is mapped anew.
-std::optional<Place> Growth::place_for(const Request& request, const FreePieces& pieces) {
-  std::optional<std::uint64_t> idle_age;
-  if (!arenas_.is_capturing()) idle_age = request.arena().idle_age;
-  if (const Address address = request.space->expected(request.size)[0]; address != 0) {
-    std::optional<Place> place = place_at(*request.space, address, request.size, pieces, idle_age);
-    if (place && stays(request, *place)) return place;
-  }
-  const auto find = [&] { return find_place(*request.space, request.size, pieces, idle_age); };
-  std::optional<Place> place = find();
-  if (place || !arenas_.add_reservation(*request.space, request.size)) return place;
-  return find();
 }
 
 Block* Growth::take_from_oom_pools(const Request& request) {

@@ -283,11 +283,11 @@ Status PausedMemory::take_off() {
       }
       if (status != Status::success) break;
       unmapped.push_back(&each);
-      if (is_copied) each.piece->give_back();
+      if (is_copied) each.piece->release();
     }
   }
   if (status == Status::success) {
-    for (PausedPiece* const each : unmapped) each->piece->give_back();
+    for (PausedPiece* const each : unmapped) each->piece->release();
     return status;
   }
   static_cast<void>(driver_.synchronize());  // queued copies still write to the backup
@@ -312,7 +312,7 @@ void PausedMemory::undo_take_off(PausedPiece& each) {
       static_cast<void>(driver_.unmap(piece.address, piece.size));
     }
   }
-  if (status != Status::success) piece.give_back();
+  if (status != Status::success) piece.release();
 }
 
 Status PausedMemory::put_back() {
@@ -322,7 +322,7 @@ Status PausedMemory::put_back() {
   const auto take_off_again = [&] {
     for (Piece* const piece : put) {
       const Status unmapped = driver_.unmap(piece->address, piece->size);
-      if (unmapped == Status::success) piece->give_back();
+      if (unmapped == Status::success) piece->release();
     }
   };
   Status status = Status::success;
@@ -351,7 +351,7 @@ Status PausedMemory::put_on(Batch batch, std::vector<Piece*>& put) {
     if (status != Status::success) return status;
     status = driver_.map(piece.address, piece.size, piece.handle);
     if (status != Status::success) {
-      piece.give_back();
+      piece.release();
       return status;
     }
     put.push_back(&piece);

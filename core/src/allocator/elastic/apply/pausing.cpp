@@ -33,7 +33,7 @@ Bytes Pausing::pause(RegionId region, Backup backup) {
   require_pausable(region);
   ElasticPool& pool = region_at(region);
   work_.wait_for_device();
-  release_.settle();
+  release_.clear_all_retired();
   if (!pool.is_held()) release_.release_free_memory(pool);
   PausedMemory memory(driver_, std::move(backup), pieces_to_pause(pool));
   const Status status = memory.take_off();

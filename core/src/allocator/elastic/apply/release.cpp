@@ -52,20 +52,20 @@ void Release::empty_cache(PoolId pool) {
     emptied.push_back(&candidate);
   }
   if (emptied.empty()) return;
-  settle();
+  clear_all_retired();
   for (ElasticPool* const each : emptied) {
     release_free_memory(*each);
     if (!each->is_default() && !each->is_region()) forget_if_unused(*each);
   }
 }
 
-void Release::settle() {
+void Release::clear_all_retired() {
   for (Arena& arena : arenas_.all()) {
     work_.mark_idle(arena, true);
     clear_retired(arena);
   }
   memory_.map_lost();
-  memory_.offer_returned();
+  memory_.offer_refused();
 }
 
 void Release::release_free_memory(const ElasticPool& pool) {

@@ -13,7 +13,7 @@ Bytes TierMover::rebalance(Bytes most) {
   if (moves.empty()) return 0;
   work_.wait_for_device();
   static_cast<void>(clear_scratch());
-  release_.settle();  // what moves is mapped nowhere else
+  release_.clear_all_retired();  // what moves is mapped nowhere else
   const Status status = move(moves);
   Bytes moved = 0;
   std::set<Arena*> changed;

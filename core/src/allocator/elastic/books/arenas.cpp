@@ -7,8 +7,7 @@
 
 namespace plimsoll {
 
-Arenas::Arenas(Driver& driver, ConcurrentStatistics& counters)
-    : driver_(driver), counters_(counters) {
+Arenas::Arenas(ConcurrentStatistics& counters) : counters_(counters) {
   tables_.push_back(std::make_unique<ReservationTable>());
   reservations_.store(tables_.back().get());
 }
@@ -66,32 +65,15 @@ Arena& Arenas::of(ElasticPool& pool, StreamId stream) {
   return *place;
 }
 
-bool Arenas::add_reservation(MappedSpace& space, Bytes size) {
-  const Bytes least = round_up(size, kGranule) + kGranule;
-  const Bytes most = driver_.memory_info().total +
-                     (space.tiers() == Tiers::dedicated ? 0 : driver_.shared_info().total);
-  if (size > most) return false;
-  const Bytes wanted = std::max(least, round_up(most, kGranule));
-  Address address = 0;
-  Bytes reserved = wanted;
-  Status status = driver_.reserve(reserved, address);
-  if (status == Status::out_of_memory && wanted > least) {
-    reserved = least;
-    status = driver_.reserve(reserved, address);
-  }
-  if (status == Status::out_of_memory) return false;
-  if (status != Status::success) {
-    throw DriverError("reserve addresses", status, driver_.last_error());
-  }
-  space.add_reservation(address, reserved);
+void Arenas::add_reservation(MappedSpace& space, const AddressRange& range) {
+  space.add_reservation(range.address, range.size);
   auto table = std::make_unique<ReservationTable>(*reservations_.load());
   const auto place = std::find_if(
       table->begin(), table->end(),
-      [&](const Reservation& reservation) { return reservation.range.address > address; });
-  table->insert(place, Reservation{{address, reserved}, &space.arena()});
+      [&](const Reservation& reservation) { return reservation.range.address > range.address; });
+  table->insert(place, Reservation{range, &space.arena()});
   reservations_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
-  return true;
 }
 
 void Arenas::begin_capture(PoolId pool, Allocator::Filter filter) {
@@ -127,7 +109,7 @@ Bytes Arenas::free_in_private_pools() const {
     if (arena.pool->is_default() || arena.pool->is_region()) continue;
     const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
-      space->free().for_each([&](const Block* block) { bytes += block->size; });
+      space->free_blocks().for_each([&](const Block* block) { bytes += block->size; });
     }
   }
   return bytes;

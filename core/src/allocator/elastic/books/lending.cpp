@@ -15,22 +15,22 @@ void Lending::request_free(Block* block) {
 
 void Lending::complete_free(Block* block) {
   Arena& arena = *block->arena;
-  arena.settle();
+  arena.free_resting();
   block->stream_uses.clear();
   arena.waiting.remove(block->size);
   arena.shard.complete_free(block->size <= AllocatorConfig::kSmallRequest, block->size,
                             block->requested);
   note(Action::free_completed, *block, block->space->shared_bytes(block->address, block->size));
-  take_back(block);
+  set_free(block);
 }
 
-void Lending::take_back_borrowed(Block* block) {
+void Lending::free_borrowed(Block* block) {
   Arena& arena = *block->arena;
   MappedSpace& space = *block->space;
   const Arena::Borrowed borrowed{&space, {block->address, block->size}};
-  space.give_back(block, ++arena.age);
+  space.free(block, ++arena.age);
   if (!arena.pool->may_give()) return;
-  if (arena.borrowed) moves_.go_home(*arena.borrowed->space, arena.borrowed->range);
+  if (arena.borrowed) return_home(*arena.borrowed->space, arena.borrowed->range);
   arena.borrowed = borrowed;
 }
 
@@ -47,8 +47,27 @@ Block* Lending::take_borrowed(MappedSpace& space, Bytes size, Bytes requested) {
       return block;
     }
   }
-  if (arena.pool->may_give()) moves_.go_home(*lender, range);
+  if (arena.pool->may_give()) return_home(*lender, range);
   return nullptr;
+}
+
+void Lending::return_home(MappedSpace& space, const AddressRange& range) {
+  if (!space.has_pieces_away()) return;
+  std::vector<FreePiece> free;
+  for (Block* block = space.block_at(range.address);
+       block != nullptr && block->address < range.end(); block = block->next) {
+    if (is_free(block)) space.add_pieces_away(block, range, free);
+  }
+  if (free.empty()) return;
+  std::vector<Return> returns;
+  for (const FreePiece& each : free) {
+    returns.push_back({each, each.piece->home});
+    ledger_.note_in_run(Action::segment_unmap, *each.piece);
+  }
+  space.return_pieces(returns, ++space.arena().age);
+  for (const FreePiece& each : free) ledger_.note_in_run(Action::segment_map, *each.piece);
+  ledger_.note_run();
+  ledger_.count_moves(free.size());
 }
 
 void Lending::count_shared(Block& block, Bytes shared) {

@@ -88,7 +88,7 @@ Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
   return cut(block, size);
 }
 
-Block* MappedSpace::take_again(Bytes size) {
+Block* MappedSpace::take_expected(Bytes size) {
   const Address first = no_split_ ? 0 : repetition_.expect(size);
   if (first == 0) return nullptr;
   Block* const best = free_.take(size);
@@ -105,7 +105,7 @@ Block* MappedSpace::take_again(Bytes size) {
   return nullptr;
 }
 
-bool MappedSpace::may_come_back(Bytes size) {
+bool MappedSpace::may_return(Bytes size) const {
   if (retired_count_ == 0) return false;
   const Address address = surely_expected(size);
   if (address == 0) return false;
@@ -118,7 +118,7 @@ bool MappedSpace::may_come_back(Bytes size) {
   return any && all;
 }
 
-Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
+void MappedSpace::free(Block* block, std::uint64_t age) {
   block->age_base = age;
   if (!no_split_) {
     if (Block* const next = block->next; next != nullptr && is_free(next)) {
@@ -133,7 +133,6 @@ Block* MappedSpace::give_back(Block* block, std::uint64_t age) {
   }
   block->age_base = age;
   free_.insert(block);
-  return block;
 }
 
 // --- addresses without memory ------------------------------------------------------------------
@@ -217,7 +216,7 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   Block* const block = take_hole({address, piece->size});
   block->mapped = true;
   hold(address, std::move(piece));
-  give_back(block, age);
+  free(block, age);
 }
 
 // From the first of its parts on, if the free block has been split since.
@@ -245,14 +244,14 @@ std::unique_ptr<Piece> MappedSpace::remove_piece(const FreePiece& free_piece) {
   return piece;
 }
 
-void MappedSpace::revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
+void MappedSpace::return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age) {
   Block* const block = std::exchange(mappings_.find(address)->second.retired, nullptr);
   piece->forget(*block);
   --retired_count_;
   block->mapped = true;
   block->retired = false;
   hold(address, std::move(piece));
-  give_back(block, age);
+  free(block, age);
 }
 
 Block* MappedSpace::exchange(Mappings::iterator from, Mappings::iterator to, Block* left) {
@@ -272,7 +271,7 @@ Block* MappedSpace::exchange(Mappings::iterator from, Mappings::iterator to, Blo
   return block;
 }
 
-void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age) {
+void MappedSpace::return_pieces(const std::vector<Return>& pieces, std::uint64_t age) {
   std::vector<Block*> blocks;
   blocks.reserve(pieces.size());
   auto to = mappings_.end();
@@ -303,12 +302,12 @@ void MappedSpace::come_back(const std::vector<Return>& pieces, std::uint64_t age
     while (!no_split_ && next < blocks.size() && blocks[next] == block->next) {
       absorb_next(block, blocks[next++]);
     }
-    give_back(block, age);
+    free(block, age);
   }
 }
 
-void MappedSpace::add_pieces_to_go_home(Block* block, const AddressRange& range,
-                                        std::vector<FreePiece>& found) {
+void MappedSpace::add_pieces_away(Block* block, const AddressRange& range,
+                                  std::vector<FreePiece>& found) {
   const Address end = block->address + block->size;
   const auto address_of = [](const Block* old) { return old->address; };
   auto next = mappings_.lower_bound(block->address);

@@ -9,7 +9,7 @@ void Repetition::open() {
   by_short_context_.open();
 }
 
-std::array<Address, 2> Repetition::expect_both(Bytes size) {
+std::array<Address, 2> Repetition::expect_both(Bytes size) const {
   std::array<Address, 2> expected{expect(size), 0};
   if (!is_following_) return expected;
   const std::size_t step = count_ - followed_;
@@ -19,7 +19,7 @@ std::array<Address, 2> Repetition::expect_both(Bytes size) {
   return expected;
 }
 
-bool Repetition::find_again(Bytes size) {
+bool Repetition::find_again(Bytes size) const {
   followed_for_ = 0;
   if (past_.empty()) return false;
   return is_following_ = find(by_context_, size, 1) || find(by_short_context_, size, kLeastStep);
@@ -27,7 +27,7 @@ bool Repetition::find_again(Bytes size) {
 
 // The latest request of this size that came after the same sizes as the next one does.
 template <std::size_t context>
-bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) {
+bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) const {
   const std::uint32_t found = index.find(size);
   if (found == 0) return false;
   const std::uint32_t back = static_cast<std::uint32_t>(count_ + 1) - found;

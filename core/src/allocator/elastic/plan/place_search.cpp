@@ -6,9 +6,9 @@
 namespace plimsoll {
 namespace {
 
-// Of a byte. What is unmapped cannot come back there any more, so addresses without memory are
-// rather taken, as long as there are any near by. Where places of a program that repeats itself
-// unmap each other's memory, unmapping costs as much again each time, until one lies elsewhere.
+// Prices of a byte. A piece cannot return to addresses that were unmapped, so a hole near by is
+// cheaper. Two places of a program that repeats itself may unmap each other's memory: each time
+// makes unmapping as dear again, until one of them lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
   return 6 * (1 + space.times_given_way(block->address));
@@ -36,29 +36,25 @@ class PlaceBuilder {
   [[nodiscard]] bool is_done() const { return left_ == 0; }
   [[nodiscard]] Place take() { return std::move(place_); }
 
-  // Of the first block, so many bytes are before the place.
+  // So many bytes of the first block lie before the place.
   void skip(Bytes size) { skipped_ = size; }
   // False if the block cannot serve.
   bool add(const Block* block) {
     if (block == nullptr) return false;
-    if (is_free(block)) {
-      use(block);
-      was_gap_ = false;
-      return true;
+    switch (state_of(block)) {
+      case AddressState::free: add_memory(block); return true;
+      case AddressState::hole: add_gap(block); return true;
+      case AddressState::retired: return add_retired(block);
+      case AddressState::used: break;
     }
-    if (is_hole(block)) {
-      add_gap(block);
-      return true;
-    }
-    return block->retired && add_retired(block);
+    return false;
   }
 
  private:
   bool add_retired(const Block* block) {
-    if (search_.pieces.has(block->piece) && comes_back(block)) {
-      place_.revived.push_back(block->address);
-      use(block);
-      was_gap_ = false;
+    if (search_.pieces.has(block->piece) && can_return(block)) {
+      place_.returned.push_back(block->address);
+      add_memory(block);
       return true;
     }
     if (!search_.may_unmap(block)) return false;
@@ -68,8 +64,8 @@ class PlaceBuilder {
     return true;
   }
 
-  // Not if its piece serves another part of the place already, or comes back to one.
-  [[nodiscard]] bool comes_back(const Block* retired) const {
+  // Not if the piece serves another part of the place already, or returns to one.
+  [[nodiscard]] bool can_return(const Block* retired) const {
     const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {
       return address < place_.extent.end() && place_.extent.address < address + piece.size;
@@ -87,6 +83,11 @@ class PlaceBuilder {
     const Bytes used = std::min(left_, block->size - std::exchange(skipped_, 0));
     left_ -= used;
     return used;
+  }
+
+  void add_memory(const Block* block) {
+    use(block);
+    was_gap_ = false;
   }
 
   void add_gap(const Block* block) {
@@ -132,20 +133,23 @@ std::optional<Place> place_to(const Search& search, const Block* last) {
   return builder.take();
 }
 
-// A row of blocks that can serve, with what a byte of each costs: nothing where there is memory or
-// memory comes back.
+// A block that can serve, and the price of a byte of it.
 struct Cell {
   const Block* block = nullptr;
   Bytes price = 0;
 };
 
 std::optional<Bytes> price_of(const Search& search, const Block* block) {
-  if (is_free(block)) return 0;
-  if (is_hole(block)) return kPriceOfMapping;
-  if (!block->retired) return std::nullopt;
-  if (search.pieces.has(block->piece)) return 0;
-  if (!search.may_unmap(block)) return std::nullopt;
-  return price_of_unmapping(search.space, block) + kPriceOfMapping;
+  switch (state_of(block)) {
+    case AddressState::free: return 0;
+    case AddressState::hole: return kPriceOfMapping;
+    case AddressState::retired:
+      if (search.pieces.has(block->piece)) return 0;
+      if (!search.may_unmap(block)) return std::nullopt;
+      return price_of_unmapping(search.space, block) + kPriceOfMapping;
+    case AddressState::used: break;
+  }
+  return std::nullopt;
 }
 
 // The whole row around a block that can serve.
@@ -161,7 +165,7 @@ std::vector<Cell> row_around(const Search& search, const Block* block) {
   return row;
 }
 
-// Where a place could begin or end, and what it takes if all goes well.
+// Where a place could begin or end, and the least that it can cost.
 struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;

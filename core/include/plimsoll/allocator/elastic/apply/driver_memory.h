@@ -1,9 +1,9 @@
-// The driver's memory as pieces, within the limits of both tiers.
+// The driver's memory as pieces, and its addresses, within the limits of both tiers.
 //
 // What always holds: dedicated_reserved <= the limit in force when the last piece was made, and
-// likewise for shared memory. What is lost, a failing driver unmapped under a live block, and did
-// not map again; it is not touched before it is mapped again. Everything here is guarded by the
-// allocator's `mutex_`.
+// likewise for shared memory. A piece is lost if a failing driver unmapped it under a live block
+// and did not map it again; nobody touches it before `map_lost` has. Everything here is guarded by
+// the allocator's `mutex_`.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ class DriverMemory {
  public:
   DriverMemory(Driver& driver, const Ledger& ledger) : driver_(driver), ledger_(ledger) {}
 
-  // The most that may be reserved; nothing means what the card, or the host, has.
+  // The most that may be reserved; without a limit, what the card, or the host, has.
   void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   void set_shared_limit(std::optional<Bytes> limit) { shared_limit_ = limit; }
   [[nodiscard]] std::optional<Bytes> shared_limit() const { return shared_limit_; }
@@ -35,12 +35,15 @@ class DriverMemory {
   }
   [[nodiscard]] SharedMemoryReport shared_report() const;
 
+  // More addresses for at least `size` bytes; nothing if there are none left, or the size is more
+  // than all memory of these tiers. Throws DriverError.
+  [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
   // A piece of the tier that is asked for, whatever the driver would do by itself.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
-  // The mappings of whole pieces, side by side, all or none.
+  // Unmaps whole pieces that lie side by side, all or none.
   [[nodiscard]] Status unmap(const AddressRange& range);
-  // Gives the driver what it refused to take back before.
-  void offer_returned() { returned_.offer(); }
+  // Releases to the driver what it refused before.
+  void offer_refused() { returned_.offer(); }
 
   // Maps the memory of `by` where the piece is mapped; if that fails, all is as it was. A driver
   // that does not even map again what it had mapped is asked again by `map_lost`.

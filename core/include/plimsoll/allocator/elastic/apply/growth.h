@@ -1,20 +1,18 @@
-// Where a request finds memory that no free block serves.
+// A request's way to memory, when the hot path has none for it. Each step is tried only if those
+// before it failed:
 //
-// A place is chosen among the stream's addresses, and what it lacks of memory comes, in this order,
-// from
+//   1. the block that the program freed last, if it is of this size and borrows pieces
+//   2. the program had the request at some address in the step before, and the memory returns there
+//   3. a free block
+//   4. the request grows: a plan is made, and carried out
+//   5. free blocks of private pools that allow it (use_on_oom)
+//   6. after waiting for all streams: 4 again
+//   7. shared memory, if the thread prefers it or the policy is to spill; after waiting, once more
 //
-//   1. free pieces of the same arena: they are mapped a second time, at the new address, at once.
-//      The stream itself orders the reuse, so nobody waits, unless addresses are to be unmapped
-//      first that the stream still works with, and most of the place's memory comes back there.
-//      What is mapped there already, since the piece served there before, costs no call of the
-//      driver;
-//   2. free pieces of other streams and pools, if the work that used them is known to be done;
-//   3. the driver, if the limit allows;
-//   4. whatever becomes free once all streams have been waited for.
-//
-// Only then a request fails, or spills where that is the policy: it gets what dedicated memory is
-// left, and shared memory for the rest. So free memory is never lost to fragmentation, but for the
-// pieces that a live block shares with a free one.
+// Growing (`grow_in`) takes memory, in this order, from free pieces of the request's own arena,
+// which are mapped a second time at once, since the stream itself orders the reuse; from free
+// pieces of arenas whose work is known to be done; from the driver. So free memory is never lost to
+// fragmentation, but for the pieces that a live block shares with a free one.
 //
 // Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself, the
 // request's own first.
@@ -22,10 +20,8 @@
 
 #include <atomic>
 #include <optional>
-#include <span>
-#include <vector>
 
-#include "plimsoll/allocator/elastic/apply/filler.h"
+#include "plimsoll/allocator/elastic/apply/applier.h"
 #include "plimsoll/allocator/elastic/apply/release.h"
 
 namespace plimsoll {
@@ -40,17 +36,15 @@ struct Request {
 
 class Growth {
  public:
-  Growth(Arenas& arenas, QueuedWork& work, DriverMemory& memory, Release& release, Filler& filler,
-         Moves& moves, Lending& lending, Statistics& statistics, TorchVersion version)
+  Growth(Arenas& arenas, QueuedWork& work, Release& release, DriverMemory& memory, Applier& applier,
+         Lending& lending, Ledger& ledger)
       : arenas_(arenas),
         work_(work),
-        memory_(memory),
         release_(release),
-        filler_(filler),
-        moves_(moves),
+        memory_(memory),
+        applier_(applier),
         lending_(lending),
-        statistics_(statistics),
-        version_(version) {}
+        ledger_(ledger) {}
 
   void set_spill_policy(SpillPolicy policy) { spill_policy_ = policy; }
   [[nodiscard]] SpillPolicy spill_policy() const { return spill_policy_; }
@@ -60,43 +54,35 @@ class Growth {
     return prefers_shared || spill_policy_ == SpillPolicy::spill;
   }
 
-  // A lent block where the program had the request in the step before, if its memory serves
-  // elsewhere and is free; else null.
-  [[nodiscard]] Block* bring_back(const Request& request);
-  // A lent block for the request; null if all ways were tried. Throws DriverError.
-  [[nodiscard]] Block* grow(const Request& request, bool prefers_shared);
-  // Likewise, in this space, and without waiting for other streams.
-  [[nodiscard]] Block* try_to_grow(const Request& request);
+  // A lent block for the request; null if all steps failed. Throws DriverError.
+  [[nodiscard]] Block* serve(const Request& request, bool prefers_shared);
 
  private:
-  static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least, of a request
-  // So many pieces come back where the stream is waited for. To map them takes half a millisecond.
-  static constexpr std::size_t kLeastToWaitFor = 16;
-
-  Block* take(const Request& request);
-  Block* recall(const Request& request);
-  Block* revive(const Request& request, std::span<const Address> addresses);
-  Block* revive_anywhere(const Request& request);
-  Block* lend_revived(const Request& request, const Place& place, FreePieces& pieces);
-  Block* lend_grown(const Request& request);
-  Block* spill(const Request& request);
+  // Each returns a lent block, or null.
+  Block* grow(const Request& request, bool prefers_shared);
+  Block* grow_in(const Request& request);
+  Block* grow_shared(const Request& request, bool prefers_shared);
+  Block* take(const Request& request);  // the arena is locked
+  Block* take_or_return(const Request& request);
+  Block* return_surely(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  [[nodiscard]] std::vector<FreePiece> sources_for(const Request& request) const;
-  [[nodiscard]] static bool stays(const Request& request, const Place& place) {
-    return place.price <= request.size / kSizePerPriceOfStaying;
-  }
-  [[nodiscard]] bool gains_by_waiting(const Request& request);
-  [[nodiscard]] std::optional<Place> place_for(const Request& request, const FreePieces& pieces);
+  // What `apply` gave the space is lent.
+  Block* lend_grown(const Request& request);
+
+  // Finds out which memory queued work still uses, so that the rest may move.
+  void look_at_queued_work(const Request& request);
+  // The plan that the function makes. If it lacks addresses it is made anew, once the driver has
+  // reserved them; nothing if the driver refuses.
+  template <typename MakePlan>
+  std::optional<Plan> with_addresses(MappedSpace& space, MakePlan make_plan);
 
   Arenas& arenas_;
   QueuedWork& work_;
-  DriverMemory& memory_;
   Release& release_;
-  Filler& filler_;
-  Moves& moves_;
+  DriverMemory& memory_;
+  Applier& applier_;
   Lending& lending_;
-  Statistics& statistics_;
-  TorchVersion version_;
+  Ledger& ledger_;
   SpillPolicy spill_policy_ = SpillPolicy::strict;
   std::atomic<bool> has_spilled_{false};
 };

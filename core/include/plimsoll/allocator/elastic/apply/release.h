@@ -1,9 +1,9 @@
-// How memory leaves its addresses: old mappings that nothing comes back to, and free pieces that go
-// back to the driver.
+// Memory leaves its addresses: old mappings are unmapped, and free pieces are released to the
+// driver.
 //
 // Nothing is unmapped that queued work may use: a retired address is cleared, and a free piece
-// released, only if its age <= arena.idle_age. A piece's memory is free only when its last old
-// mapping is gone as well, wherever that is; so `settle` comes before anything goes back.
+// released, only if its age <= arena.idle_age. The driver has a piece's memory back only when its
+// last old mapping is gone as well, wherever that is; so `clear_all_retired` comes first.
 // Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself,
 // where it does not say otherwise.
 #pragma once
@@ -21,17 +21,17 @@ class Release {
   Release(Arenas& arenas, QueuedWork& work, DriverMemory& memory, Ledger& ledger, Driver& driver)
       : arenas_(arenas), work_(work), memory_(memory), ledger_(ledger), driver_(driver) {}
 
-  // Unmaps retired addresses that no queued work uses any more: all of them; or a few, what was
-  // retired longest ago, where a program that never repeats itself left too many behind.
+  // Unmaps retired addresses that no queued work uses any more: all of them; or, where a program
+  // that never repeats itself left too many behind, the few that were retired longest ago.
   void clear_retired(Arena& arena);
   void bound_retired(Arena& arena);
 
-  // Waits for pending frees and gives what is free of one pool to the driver; {0, 0} stands for the
-  // default pool and all that nobody holds. Throws DriverError.
+  // Waits for pending frees and releases what is free of one pool; {0, 0} stands for the default
+  // pool and all pools that nobody holds. Throws DriverError.
   void empty_cache(PoolId pool);
-  // Waits for all streams; then nothing free is mapped anywhere else.
-  void settle();
-  // After `settle`. Throws DriverError.
+  // Waits for all streams; then every piece is mapped where it serves, and nowhere else.
+  void clear_all_retired();
+  // After `clear_all_retired`. Throws DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Programs use one pool after the other, and may never empty the cache. While a graph is captured
   // nobody can find out which work is done. So this does before, of pools that nobody holds any

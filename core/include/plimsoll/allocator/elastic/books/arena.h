@@ -1,10 +1,10 @@
-// The memory of one stream in one pool, with a lock of its own.
+// An arena: the memory of one stream in one pool, with a lock of its own.
 //
 // Small requests and large ones lie in separate spaces, so that a small block never pins a large
-// piece. What is to be in shared memory and what was spilled have spaces as well, so that nothing
-// else gets shared memory by accident, and what prefers it never takes dedicated memory. Free
-// pieces go from one to the other without waiting, for all serve the same stream.
-// Everything here is guarded by `lock`, but for what says otherwise.
+// piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
+// no other request gets shared memory by accident. Free pieces move between the four spaces without
+// waiting, since all serve the same stream.
+// Everything here is guarded by `lock`, unless its comment says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +33,10 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  // Holds the lock; the block that rests is given back before.
+  // Holds the lock; no block rests.
   class Guard {
    public:
-    explicit Guard(Arena& arena) : guard_(arena.lock) { arena.settle(); }
+    explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }
 
    private:
     std::lock_guard<SpinLock> guard_;
@@ -57,10 +57,10 @@ struct alignas(64) Arena {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  std::optional<Borrowed> borrowed;  // free, and its pieces are not at home yet
+  std::optional<Borrowed> borrowed;  // free, and its pieces have not returned home yet
 
-  // The block that was freed last: its space has it back as soon as anything else happens than a
-  // request for just that, which so costs the least.
+  // The block that was freed last. A request of its size gets it at once; before anything else
+  // happens its space frees it.
   Block* resting = nullptr;
 
   // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
@@ -79,9 +79,9 @@ struct alignas(64) Arena {
     MappedSpace& space = space_for(is_small);
     if (resting != nullptr) {
       const bool is_it =
-          resting->size == size && resting->space == &space && space.may_serve_again(resting);
+          resting->size == size && resting->space == &space && space.is_where_expected(resting);
       if (is_it) return std::exchange(resting, nullptr);
-      settle();
+      free_resting();
     }
     return space.take_at_once(size);
   }
@@ -90,10 +90,10 @@ struct alignas(64) Arena {
     block->age_base = ++age;
     resting = block;
   }
-  void settle() {
+  void free_resting() {
     if (resting == nullptr) return;
     Block* const block = std::exchange(resting, nullptr);
-    block->space->give_back(block, block->age_base);
+    block->space->free(block, block->age_base);
   }
 
   [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
@@ -104,10 +104,12 @@ struct alignas(64) Arena {
   // Whether any free block is large enough for a piece.
   [[nodiscard]] bool has_free_piece() const {
     return std::ranges::any_of(spaces(), [](const MappedSpace* space) {
-      const Block* const largest = space->free().last();
+      const Block* const largest = space->free_blocks().last();
       return largest != nullptr && largest->size >= kGranule;
     });
   }
+  // Whether arenas of other streams and pools may have what was freed at `idle_age` or before.
+  [[nodiscard]] bool may_give_to_others() const;
   // All pieces in free blocks that were freed at `at_age` or before.
   [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
     std::vector<FreePiece> found;
@@ -142,5 +144,7 @@ struct ElasticPool : PoolBase {
   // A graph remembers addresses, so memory never leaves a pool that somebody holds.
   [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
 };
+
+inline bool Arena::may_give_to_others() const { return pool->may_give() && idle_age != 0; }
 
 }  // namespace plimsoll

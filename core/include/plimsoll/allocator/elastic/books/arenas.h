@@ -21,7 +21,7 @@ namespace plimsoll {
 
 class Arenas {
  public:
-  Arenas(Driver& driver, ConcurrentStatistics& counters);
+  explicit Arenas(ConcurrentStatistics& counters);
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
 
@@ -42,7 +42,7 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Not constant: who looks at an arena gives back the block that rests in it.
+  // Not constant: a Guard frees the block that rests in the arena.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -52,9 +52,8 @@ class Arenas {
       function(*entry->second);
     }
   }
-  // More addresses for the space; false if there are none left, or the size is more than all memory
-  // that may serve there. Throws DriverError.
-  [[nodiscard]] bool add_reservation(MappedSpace& space, Bytes size);
+  // The space has these addresses as well.
+  void add_reservation(MappedSpace& space, const AddressRange& range);
 
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
@@ -65,7 +64,7 @@ class Arenas {
   void end_capture(PoolId pool);
   // A region exists from its first use on, whatever graphs use it.
   void know_region(PoolId pool);
-  // Whether it did: a pool with memory, or addresses that are still mapped, stays.
+  // Returns whether it did: a pool with memory, or with retired addresses, stays.
   bool forget_if_unused(ElasticPool& pool);
   [[nodiscard]] Bytes free_in_private_pools() const;
 
@@ -81,7 +80,6 @@ class Arenas {
     return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];
   }
 
-  Driver& driver_;
   ConcurrentStatistics& counters_;
   ElasticPool default_pool_{PoolId{}};
   PrivatePools<ElasticPool> private_pools_;

@@ -1,4 +1,5 @@
-// What the elastic allocator has reserved, and who is told of each piece that comes, goes or moves.
+// The ledger: how much the elastic allocator has reserved. It notes each piece that comes, goes or
+// moves in the history and the statistics.
 //
 // What always holds, over all pieces that have memory:
 //   reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes;
@@ -7,6 +8,8 @@
 // Everything here is guarded by the allocator's `mutex_`, and an arena's own counts by its lock
 // too.
 #pragma once
+
+#include <cstdint>
 
 #include "plimsoll/allocator/config.h"
 #include "plimsoll/allocator/elastic/books/arena.h"
@@ -24,16 +27,20 @@ class Ledger {
   [[nodiscard]] Bytes shared_reserved() const { return shared_reserved_; }
   [[nodiscard]] Bytes dedicated_reserved() const { return reserved_ - shared_reserved_; }
   [[nodiscard]] Statistics& statistics() { return statistics_; }
+  [[nodiscard]] TorchVersion version() const { return version_; }
+  // Pieces that began to serve at another address so far.
+  [[nodiscard]] std::uint64_t moves() const { return moves_; }
+  void count_moves(std::uint64_t pieces) { moves_ += pieces; }
 
-  // The piece serves where it says, from now on; or no more.
+  // The piece serves at its address from now on; or it does no more.
   void add(const Piece& piece);
   void remove(const Piece& piece);
-  // The piece is in shared memory no more.
+  // The piece has left shared memory.
   void leave_shared(const Piece& piece);
 
   // `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Likewise, where pieces that are neighbours make one event, as soon as `note_run` is called.
+  // Likewise, but neighbours make one event, once `note_run` is called.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 
@@ -51,6 +58,7 @@ class Ledger {
   TorchVersion version_;
   Bytes reserved_ = 0;
   Bytes shared_reserved_ = 0;
+  std::uint64_t moves_ = 0;
   Run run_;  // that is still to be noted
 };
 

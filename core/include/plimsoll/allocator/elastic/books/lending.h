@@ -1,30 +1,32 @@
-// Blocks on their way to the program and back, which is every request's path.
+// Blocks are lent to the program, and freed: every request's path.
 //
-// A block for which pieces came together borrows them. When it is freed they go home before the
-// arena's next request, unless that one is for just the same block: so a loop of one size moves
-// nothing.
+// A block for which pieces were brought together borrows them. When the block is freed they return
+// home before the arena's next request, unless that request is for just the same block: so a loop
+// of one size moves nothing. Returning changes only the books, for the pieces are still mapped at
+// home.
 //
 // What always holds, over the blocks of all arenas:
 //   arena.live == the blocks with `allocated`; a waiting block is active and not allocated, and
 //     arena.waiting counts its size;
 //   block.shared == bytes of the lent block in shared memory; shared_allocated == their sum.
-// A block's arena is locked by the caller, and where the block borrows, the allocator's `mutex_`.
+// The caller holds the lock of the block's arena, and where the block borrows, the allocator's
+// `mutex_`.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 
-#include "plimsoll/allocator/elastic/books/moves.h"
+#include "plimsoll/allocator/elastic/books/ledger.h"
 #include "plimsoll/base/spin_lock.h"
 
 namespace plimsoll {
 
 class Lending {
  public:
-  Lending(EventLog& log, Moves& moves) : log_(log), moves_(moves) {}
+  Lending(EventLog& log, Ledger& ledger) : log_(log), ledger_(ledger) {}
 
-  // The block, which its space gave, is the program's.
+  // The program has the block, which its space gave.
   Block* lend(Block* block, Bytes requested) {
     Arena& arena = *block->arena;
     block->allocated = true;
@@ -47,21 +49,21 @@ class Lending {
   // The program freed the block, which no other stream uses, and which `live` knows no more.
   void free(Block* block) {
     Arena& arena = *block->arena;
-    arena.settle();  // while the block is no neighbour to merge with
+    arena.free_resting();  // while the block is no neighbour to merge with
     const Bytes shared = block->shared;
     block->allocated = false;
     if (shared != 0) count_shared(*block, 0);
     arena.shard.free(block->size <= AllocatorConfig::kSmallRequest, block->size, block->requested);
     note(Action::free_requested, *block, shared);
     note(Action::free_completed, *block, shared);
-    take_back(block);
+    set_free(block);
   }
   // Likewise, but other streams still use it; and they use it no more.
   void request_free(Block* block);
   void complete_free(Block* block);
 
-  // The block that the arena got back last, if it borrows and the request is for just that; else
-  // what it borrowed goes home. Takes the arena's lock.
+  // The borrowing block that the program freed last, if the request is for just that one; else its
+  // pieces return home, and the result is null. Takes the arena's lock.
   [[nodiscard]] Block* take_borrowed(MappedSpace& space, Bytes size, Bytes requested);
 
   // How much of a lent block is in shared memory, after its pieces changed.
@@ -86,19 +88,21 @@ class Lending {
     log_.note(action, block.address, block.requested, block.stream, block.arena->pool->id,
               block.context, shared);
   }
-  // It is nobody's any more.
-  void take_back(Block* block) {
+  void set_free(Block* block) {
     if (block->borrows) {
-      take_back_borrowed(block);
+      free_borrowed(block);
     } else {
       block->arena->rest(block);
     }
   }
-  void take_back_borrowed(Block* block);
+  void free_borrowed(Block* block);
+  // The free pieces among these bytes return home, as far as nothing else was mapped there. So a
+  // program that repeats itself finds free memory as it found it before. The arena is locked.
+  void return_home(MappedSpace& space, const AddressRange& range);
   void count_shared(Block& block, Bytes shared);
 
   EventLog& log_;
-  Moves& moves_;
+  Ledger& ledger_;
   std::atomic<std::uint64_t> lent_{0};  // blocks that may be in shared memory, so far
   mutable SpinLock shared_lock_;        // of the next; threads of all arenas change it
   Stat shared_allocated_;

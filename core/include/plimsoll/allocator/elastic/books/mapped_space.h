@@ -1,25 +1,27 @@
-// Address space of which parts have memory: the blocks of one stream, in one pool, of one size
-// class. It keeps books and decides where blocks lie; it calls no driver.
+// Address space of which parts have memory: the blocks and pieces of one stream, in one pool, of
+// one size class. A space keeps books; it calls no driver.
 //
-// Reservations, addresses that the driver set aside, are tiled by blocks. A block is lent, free, a
-// hole (addresses without memory), or retired: its piece serves at another address, and is still
-// mapped here. The memory is in pieces, a driver's handle each, which are mapped as a whole; a
-// piece that lies wholly in one free block can be taken away.
+// Blocks tile the addresses that the driver reserved, and each block is in one of four states.
+// Pieces lie across blocks: one piece may hold several used and free blocks.
 //
-// Retired addresses are how a program that repeats itself stops moving memory: the piece comes back
-// to them without a call of the driver, as soon as it is free where it serves. Only where another
-// piece is to be mapped, or the memory goes back to the driver, they are unmapped; by then the work
-// must be done that was queued when they were freed.
+//   blocks   | used |   free    | used | retired |       hole        | free |
+//   pieces   |    A    |    B    |  C  |    D    |                   |  E   |
 //
-// What always holds, and `check_invariants` checks:
-//   the blocks of a reservation make it up, without gaps; two neighbours that are both free, or two
-//     holes, are merged (free ones not in a space that does not split);
-//   bytes in blocks with memory == sum of piece->size; pieces, holes and retired blocks begin and
-//     end at granules, and a retired block is one piece's addresses;
-//   what is mapped at some addresses either serves there or is retired;
-//   pieces_away_ == number of pieces whose home is elsewhere;
-//   retired_count_ == number of retired blocks;
-//   piece->space == this and mappings_[piece->address].serves == piece, for each piece here.
+//   used     the program has it, or other streams still use what the program freed
+//   free     it has memory that nobody uses; A serves on, but B lies in the free block as a whole,
+//            so B can move
+//   retired  one piece's addresses, here D's: D serves elsewhere and is still mapped here, so it
+//   can
+//            return without a call of the driver
+//   hole     addresses without memory: nothing is mapped
+//
+//   hole    -> free     a piece is mapped here              add_piece
+//   free   <-> used     a block is lent, or freed           take, free
+//   free   <-> retired  a piece moves away, or returns      remove_piece, return_piece(s)
+//   retired -> hole     the old mapping was unmapped        clear, give_way
+//
+// Memory comes back in three ways, and each has one verb: the program *frees* a block to its space;
+// a piece *returns* to retired addresses of its own; the allocator *releases* memory to the driver.
 #pragma once
 
 #include <array>
@@ -57,7 +59,7 @@ struct FreePiece {
   Block* block = nullptr;
 };
 
-// Where a free piece is retired: it comes back there.
+// A free piece returns to addresses where it is retired.
 struct Return {
   FreePiece free;
   Address to = 0;
@@ -65,10 +67,18 @@ struct Return {
 
 inline constexpr std::uint64_t kAnyAge = std::numeric_limits<std::uint64_t>::max();
 
-[[nodiscard]] inline bool is_free(const Block* block) {
-  return block->mapped && !block->is_active();
+enum class AddressState : std::uint8_t { used, free, retired, hole };
+
+[[nodiscard]] inline AddressState state_of(const Block* block) {
+  if (block->mapped) return block->is_active() ? AddressState::used : AddressState::free;
+  return block->retired ? AddressState::retired : AddressState::hole;
 }
-[[nodiscard]] inline bool is_hole(const Block* block) { return !block->mapped && !block->retired; }
+[[nodiscard]] inline bool is_free(const Block* block) {
+  return state_of(block) == AddressState::free;
+}
+[[nodiscard]] inline bool is_hole(const Block* block) {
+  return state_of(block) == AddressState::hole;
+}
 
 class MappedSpace {
  public:
@@ -94,21 +104,23 @@ class MappedSpace {
   // smallest of at least `size` bytes; null if there is none.
   Block* take(Bytes size) {
     if (!small_) {
-      if (Block* const block = take_again(size)) return block;
+      if (Block* const block = take_expected(size)) return block;
     }
     return take_best_fit(size);
   }
-  // Likewise, but null as well where the memory that the request had in the step before serves
-  // elsewhere and may come back. The hot path: it allocates nothing.
+  // Likewise, but null as well where the memory that the request had in the step before may return.
+  // The hot path: it allocates nothing.
   Block* take_at_once(Bytes size) {
     if (!small_) {
-      if (Block* const block = take_again(size)) return block;
-      if (may_come_back(size)) return nullptr;
+      if (Block* const block = take_expected(size)) return block;
+      if (may_return(size)) return nullptr;
     }
     return take_best_fit(size);
   }
-  // Whether a free block may be what the next request of its size gets, or is to lie elsewhere.
-  [[nodiscard]] bool may_serve_again(const Block* block) {
+
+  // --- where requests shall lie, as the past says: large ones only
+  // Whether the next request of the block's size may have the block; else it is to lie elsewhere.
+  [[nodiscard]] bool is_where_expected(const Block* block) const {
     if (small_) return true;
     const Address address = repetition_.expect(block->size);
     return address == 0 || address == block->address;
@@ -119,11 +131,11 @@ class MappedSpace {
   }
   // Where the program had a request of this size in the step before, and in the one before that; 0
   // where that is unknown.
-  [[nodiscard]] std::array<Address, 2> expected(Bytes size) {
+  [[nodiscard]] std::array<Address, 2> expected(Bytes size) const {
     return no_split_ ? std::array<Address, 2>{} : repetition_.expect_both(size);
   }
-  // Where it had it in the step before, if sizes have gone on as then for a while; else 0.
-  [[nodiscard]] Address surely_expected(Bytes size) {
+  // The first of these, if sizes have gone on as in the step before for a while; else 0.
+  [[nodiscard]] Address surely_expected(Bytes size) const {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
   }
@@ -134,13 +146,14 @@ class MappedSpace {
         most, [&](Bytes size, Address address) { found.push_back({address, size}); });
     return found;
   }
-  // Whether what the request surely had in the step before is retired, in part or as a whole, and
-  // its pieces still serve this space.
-  [[nodiscard]] bool may_come_back(Bytes size);
+  // Whether some of the memory that the request surely had in the step before is retired, and its
+  // pieces still serve this space.
+  [[nodiscard]] bool may_return(Bytes size) const;
+
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
-  // `age` says which frees came before; see `free_pieces`. Returns the free block around it.
-  Block* give_back(Block* block, std::uint64_t age);
+  // The block is free from now on. `age` says which frees came before; see `free_pieces`.
+  void free(Block* block, std::uint64_t age);
 
   // Blocks are neither split nor merged from now on: each is one piece.
   void set_no_split(bool no_split) { no_split_ = no_split; }
@@ -163,16 +176,15 @@ class MappedSpace {
   // which they were freed. Several free pieces of one call to `free_pieces` are removed by
   // ascending address, before anything else happens.
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
-  // The piece that was retired at `address`, and was removed from where it served, is back: free.
-  void revive(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // Free pieces of this space, by ascending address, come back to where they are retired in it.
-  // What lies side by side is taken out, and free again, in one step.
-  void come_back(const std::vector<Return>& pieces, std::uint64_t age);
-  // The pieces in a free block, and in or across `range`, that are not at home but can go there, by
-  // ascending address. Those whose home is gone are at home where they are from now on.
-  void add_pieces_to_go_home(Block* block, const AddressRange& range,
-                             std::vector<FreePiece>& found);
-  // The piece belongs where it is from now on.
+  // The piece is retired at `address`, and was removed from where it served; it is free there now.
+  void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
+  // Free pieces of this space, by ascending address, return to where they are retired in it.
+  // Pieces that lie side by side return in one step.
+  void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
+  // The pieces in a free block, and in or across `range`, that are away and can return to their
+  // homes, by ascending address. A piece whose home is gone has its home where it is from now on.
+  void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
+  // The piece's home is where it is from now on.
   void set_home(Piece& piece);
   // Whether any piece is away from home.
   [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
@@ -203,9 +215,9 @@ class MappedSpace {
   }
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
-  // Likewise, for another piece to be mapped there.
+  // Likewise, because another piece will be mapped there.
   void give_way(Address address);
-  // How often that happened there.
+  // How often the address gave way.
   [[nodiscard]] Bytes times_given_way(Address address) const {
     const auto found = given_way_.find(address);
     return found == given_way_.end() ? 0 : found->second;
@@ -235,7 +247,7 @@ class MappedSpace {
     }
   }
   [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
-  [[nodiscard]] const BestFitIndex& free() const { return free_; }
+  [[nodiscard]] const BestFitIndex& free_blocks() const { return free_; }
   [[nodiscard]] const Holes& holes() const { return holes_; }
   // The block around an address of one of the reservations.
   [[nodiscard]] Block* block_at(Address address) const;
@@ -253,16 +265,16 @@ class MappedSpace {
   static constexpr std::size_t kMostGivenWay = 4096;  // addresses
   static constexpr std::size_t kMostLooked = 64;      // blocks, for one around an address
 
-  // What is mapped at some addresses. A piece that comes back finds both ends here already.
-  struct Mapping {
+  // A piece that returns finds both ends here already.
+  struct Mapping {  // (serves == nullptr) != (retired == nullptr)
     std::unique_ptr<Piece> serves = {};
-    Block* retired = nullptr;  // if nothing serves
+    Block* retired = nullptr;
   };
   using Mappings = FlatMap<Mapping>;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
   // Null if the step before does not say, or there is no such free block.
-  [[nodiscard]] Block* take_again(Bytes size);
+  [[nodiscard]] Block* take_expected(Bytes size);
   Block* take_best_fit(Bytes size) {
     Block* const block = free_.take(size);
     return block == nullptr ? nullptr : cut(block, size);
@@ -299,20 +311,26 @@ class MappedSpace {
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
+  // What always holds, and `check_invariants` checks:
   Arena& arena_;
   bool small_;
   Tiers tiers_;
-  bool no_split_ = false;
+  bool no_split_ = false;  // if it is set, each block is one piece
   ObjectPool<Block> objects_;
-  BestFitIndex free_;
-  Holes holes_;
-  Mappings mappings_;
-  std::size_t pieces_away_ = 0;  // those whose home is elsewhere
-  std::size_t retired_count_ = 0;
-  std::unordered_map<Address, Bytes> given_way_;  // how often, by address
-  Repetition repetition_;                         // of large requests
+  // The blocks of a reservation make it up, without gaps. Two free neighbours, or two holes, are
+  // merged (free ones not under no_split_). Holes, retired blocks and pieces begin and end at
+  // granules; bytes in used and free blocks == sum of piece->size.
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // of each reservation
+  BestFitIndex free_;           // exactly the free blocks
+  Holes holes_;                 // exactly the holes
+  // By address, and without overlaps. Where a piece serves, piece->space == this and
+  // piece->address == the key; a retired block is one piece's addresses.
+  Mappings mappings_;
+  std::size_t pieces_away_ = 0;                   // pieces with home != address
+  std::size_t retired_count_ = 0;                 // retired blocks
+  std::unordered_map<Address, Bytes> given_way_;  // how often, by address
+  Repetition repetition_;                         // of large requests
 };
 
 }  // namespace plimsoll

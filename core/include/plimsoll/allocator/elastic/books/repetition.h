@@ -1,8 +1,9 @@
-// What a space served before, in order. A program that repeats its steps gets each block where the
-// step before had it, so that after some steps nothing has to be mapped any more.
+// The requests that a space served, in order. A program that repeats its steps gets each block
+// where the step before had it, so after some steps nothing has to be mapped any more.
 //
-// Best fit alone does not settle: a block that outlives its step, the loss say, lies elsewhere in
-// the next one, every later choice then differs a little, and so do the pieces that have to move.
+// Best fit alone moves pieces for ever: a block that outlives its step, the loss say, lies
+// elsewhere in the next step, so every later choice differs a little, and other pieces have to
+// move.
 //
 // Requests are told apart by their sizes. `followed_` is the request of the past that the next one
 // repeats, as long as sizes go on as they did then. Where they do not, the latest request is looked
@@ -39,12 +40,12 @@ class Repetition {
 
   // Where a request of this size lay in the step before; 0 where that is unknown. Several calls
   // before a `note` say the same.
-  [[nodiscard]] Address expect(Bytes size) {
+  [[nodiscard]] Address expect(Bytes size) const {
     const bool follows = is_following_ && request(followed_).size == size;
     return follows || find_again(size) ? request(followed_).address : 0;
   }
   // And in the one before that, as blocks that outlive a step take turns.
-  [[nodiscard]] std::array<Address, 2> expect_both(Bytes size);
+  [[nodiscard]] std::array<Address, 2> expect_both(Bytes size) const;
 
   // The sizes and addresses of at most so many requests that came after it in the step before.
   template <typename Visit>
@@ -109,17 +110,18 @@ class Repetition {
     return past_[number % kCapacity];
   }
   // Sizes did not go on as they did: whether there is another request to follow.
-  [[nodiscard]] bool find_again(Bytes size);
+  [[nodiscard]] bool find_again(Bytes size) const;
   template <std::size_t context>
-  [[nodiscard]] bool find(const Index<context>& index, Bytes size, std::size_t least_step);
+  [[nodiscard]] bool find(const Index<context>& index, Bytes size, std::size_t least_step) const;
 
   std::vector<Request> past_;
   Index<kContext> by_context_;
   Index<kShortContext> by_short_context_;
   std::size_t count_ = 0;  // of requests
-  std::size_t followed_ = 0;
-  bool is_following_ = false;
-  std::size_t followed_for_ = 0;  // requests in a row
+  // What the last look-up found; the next one begins there.
+  mutable std::size_t followed_ = 0;
+  mutable bool is_following_ = false;
+  mutable std::size_t followed_for_ = 0;  // requests in a row
 };
 
 }  // namespace plimsoll

@@ -1,9 +1,11 @@
-// Where a request of the elastic allocator could lie when no free block serves it: a row of free
-// blocks, retired addresses and holes, at the least price.
+// Where a request could lie when no free block serves it: a row of free blocks, retired addresses
+// and holes, at the least price.
 //
-// Free blocks have memory. Retired addresses whose piece is free where it serves get it back
-// without a call of the driver. A hole costs mapping, and retired addresses whose piece is in use
-// cost unmapping as well.
+//   free block    has memory                                      costs nothing
+//   retired       its piece is free, so it can return             costs nothing
+//   hole          a piece is mapped into it                       1 a byte
+//   retired       its piece is used: unmapped, then as a hole     7 a byte, 6 more each time
+//   used          ends the row
 #pragma once
 
 #include <cstdint>
@@ -25,13 +27,13 @@ struct Gap {
 // Where a request could lie, and what has to be done before.
 struct Place {
   AddressRange extent;
-  std::vector<Address> revived;  // retired addresses whose pieces come back
-  std::vector<Address> cleared;  // retired addresses to unmap: they are parts of the gaps
+  std::vector<Address> returned;  // retired addresses to which their pieces return
+  std::vector<Address> cleared;   // retired addresses to unmap: they are parts of the gaps
   std::vector<Gap> gaps;
   Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
 };
 
-// The pieces that may be taken away. One of these at a time holds a piece, which knows that.
+// The free pieces that may move. A piece is marked while a FreePieces holds it, and only one does.
 class FreePieces {
  public:
   FreePieces() = default;
@@ -45,12 +47,12 @@ class FreePieces {
     free.piece->offered = free.block;
     pieces_.push_back(free.piece);
   }
-  // It serves from now on; it was offered.
+  // The piece is planned for; `has` said true before.
   FreePiece take(Piece* piece) { return {piece, std::exchange(piece->offered, nullptr)}; }
   [[nodiscard]] bool has(const Piece* piece) const {
     return piece != nullptr && piece->offered != nullptr;
   }
-  // What was not taken.
+  // The pieces that were not taken.
   [[nodiscard]] std::vector<FreePiece> left() const {
     std::vector<FreePiece> left;
     for (Piece* const piece : pieces_) {
@@ -63,16 +65,15 @@ class FreePieces {
   std::vector<Piece*> pieces_;
 };
 
-// The place for `size` bytes that costs the least mapping and unmapping; none if no reservation has
-// so many addresses in a row. Retired addresses come back if their piece is in `free`, and may be
-// unmapped if they were retired at `idle_age` or before; none of them where nothing may be
-// unmapped.
+// The place for `size` bytes that costs the least; none if no reservation has so many addresses in
+// a row. A piece may return if it is in `free`; addresses may be unmapped if they were retired at
+// `idle_age` or before, and without an `idle_age` none may.
 [[nodiscard]] std::optional<Place> find_place(const MappedSpace& space, Bytes size,
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
 
-// The place for `size` bytes at `address`, if it can be had, likewise; the quick way of a program
-// that repeats itself.
+// Likewise, the place at `address`, if it can be had: the quick way of a program that repeats
+// itself.
 [[nodiscard]] std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
                                             const FreePieces& free,
                                             std::optional<std::uint64_t> idle_age = {});
