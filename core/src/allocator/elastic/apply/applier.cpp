@@ -9,46 +9,31 @@
 namespace plimsoll {
 
 bool Applier::apply(MappedSpace& space, Plan plan) {
-  cut(space, plan);
-  std::vector<Filling>& fillings = plan.fillings;
-  Bytes created = 0;
-  Bytes shared = 0;
-  for (const Filling& filling : fillings) {
-    if (filling.is_new()) (filling.tier == Tier::shared ? shared : created) += filling.size;
+  const Bytes dedicated = plan.new_memory(Tier::dedicated);
+  const Bytes shared = plan.new_memory(Tier::shared);
+  if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
+  // Asked once: the driver takes as long to answer as to map a piece.
+  Room room;
+  if (dedicated > 0) room.dedicated = memory_.dedicated_room();
+  if (dedicated + shared > 0 && space.tiers() != Tiers::dedicated) {
+    room.shared = memory_.shared_room();
   }
-  if (created > 0 && !memory_.limit_allows(created)) return false;
   // Memory that is not there is not taken piece by piece from others who need it.
-  if (created > kLargestOwnPiece && created > driver_.memory_info().free) return false;
-  const bool may_be_shared = space.tiers() != Tiers::dedicated && created + shared > 0;
-  const Bytes room = may_be_shared ? memory_.shared_room() : 0;
-  if (shared > room) return false;
-  NewPieces made(fillings.size());
-  Status status = create(space, fillings, room - shared, made);
+  if (dedicated > kLargestOwnPiece && dedicated > room.dedicated) return false;
+  if (shared > room.shared) return false;
+  cut_new_memory(plan, space, room, ledger_.reserved());
+  NewPieces made(plan.fillings.size());
+  Status status = create(space, plan.fillings, room.shared - shared, made);
   if (status == Status::success) status = clear(space, plan.cleared);
-  if (status == Status::success) status = map(space, fillings, made);
+  if (status == Status::success) status = map(space, plan.fillings, made);
   if (status == Status::success) {
-    commit(space, fillings, std::move(made));
+    commit(space, plan.fillings, std::move(made));
     return true;
   }
   const std::string reason = driver_.last_error();
   made.clear();
   if (status == Status::out_of_memory) return false;
   throw DriverError("give memory to addresses", status, reason);
-}
-
-// The driver is asked once how much room there is: to answer takes it as long as to map a piece.
-void Applier::cut(const MappedSpace& space, Plan& plan) const {
-  const auto lacks = [&](Tier tier) {
-    return std::ranges::any_of(plan.fillings, [&](const Filling& filling) {
-      return filling.is_new() && filling.tier == tier;
-    });
-  };
-  Room room;
-  if (lacks(Tier::dedicated)) room.dedicated = memory_.dedicated_room();
-  if (lacks(Tier::shared)) room.shared = memory_.shared_room();
-  if (lacks(Tier::dedicated) || lacks(Tier::shared)) {
-    cut_new_memory(plan, space, room, ledger_.reserved());
-  }
 }
 
 // What dedicated memory refuses although it seemed to have room is made of shared memory as well,

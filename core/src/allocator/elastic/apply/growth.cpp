@@ -15,7 +15,12 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(arena.shared))) return block;
   }
-  if (Block* const block = return_surely(request)) return block;
+  {
+    const Arena::Guard guard(arena);
+    if (Block* const block = apply(request, plan_sure_return(*request.space, request.size))) {
+      return block;
+    }
+  }
   return grow(request, prefers_shared);
 }
 
@@ -72,11 +77,10 @@ Block* Growth::grow_in(const Request& request) {
   std::optional<Plan> plan = with_addresses(
       space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
   if (!plan) return nullptr;
-  if (!applier_.apply(space, *std::move(plan))) {
-    plan = with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
-    if (!plan || !applier_.apply(space, *std::move(plan))) return nullptr;
-  }
-  return lend_grown(request);
+  if (Block* const block = apply(request, std::move(plan))) return block;
+  return apply(request, with_addresses(space, [&] {
+                 return plan_whole_pieces(arenas_, space, request.size);
+               }));
 }
 
 template <typename MakePlan>
@@ -114,19 +118,11 @@ Block* Growth::take(const Request& request) {
 Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;
-  std::optional<Plan> plan = plan_return(*request.space, request.size);
-  if (!plan || !applier_.apply(*request.space, *std::move(plan))) return nullptr;
-  return lend_grown(request);
+  return apply(request, plan_return(*request.space, request.size));
 }
 
-Block* Growth::return_surely(const Request& request) {
-  const Arena::Guard guard(request.arena());
-  std::optional<Plan> plan = plan_sure_return(*request.space, request.size);
+Block* Growth::apply(const Request& request, std::optional<Plan> plan) {
   if (!plan || !applier_.apply(*request.space, *std::move(plan))) return nullptr;
-  return lend_grown(request);
-}
-
-Block* Growth::lend_grown(const Request& request) {
   Block* const block = take(request);
   block->borrows = request.space->has_pieces_away();
   return block;

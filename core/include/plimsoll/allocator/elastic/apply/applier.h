@@ -27,7 +27,6 @@ class Applier {
  private:
   using NewPieces = std::vector<std::unique_ptr<Piece>>;  // one for each filling, or null
 
-  void cut(const MappedSpace& space, Plan& plan) const;
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room, NewPieces& made);
   [[nodiscard]] Status clear(MappedSpace& space, std::vector<Address> retired);

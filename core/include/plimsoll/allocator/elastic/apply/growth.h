@@ -62,12 +62,11 @@ class Growth {
   Block* grow(const Request& request, bool prefers_shared);
   Block* grow_in(const Request& request);
   Block* grow_shared(const Request& request, bool prefers_shared);
-  Block* take(const Request& request);  // the arena is locked
   Block* take_or_return(const Request& request);
-  Block* return_surely(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  // What `apply` gave the space is lent.
-  Block* lend_grown(const Request& request);
+  // Likewise; the arena is locked, and where the plan moves pieces of others, these are too.
+  Block* take(const Request& request);
+  Block* apply(const Request& request, std::optional<Plan> plan);
 
   // Finds out which memory queued work still uses, so that the rest may move.
   void look_at_queued_work(const Request& request);

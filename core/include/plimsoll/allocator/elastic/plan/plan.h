@@ -35,6 +35,12 @@ struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
   std::vector<Filling> fillings;  // in the order in which they are mapped
   Bytes lacks_addresses = 0;      // not 0: a new plan is due, once the space has so many more
+
+  [[nodiscard]] Bytes new_memory(Tier tier) const {
+    Bytes size = 0;
+    for (const Filling& each : fillings) size += each.is_new() && each.tier == tier ? each.size : 0;
+    return size;
+  }
 };
 
 // All memory of the block returns to where the program had it in the step before, or the one before
