@@ -27,7 +27,7 @@ constexpr Bytes kReservations = 2;  // with a granule between them
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
-// What is known of each cell.
+// The state of each cell.
 class Model {
  public:
   Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}
@@ -289,7 +289,7 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // Likewise, where pieces may return to retired addresses, and idle ones may be unmapped.
+  // The same, where pieces may return to retired addresses, and idle ones may be unmapped.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });

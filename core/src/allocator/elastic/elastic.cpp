@@ -137,10 +137,9 @@ bool ElasticAllocator::record_stream(Address address, StreamId stream) {
   Block* block = nullptr;
   {
     const std::lock_guard guard(arena->lock);
-    Block* const* const found = arena->live.find(address);
-    if (found == nullptr) return false;
-    block = *found;
+    block = arena->live_at(address);
   }
+  if (block == nullptr) return false;
   record_stream(block, stream);
   return true;
 }
@@ -150,7 +149,7 @@ void ElasticAllocator::poll() {
   work_.poll();
 }
 
-// Nothing goes back while a graph is captured: a stream cannot be waited for then.
+// Nothing is released while a graph is captured: a stream cannot be waited for then.
 void ElasticAllocator::empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
   if (arenas_.is_capturing()) return;
@@ -164,17 +163,15 @@ std::optional<Bytes> ElasticAllocator::block_size(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;
   const std::lock_guard guard(arena->lock);
-  Block* const* const found = arena->live.find(address);
-  if (found == nullptr) return std::nullopt;
-  return (*found)->size;
+  const Block* const block = arena->live_at(address);
+  return block == nullptr ? std::nullopt : std::optional(block->size);
 }
 
 std::optional<Location> ElasticAllocator::locate(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;
   const std::lock_guard guard(arena->lock);
-  Block* const* const live = arena->live.find(address);
-  const Block* block = live != nullptr ? *live : nullptr;
+  const Block* block = arena->live_at(address);
   for (const MappedSpace* const space : arena->spaces()) {  // inside a block
     if (block == nullptr) block = space->block_at(address);
   }
@@ -185,32 +182,30 @@ std::optional<Location> ElasticAllocator::locate(Address address) const {
 
 ExportedMemory ElasticAllocator::export_memory(Address address) {
   const std::lock_guard lock(mutex_);  // nothing moves meanwhile
+  const std::string unknown = format_address(address) + " is not allocated";
   Arena* const arena = arenas_.around(address);
+  if (arena == nullptr) throw std::invalid_argument(unknown);
+  const std::lock_guard guard(arena->lock);
+  Block* const block = arena->live_at(address);
+  if (block == nullptr) throw std::invalid_argument(unknown);
+  std::vector<const Piece*> pieces;
+  block->space->for_each_piece(address, block->size, [&pieces](const Piece& piece) {
+    if (!piece.has_memory()) throw std::invalid_argument("memory of a paused region");
+    pieces.push_back(&piece);
+  });
   ExportedMemory memory;
-  if (arena != nullptr) {
-    const std::lock_guard guard(arena->lock);
-    Block* const* const found = arena->live.find(address);
-    if (found != nullptr) {
-      std::vector<const Piece*> pieces;
-      (*found)->space->for_each_piece(address, (*found)->size, [&pieces](const Piece& piece) {
-        if (!piece.has_memory()) throw std::invalid_argument("memory of a paused region");
-        pieces.push_back(&piece);
-      });
-      memory.offset = address - pieces.front()->address;
-      for (const Piece* const piece : pieces) {
-        int descriptor = -1;
-        const Status status = driver_.export_handle(piece->handle, descriptor);
-        if (status != Status::success) {
-          for (const auto& exported : memory.pieces) ::close(exported.descriptor);
-          throw DriverError("export memory", status, driver_.last_error());
-        }
-        memory.pieces.push_back({descriptor, piece->size});
-      }
-      (*found)->exported = true;
-      return memory;
+  memory.offset = address - pieces.front()->address;
+  for (const Piece* const piece : pieces) {
+    int descriptor = -1;
+    const Status status = driver_.export_handle(piece->handle, descriptor);
+    if (status != Status::success) {
+      for (const auto& exported : memory.pieces) ::close(exported.descriptor);
+      throw DriverError("export memory", status, driver_.last_error());
     }
+    memory.pieces.push_back({descriptor, piece->size});
   }
-  throw std::invalid_argument(format_address(address) + " is not allocated");
+  block->exported = true;
+  return memory;
 }
 
 // --- private pools: those of CUDA graphs, of torch.cuda.MemPool, and regions ---------------------

@@ -1,5 +1,5 @@
-// What the elastic allocator tells of itself: limits, statistics, segments, and whether its books
-// are right.
+// The elastic allocator's reports: statistics, segments, fragments, and whether its books are
+// right.
 
 #include <algorithm>
 #include <stdexcept>
@@ -137,8 +137,7 @@ void ElasticAllocator::check_invariants() const {
         if (!block->allocated) return;
         allocated += block->size;
         ++live;
-        Block* const* const found = arena.live.find(block->address);
-        require(found != nullptr && *found == block, "a live block is found by its address");
+        require(arena.live_at(block->address) == block, "a live block is found by its address");
         const Bytes in_shared = space->shared_bytes(block->address, block->size);
         require(block->shared == in_shared, "a block knows how much of it is in shared memory");
         shared_allocated += in_shared;

@@ -36,8 +36,8 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   throw DriverError("give memory to addresses", status, reason);
 }
 
-// What dedicated memory refuses although it seemed to have room is made of shared memory as well,
-// up to `shared_room`.
+// If the driver refuses dedicated memory although there seemed to be room, the piece is made of
+// shared memory where the space allows that, up to `shared_room`.
 Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings, Bytes shared_room,
                        NewPieces& made) {
   for (std::size_t i = 0; i < fillings.size(); ++i) {

@@ -21,7 +21,7 @@ class SliceRing {
   struct Buffer {
     Address address = 0;
     std::optional<Event> copied = {};
-    // What it holds for the store, if it does.
+    // The part of the store's content that the buffer holds, if it does.
     Bytes offset = 0;
     Bytes size = 0;
   };
@@ -101,8 +101,8 @@ PausedMemory::~PausedMemory() {
   for (const Chunk& chunk : chunks_) backup_.pool->free(chunk.address);
 }
 
-// Of few sizes, whatever the region's, so that the next pause finds what this one leaves: all but
-// the last are of the largest size, then powers of two.
+// Chunks have few sizes, whatever the region's size, so that the next pause finds what this one
+// leaves: first those of the largest size, then powers of two.
 void PausedMemory::lock_chunks(Bytes total) {
   try {
     for (Bytes offset = 0; offset < total;) {
@@ -270,7 +270,7 @@ Status PausedMemory::take_off() {
     if (status != Status::success) break;
     copies.emplace_back(batch, event);
   }
-  // What has its content in page-locked memory goes to the driver while the next is copied. Other
+  // A piece whose content is in page-locked memory is released while the next is copied. Other
   // handles are kept to the last: to map them again undoes it all.
   const bool is_copied = !chunks_.empty();
   std::vector<PausedPiece*> unmapped;

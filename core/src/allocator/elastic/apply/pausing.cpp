@@ -111,7 +111,7 @@ std::vector<PausedPiece> Pausing::pieces_to_pause(const ElasticPool& pool) {
   return pieces;
 }
 
-// What is off the card and was freed meanwhile never comes back, unless a graph remembers it.
+// Pieces that are off the card and were freed meanwhile are dropped, unless a graph remembers them.
 void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
   if (pool.is_held()) return;
   std::vector<std::unique_ptr<Piece>> freed;

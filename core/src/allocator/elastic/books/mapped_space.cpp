@@ -17,7 +17,7 @@ MappedSpace::~MappedSpace() {
   }
 }
 
-// What the hot path sets is what differs between a new block and one that was dropped.
+// The hot path sets only the fields in which a new block differs from one that was dropped.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;

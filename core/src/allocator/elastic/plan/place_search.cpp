@@ -115,19 +115,13 @@ class PlaceBuilder {
   bool was_gap_ = false;  // the last block that was added
 };
 
-// The place that begins where `first` does.
-std::optional<Place> place_from(const Search& search, const Block* first) {
-  PlaceBuilder builder(search, first->address, true);
-  for (const Block* block = first; !builder.is_done(); block = block->next) {
-    if (!builder.add(block)) return std::nullopt;
-  }
-  return builder.take();
-}
-
-// The place that ends where `last` does.
-std::optional<Place> place_to(const Search& search, const Block* last) {
-  PlaceBuilder builder(search, last->address + last->size - search.size, false);
-  for (const Block* block = last; !builder.is_done(); block = block->previous) {
+// The place at `address`, with its blocks from `first` on: the lowest one, or else the highest.
+std::optional<Place> place_along(const Search& search, const Block* first, Address address,
+                                 bool is_upwards) {
+  PlaceBuilder builder(search, address, is_upwards);
+  if (is_upwards) builder.skip(address - first->address);
+  for (const Block* block = first; !builder.is_done();
+       block = is_upwards ? block->next : block->previous) {
     if (!builder.add(block)) return std::nullopt;
   }
   return builder.take();
@@ -214,7 +208,7 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
   };
   if (space.no_split()) {  // the block will be a whole piece, and nothing beside it
     for (const Block* const hole : space.holes()) {
-      if (hole->size >= size) consider(place_from(search, hole));
+      if (hole->size >= size) consider(place_along(search, hole, hole->address, true));
     }
     return best;
   }
@@ -240,7 +234,9 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
     std::ranges::pop_heap(candidates, is_later);
     const Candidate& each = candidates.back();
     if (best && best->price <= each.price) break;
-    consider(each.is_upwards ? place_from(search, each.block) : place_to(search, each.block));
+    const Block* const block = each.block;
+    const Address address = each.is_upwards ? block->address : block->address + block->size - size;
+    consider(place_along(search, block, address, each.is_upwards));
   }
   return best;
 }
@@ -250,12 +246,7 @@ std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes s
   const Block* block = space.block_at(address);
   if (block == nullptr) return std::nullopt;
   if (space.no_split() && (block->address != address || block->size != size)) return std::nullopt;
-  const Search search{space, size, free, idle_age};
-  PlaceBuilder builder(search, address, true);
-  for (builder.skip(address - block->address); !builder.is_done(); block = block->next) {
-    if (!builder.add(block)) return std::nullopt;
-  }
-  return builder.take();
+  return place_along({space, size, free, idle_age}, block, address, true);
 }
 
 }  // namespace plimsoll

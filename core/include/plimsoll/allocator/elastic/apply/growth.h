@@ -64,7 +64,7 @@ class Growth {
   Block* grow_shared(const Request& request, bool prefers_shared);
   Block* take_or_return(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  // Likewise; the arena is locked, and where the plan moves pieces of others, these are too.
+  // The same, but the caller holds the locks of the arenas involved.
   Block* take(const Request& request);
   Block* apply(const Request& request, std::optional<Plan> plan);
 

@@ -60,7 +60,7 @@ class PausedMemory {
   [[nodiscard]] Bytes size_off() const;  // of the pieces that are off the card
 
  private:
-  // What is mapped before the first copy and unmapped after the last; the bus waits meanwhile.
+  // Mapped before the first copy and unmapped after the last; the bus waits meanwhile.
   static constexpr Bytes kBatch = 32 * kMiB;
   static constexpr Bytes kMostChunk = 128 * kMiB;
 

@@ -1,6 +1,6 @@
 // Regions that are taken off the card for a while.
 //
-// What always holds: a pool is paused <=> `paused_` has its memory; a piece has no memory <=> its
+// Invariants: a pool is paused <=> `paused_` has its memory; a piece has no memory <=> its
 // pool is paused and it is off the card; statistics' paused_bytes == their sum. Everything here is
 // guarded by the allocator's `mutex_`; it takes the locks of arenas itself.
 #pragma once

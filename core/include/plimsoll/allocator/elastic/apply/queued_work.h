@@ -1,7 +1,7 @@
-// What queued work still uses: blocks whose free waits for other streams, and, for each stream, how
-// far it has come.
+// Queued work: blocks whose free waits for other streams, and how far each stream has come.
 //
-// What an arena freed at its `idle_age` or before, no queued work uses:
+// An event in a stream's work, the marker, tells how far it has come. No queued work uses what an
+// arena freed at its `idle_age` or before:
 //   arena.idle_age <= arena.marker->age <= arena.age.
 // Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself.
 #pragma once
@@ -17,24 +17,23 @@ class QueuedWork {
   QueuedWork(Driver& driver, Arenas& arenas, Lending& lending, Statistics& statistics)
       : driver_(driver), arenas_(arenas), lending_(lending), statistics_(statistics) {}
 
-  // A block that other streams used is freed: it is taken back as soon as they are done with it.
+  // The program freed a block that other streams used: it is free as soon as they are done with it.
   void wait_to_free(Block* block);
-  // It is used on `stream`, maybe inside a capture.
+  // The block is used on `stream`, maybe inside a capture.
   void note_use(Block* block, StreamId stream);
 
-  // Takes back what waits no longer; nothing while a graph is captured, for then no stream may be
+  // Frees the blocks that wait no longer; none while a graph is captured, for then no stream may be
   // asked.
   void poll();
-  // A freed block of the arena that is as large as a request is the first to serve it: where such a
-  // free waits, it is looked whether the other streams are done with it.
+  // Polls if a block of exactly this size waits in the arena: it is the first to serve the request.
   void poll_for(Arena& arena, Bytes size);
   // Finds out how far the arena's stream has come, by a marker in its work.
   void mark_idle(Arena& arena, bool wait);
-  // Of each arena that may give memory to `own`.
+  // The same for each arena that may give memory to `own`.
   void mark_givers(const Arena& own);
 
-  // Whether there is free memory that only queued work keeps the arena from using. What it freed
-  // itself, it can use at once.
+  // Whether only queued work keeps the arena from free memory of other arenas. It can use its own
+  // at once.
   [[nodiscard]] bool may_gain_by_waiting(const Arena& arena, Tiers tiers);
   void wait_for_all();
   // For the frees that wait in the pool, or, without one, in all.

@@ -1,4 +1,4 @@
-// Brings what was spilled into shared memory back to the card, under the addresses of live blocks.
+// Moves spilled blocks from shared memory to the card, while they keep their addresses.
 //
 // Each piece is whole in one tier or the other at any time: new memory is filled at addresses of
 // nobody's, the scratch, and then mapped where the old one was. Between two calls nothing is mapped
@@ -28,11 +28,11 @@ class TierMover {
 
   // See ElasticAllocator::rebalance; not to be called while a graph is captured.
   Bytes rebalance(Bytes most);
-  // What the driver refused to unmap at the scratch is offered again.
+  // Unmaps what the driver refused to unmap at the scratch before.
   Status clear_scratch();
 
  private:
-  // A piece of shared memory that is to come back to the card.
+  // A piece of shared memory that is to move to the card.
   struct Move {
     std::uint64_t lent = 0;  // of the block that needs it; the lower, the longer it lives
     Piece* piece = nullptr;

@@ -96,6 +96,11 @@ struct alignas(64) Arena {
     block->space->free(block, block->age_base);
   }
 
+  // The live block that begins at the address; null if none does.
+  [[nodiscard]] Block* live_at(Address address) const {
+    Block* const* const found = live.find(address);
+    return found == nullptr ? nullptr : *found;
+  }
   [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
   [[nodiscard]] std::array<MappedSpace*, 4> spaces() { return {&small, &large, &shared, &spilled}; }
   [[nodiscard]] std::array<const MappedSpace*, 4> spaces() const {

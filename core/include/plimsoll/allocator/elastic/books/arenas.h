@@ -1,6 +1,6 @@
 // Where each stream's memory is: the arenas, by pool and stream, and by address.
 //
-// What always holds: an arena's addresses are the reservations of its spaces, and the table of
+// Invariants: an arena's addresses are the reservations of its spaces, and the table of
 // reservations knows each of them; an arena of a pool that was forgotten has no memory and serves
 // the next pool. The table and the slots are read without a lock; all else is guarded by the
 // allocator's `mutex_`.

@@ -1,7 +1,7 @@
 // The ledger: how much the elastic allocator has reserved. It notes each piece that comes, goes or
 // moves in the history and the statistics.
 //
-// What always holds, over all pieces that have memory:
+// Invariants, over all pieces that have memory:
 //   reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes;
 //   shared_reserved == sum over the pieces of shared memory == statistics' shared_reserved_bytes;
 //   pool.reserved == sum of its arenas'; statistics' segment == number of pieces.
@@ -40,7 +40,7 @@ class Ledger {
 
   // `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // Likewise, but neighbours make one event, once `note_run` is called.
+  // The same, but neighbours make one event, once `note_run` is called.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 

@@ -5,7 +5,7 @@
 // of one size moves nothing. Returning changes only the books, for the pieces are still mapped at
 // home.
 //
-// What always holds, over the blocks of all arenas:
+// Invariants, over the blocks of all arenas:
 //   arena.live == the blocks with `allocated`; a waiting block is active and not allocated, and
 //     arena.waiting counts its size;
 //   block.shared == bytes of the lent block in shared memory; shared_allocated == their sum.
@@ -58,7 +58,7 @@ class Lending {
     note(Action::free_completed, *block, shared);
     set_free(block);
   }
-  // Likewise, but other streams still use it; and they use it no more.
+  // The program freed the block, but other streams still use it; later they use it no more.
   void request_free(Block* block);
   void complete_free(Block* block);
 

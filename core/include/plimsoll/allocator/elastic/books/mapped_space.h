@@ -108,7 +108,7 @@ class MappedSpace {
     }
     return take_best_fit(size);
   }
-  // Likewise, but null as well where the memory that the request had in the step before may return.
+  // The same, but null as well where the memory that the request had in the step before may return.
   // The hot path: it allocates nothing.
   Block* take_at_once(Bytes size) {
     if (!small_) {
@@ -191,7 +191,7 @@ class MappedSpace {
   // Physical memory without an owner is mapped in a hole until the driver takes it back.
   void retire(const AddressRange& range);
   [[nodiscard]] std::size_t retired_count() const { return retired_count_; }
-  // Of addresses that are retired.
+  // The block of retired addresses.
   [[nodiscard]] const Block& retired_at(Address address) const {
     return *mappings_.find(address)->second.retired;
   }
@@ -215,7 +215,7 @@ class MappedSpace {
   }
   // Retired addresses were unmapped: they are a hole.
   void clear(Address address);
-  // Likewise, because another piece will be mapped there.
+  // The same, because another piece will be mapped there.
   void give_way(Address address);
   // How often the address gave way.
   [[nodiscard]] Bytes times_given_way(Address address) const {
@@ -304,14 +304,14 @@ class MappedSpace {
   // The block of just these bytes, which one free block holds; no index has it any more.
   Block* take_out(Block* first, const AddressRange& range);
   // The piece that serves at `from` serves at `to`, where it was retired, and is retired where it
-  // served, in the block `left`. Returns the block that it has come back to.
+  // served, in the block `left`. Returns the block that it returned to.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
-  // What always holds, and `check_invariants` checks:
+  // `check_invariants` checks what is said here of each field.
   Arena& arena_;
   bool small_;
   Tiers tiers_;

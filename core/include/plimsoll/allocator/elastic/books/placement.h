@@ -22,7 +22,7 @@ struct Placement {
   Tier prefer = Tier::dedicated;
 };
 
-// What happens to a request when dedicated memory is spent.
+// How a request goes on when dedicated memory is spent.
 enum class SpillPolicy : std::uint8_t {
   strict,  // it fails
   spill,   // it gets shared memory
@@ -33,7 +33,7 @@ class ThisThread {
   // Nothing: requests go where they always go.
   static void set_placement(std::optional<Placement> placement);
   [[nodiscard]] static Placement placement();
-  // What the hot path asks: while no thread has a placement, it reads one counter.
+  // For the hot path: while no thread has a placement, this reads one counter.
   [[nodiscard]] static bool has_placement() {
     return placed_threads_.load(std::memory_order_relaxed) != 0 && is_placed();
   }

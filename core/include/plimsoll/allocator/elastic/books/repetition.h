@@ -118,7 +118,7 @@ class Repetition {
   Index<kContext> by_context_;
   Index<kShortContext> by_short_context_;
   std::size_t count_ = 0;  // of requests
-  // What the last look-up found; the next one begins there.
+  // The request that the last look-up found; the next look-up begins there.
   mutable std::size_t followed_ = 0;
   mutable bool is_following_ = false;
   mutable std::size_t followed_for_ = 0;  // requests in a row

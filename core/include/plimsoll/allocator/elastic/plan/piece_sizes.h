@@ -19,7 +19,7 @@ namespace plimsoll {
 
 inline constexpr Bytes kLargestOwnPiece = 64 * kMiB;
 
-// What may still be reserved of each tier.
+// The bytes of each tier that may still be reserved.
 struct Room {
   Bytes dedicated = 0;
   Bytes shared = 0;

@@ -72,8 +72,7 @@ class FreePieces {
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
 
-// Likewise, the place at `address`, if it can be had: the quick way of a program that repeats
-// itself.
+// The same for the place at `address`: the quick way of a program that repeats itself.
 [[nodiscard]] std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
                                             const FreePieces& free,
                                             std::optional<std::uint64_t> idle_age = {});

@@ -24,9 +24,8 @@ struct Filling {
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null: new memory
   bool is_mapped = false;  // the piece returns to where it is still mapped
-  // Of new memory:
-  Bytes gap = 0;      // the whole gap that it helps to fill
-  Bytes missing = 0;  // how much of the gap has no memory, from here on
+  Bytes gap = 0;           // new memory: the size of the gap that it helps to fill
+  Bytes missing = 0;       // new memory: how much of the gap has no memory, from here on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
 };
@@ -43,12 +42,12 @@ struct Plan {
   }
 };
 
-// All memory of the block returns to where the program had it in the step before, or the one before
-// that: no call of the driver. Of a small request, whose past is not kept, to anywhere. Nothing if
-// no such place gets all its memory so.
+// All memory of the request returns, without a call of the driver: to where the program had it in
+// the step before, or the one before that; for a small request, whose past is not kept, to
+// anywhere. Nothing if no such place gets all its memory back so.
 [[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
-// Likewise, before any free block is taken, which a later request of the step would lack where it
-// was: only where the request surely was in the step before.
+// The same for the step before alone, if the program surely repeats it. This comes before any free
+// block is taken: a later request of the step would find that block's memory missing.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
 // Whether the request stays where the program had it as soon as the stream is done with what was
