@@ -1,9 +1,8 @@
 // The elastic allocator: reserved memory follows allocated memory within a granule or so, because
 // memory has no fixed place. It is thread-safe, with a lock for each stream.
 //
-// Problem. PyTorch's segments stay where they are. When a program frees A and C of 20 MiB each
-// around a live B, a request for 40 MiB finds 40 MiB free, but nowhere in a row, and takes new
-// memory.
+// Problem. PyTorch's segments stay where they are. When a program frees A and C of 20 MiB around a
+// live B, a request for 40 MiB finds 40 MiB free, but nowhere in a row, and takes new memory.
 //
 // Example. The elastic allocator reserves addresses for the whole card and maps pieces, here of
 // 2 MiB, where they are needed. Each column is 20 MiB:
@@ -25,19 +24,18 @@
 //   books/   which addresses are used, free, retired or a hole, and which pieces lie there
 //            (mapped_space.h has the picture); an Arena a stream, Lending, the Ledger
 //   plan/    reads the books and returns a Plan: where the request is to lie (place_search.h),
-//   which
-//            pieces fill the place (plan.h), how large new ones are (piece_sizes.h)
+//            which pieces fill the place (plan.h), how large new ones are (piece_sizes.h)
 //   apply/   carries a plan out, whole or not at all (applier.h); a request's steps (growth.h);
-//   what
-//            queued work uses, release, tiers, paused regions; all calls of the driver
+//            queued work, release, tiers, paused regions; all calls of the driver
 //
-// The folders know each other in this order, and books know neither plan nor apply. One growth
-// reads so: `malloc` finds no free block -> `Growth::serve` -> `plan_return`: does all memory
-// return? -> queued work is looked at -> `plan_growth` -> `Applier::apply` -> `Lending::lend`.
+// The folders know each other in this order: books know neither plan nor apply. One growth reads
+//
+//   malloc: no free block -> Growth::serve -> plan_return: does all its memory return?
+//   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
 //
 // Limits. A live block that shares a piece with a free one holds all of the piece. A private pool
-// gives memory away only when nobody holds it any more, for a graph remembers its addresses. Sizes
-// that never recur move pieces for ever. docs/elastic.md has figures.
+// gives memory away only once it is released, since a graph remembers its addresses. Sizes that
+// never recur move pieces for ever. docs/elastic.md has figures.
 //
 // Locks are taken in this order: `mutex_`, the arena of the request, other arenas, and, last, a
 // lock of the driver, the history or the counters. The hot path, in this file, takes its arena's
@@ -102,7 +100,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   void set_spill_policy(SpillPolicy policy);
   [[nodiscard]] SpillPolicy spill_policy() const;
-  // Whether any request got shared memory because dedicated was spent; takes no lock.
+  // Whether any request got shared memory because dedicated memory was full; takes no lock.
   [[nodiscard]] bool has_spilled() const { return growth_.has_spilled(); }
   // The most shared memory that may be reserved; nothing means what the host can lock.
   void set_shared_limit(std::optional<Bytes> limit);

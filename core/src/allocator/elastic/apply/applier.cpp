@@ -18,7 +18,7 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   if (dedicated + shared > 0 && space.tiers() != Tiers::dedicated) {
     room.shared = memory_.shared_room();
   }
-  // Memory that is not there is not taken piece by piece from others who need it.
+  // Do not take memory piece by piece from other processes for a request that must fail.
   if (dedicated > kLargestOwnPiece && dedicated > room.dedicated) return false;
   if (shared > room.shared) return false;
   cut_new_memory(plan, space, room, ledger_.reserved());

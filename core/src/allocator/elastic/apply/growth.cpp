@@ -45,8 +45,8 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
   return block;
 }
 
-// In shared memory where that is preferred; else what dedicated memory is left, and shared memory
-// for the rest.
+// Tries shared memory if the thread prefers it. If the policy is to spill, takes the dedicated
+// memory that is left, and shared memory for the rest.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
@@ -114,7 +114,7 @@ Block* Growth::take(const Request& request) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Free memory that is at hand, or returns without a call of the driver.
+// Takes free memory, or memory that returns without a call of the driver.
 Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;

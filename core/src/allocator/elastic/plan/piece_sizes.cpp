@@ -11,9 +11,9 @@ namespace {
 
 constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
 constexpr Bytes kLargestPart = 16 * kMiB;
-constexpr Bytes kFewestParts = 64;  // that make up all that is reserved
-constexpr Bytes kMostParts = 512;   // likewise
-constexpr Bytes kRoomParts = 256;   // of what may still be reserved, at most
+constexpr Bytes kFewestParts = 64;  // of all reserved memory
+constexpr Bytes kMostParts = 512;
+constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
 
 // The next piece, where so much is missing of a gap.
 Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes room, Bytes reserved) {

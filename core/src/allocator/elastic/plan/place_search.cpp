@@ -159,7 +159,7 @@ std::vector<Cell> row_around(const Search& search, const Block* block) {
   return row;
 }
 
-// Where a place could begin or end, and the least that it can cost.
+// A block at which a place could begin or end, and the least that the place can cost.
 struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;

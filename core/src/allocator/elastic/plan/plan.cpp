@@ -37,8 +37,8 @@ void offer_returning(const MappedSpace& space, const AddressRange& range, FreePi
   });
 }
 
-// All free pieces that may serve the space: its own arena's, which the stream itself orders, and
-// those of arenas whose work is known to be done.
+// All free pieces that may serve the space: those of its own arena, whose reuse the stream orders,
+// and those of arenas whose work is known to be done.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources;
   const auto add = [&](const Arena& arena, std::uint64_t age) {
@@ -54,9 +54,9 @@ std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& spac
   return sources;
 }
 
-// The best first: the arena's own, then those of others; large ones first, and of equal ones those
-// that were freed long ago where the request recurs, else those of small free blocks, which are of
-// less use where they are.
+// Puts the best pieces first: the arena's own before those of other arenas, then large ones. Among
+// equal ones those come first that were freed long ago, if the request recurs; else those of small
+// free blocks, which are of less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
@@ -70,8 +70,8 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Pieces that one of the next requests wants back go last, even after those of other arenas: that
-// request would unmap them here, and map others in their place.
+// Puts pieces last that one of the next requests wants back, even after those of other arenas. That
+// request would unmap such a piece here, and another piece would have to be mapped in its place.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   const std::vector<AddressRange> coming = space.coming(kSoon);
   const auto is_wanted = [&](Address address) {
@@ -111,7 +111,7 @@ std::vector<Filling> returns_to(const MappedSpace& space, const Place& place, Fr
 }
 
 // A source that is more than the gap needs still comes before new memory, if there is room for it
-// beside the gap; but small requests do not pin a large one. Returns how much more it is than
+// beside the gap; but small requests do not pin a large source. Returns how much more it is than
 // `left`.
 std::optional<Bytes> take_larger(const MappedSpace& space, const Gap& gap, Tier tier, Bytes left,
                                  std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
@@ -183,7 +183,7 @@ Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces
 std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
                                    std::span<const Address> addresses) {
   for (const Address address : addresses) {
-    if (address == 0) break;  // from here on they are unknown
+    if (address == 0) break;  // the rest are unknown
     FreePieces pieces;
     offer_returning(space, {address, size}, pieces);
     const std::optional<Place> place = place_at(space, address, size, pieces);
@@ -203,9 +203,9 @@ std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
 
 bool stays(Bytes size, const Place& place) { return place.price <= size / kSizePerPriceOfStaying; }
 
-// Where the program had the request in the step before, as long as little is to be mapped there,
-// even if all is mapped elsewhere: what lies elsewhere takes the place of another, and that of the
-// next, until all of a step is mapped anew.
+// The place where the program had the request in the step before, if little is to be mapped there;
+// else the cheapest. A request that lies elsewhere takes the place of another one, and that one
+// takes the place of the next, until all of a step is mapped anew.
 std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreePieces& pieces,
                                std::optional<std::uint64_t> idle_age) {
   if (const Address address = space.expected(size)[0]; address != 0) {

@@ -1,9 +1,8 @@
 // The driver's memory as pieces, and its addresses, within the limits of both tiers.
 //
-// Invariant: dedicated_reserved <= the limit in force when the last piece was made, and likewise
-// for shared memory. A piece is lost if a failing driver unmapped it under a live block and did not
-// map it again; nobody touches it before `map_lost` has. Everything here is guarded by the
-// allocator's `mutex_`.
+// No piece is made that brings a tier above its limit. A piece is lost if a failing driver unmapped
+// it under a live block and did not map it again; its addresses stay untouched until `map_lost`.
+// Everything here is guarded by the allocator's `mutex_`.
 #pragma once
 
 #include <map>

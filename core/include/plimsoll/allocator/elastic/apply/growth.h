@@ -2,17 +2,18 @@
 // before it failed:
 //
 //   1. the block that the program freed last, if it is of this size and borrows pieces
-//   2. the program had the request at some address in the step before, and the memory returns there
-//   3. a free block
-//   4. the request grows: a plan is made, and carried out
+//   2. shared memory, if the thread prefers it
+//   3. where the program surely had the request in the step before, if its memory returns there
+//   4. `grow_in`: a free block, else a plan
 //   5. free blocks of private pools that allow it (use_on_oom)
-//   6. after waiting for all streams: 4 again
-//   7. shared memory, if the thread prefers it or the policy is to spill; after waiting, once more
+//   6. `grow_in` again, after waiting for all streams
+//   7. dedicated and shared memory together, if the policy is to spill; once more after waiting
 //
-// Growing (`grow_in`) takes memory, in this order, from free pieces of the request's own arena,
-// which are mapped a second time at once, since the stream itself orders the reuse; from free
-// pieces of arenas whose work is known to be done; from the driver. So free memory is never lost to
-// fragmentation, but for the pieces that a live block shares with a free one.
+// `grow_in` tries a free block; a place to which all memory returns; then it looks at queued work
+// and plans with all free pieces: those of the request's own arena, which are mapped a second time
+// at once, since the stream itself orders the reuse; those of arenas whose work is known to be
+// done; new memory. So free memory is never lost to fragmentation, but for the pieces that a live
+// block shares with a free one.
 //
 // Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself, the
 // request's own first.
@@ -48,7 +49,7 @@ class Growth {
 
   void set_spill_policy(SpillPolicy policy) { spill_policy_ = policy; }
   [[nodiscard]] SpillPolicy spill_policy() const { return spill_policy_; }
-  // Whether any request got shared memory because dedicated was spent; takes no lock.
+  // Whether any request got shared memory because dedicated memory was full; takes no lock.
   [[nodiscard]] bool has_spilled() const { return has_spilled_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool may_use_shared(bool prefers_shared) const {
     return prefers_shared || spill_policy_ == SpillPolicy::spill;

@@ -26,8 +26,8 @@ class Release {
   void clear_retired(Arena& arena);
   void bound_retired(Arena& arena);
 
-  // Waits for pending frees and releases what is free of one pool; {0, 0} stands for the default
-  // pool and all pools that nobody holds. Throws DriverError.
+  // Waits for pending frees and releases the free memory of one pool; {0, 0} stands for the default
+  // pool and all released pools. Throws DriverError.
   void empty_cache(PoolId pool);
   // Waits for all streams; then every piece is mapped where it serves, and nowhere else.
   void clear_all_retired();

@@ -4,15 +4,14 @@
 // Blocks tile the addresses that the driver reserved, and each block is in one of four states.
 // Pieces lie across blocks: one piece may hold several used and free blocks.
 //
-//   blocks   | used |   free    | used | retired |       hole        | free |
-//   pieces   |    A    |    B    |  C  |    D    |                   |  E   |
+//   blocks   | used |      free      | used | retired |     hole     | free |
+//   pieces   |     A     |     B     |  C   |   (D)   |              |  E   |
 //
 //   used     the program has it, or other streams still use what the program freed
-//   free     it has memory that nobody uses; A serves on, but B lies in the free block as a whole,
-//            so B can move
-//   retired  one piece's addresses, here D's: D serves elsewhere and is still mapped here, so it
-//   can
-//            return without a call of the driver
+//   free     it has memory, which is not used; B and E lie in free blocks as a whole, so they can
+//            move, but A serves a used block too
+//   retired  one piece's addresses: D serves elsewhere and is still mapped here, so it can return
+//            without a call of the driver
 //   hole     addresses without memory: nothing is mapped
 //
 //   hole    -> free     a piece is mapped here              add_piece
@@ -311,7 +310,7 @@ class MappedSpace {
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
-  // `check_invariants` checks what is said here of each field.
+  // `check_invariants` checks the invariants of each field.
   Arena& arena_;
   bool small_;
   Tiers tiers_;

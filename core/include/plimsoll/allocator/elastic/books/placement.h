@@ -22,7 +22,7 @@ struct Placement {
   Tier prefer = Tier::dedicated;
 };
 
-// How a request goes on when dedicated memory is spent.
+// The policy for requests when dedicated memory is full.
 enum class SpillPolicy : std::uint8_t {
   strict,  // it fails
   spill,   // it gets shared memory

@@ -30,6 +30,7 @@ struct Filling {
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
 };
 
+// What is done for a request, in this order; the memory is then free in the request's space.
 struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
   std::vector<Filling> fillings;  // in the order in which they are mapped
