@@ -21,7 +21,7 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   // Do not take memory piece by piece from other processes for a request that must fail.
   if (dedicated > kLargestOwnPiece && dedicated > room.dedicated) return false;
   if (shared > room.shared) return false;
-  cut_new_memory(plan, space, room, ledger_.reserved());
+  if (dedicated + shared > 0) cut_new_memory(plan, space, room, ledger_.reserved());
   NewPieces made(plan.fillings.size());
   Status status = create(space, plan.fillings, room.shared - shared, made);
   if (status == Status::success) status = clear(space, plan.cleared);
