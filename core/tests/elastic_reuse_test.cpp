@@ -14,6 +14,33 @@
 
 namespace plimsoll {
 
+// The example in elastic.h and docs/elastic.md.
+TEST(elastic_does_what_the_example_of_its_note_says) {
+  ElasticGpu gpu(1_GiB);
+  Block* const a = gpu.malloc(20_MiB);
+  Block* const b = gpu.malloc(20_MiB);
+  Block* const c = gpu.malloc(20_MiB);
+  const Address base = a->address;
+  CHECK_EQUAL(b->address, base + 20_MiB);
+  CHECK_EQUAL(c->address, base + 40_MiB);
+  gpu.free({a, c});
+  const std::uint64_t before = gpu.mapping_calls();
+  Block* const d = gpu.malloc(40_MiB);
+  CHECK_EQUAL(d->address, base + 40_MiB);
+  CHECK_EQUAL(gpu.mapping_calls() - before, std::uint64_t{11});  // ten mappings, access once
+  const std::uint64_t settled = gpu.mapping_calls();
+  gpu.free({d});
+  Block* const home = gpu.malloc(20_MiB);
+  CHECK_EQUAL(home->address, base);
+  gpu.free({home});
+  Block* const again = gpu.malloc(40_MiB);
+  CHECK_EQUAL(again->address, base + 40_MiB);
+  CHECK_EQUAL(gpu.mapping_calls(), settled);
+  CHECK_EQUAL(gpu.reserved(), 60_MiB);
+  gpu.free({again, b});
+  gpu.allocator.check_invariants();
+}
+
 TEST(elastic_reuses_a_freed_block_of_the_size_first_once_other_streams_are_done) {
   ElasticGpu gpu(1_GiB);
   Block* const first = gpu.malloc(16, 1);

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "check.h"
+#include "plimsoll/allocator/elastic/apply/paused_memory.h"
 #include "plimsoll/allocator/elastic/elastic.h"
-#include "plimsoll/allocator/elastic/paused_memory.h"
 #include "support.h"
 #include "tiered_gpu.h"
 

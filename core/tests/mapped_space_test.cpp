@@ -1,6 +1,6 @@
 // Address space in parts, at random, beside a map that knows the state of every 256 KiB of it.
 
-#include "plimsoll/allocator/elastic/mapped_space.h"
+#include "plimsoll/allocator/elastic/books/mapped_space.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "check.h"
-#include "plimsoll/allocator/elastic/arena.h"
-#include "plimsoll/allocator/elastic/place_search.h"
+#include "plimsoll/allocator/elastic/books/arena.h"
+#include "plimsoll/allocator/elastic/plan/place_search.h"
 #include "plimsoll/simulated/driver.h"
 #include "support.h"
 
@@ -27,7 +27,7 @@ constexpr Bytes kReservations = 2;  // with a granule between them
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
-// What is known of each cell.
+// The state of each cell.
 class Model {
  public:
   Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}
@@ -98,7 +98,7 @@ class SpaceProgram {
     } else if (choice < 36) {
       take_at();
     } else if (choice < 66) {
-      if (!lent_.empty()) give_back();
+      if (!lent_.empty()) free();
     } else if (choice < 84) {
       choice % 2 == 0 ? fill_place() : add_piece();
     } else if (choice < 91) {
@@ -106,16 +106,16 @@ class SpaceProgram {
     } else if (choice < 93) {
       retire_hole();
     } else if (choice < 96) {
-      go_home();
+      return_home();
     } else {
       clear();
     }
     check();
   }
 
-  // Down to nothing: all is given back, and every piece taken away.
+  // Down to nothing: all is freed, and every piece taken away.
   void end() {
-    while (!lent_.empty()) give_back();
+    while (!lent_.empty()) free();
     std::vector<FreePiece> pieces = space().free_pieces(age_);
     std::sort(pieces.begin(), pieces.end(), by_address);
     for (const FreePiece& piece : pieces) removed_.push_back(remove(piece));
@@ -125,12 +125,12 @@ class SpaceProgram {
     removed_.clear();
     CHECK_EQUAL(piece_count(), std::size_t{0});
     CHECK_EQUAL(driver_.handles(), std::size_t{0});
-    CHECK_EQUAL(space().free().count(), std::size_t{0});
+    CHECK_EQUAL(space().free_blocks().count(), std::size_t{0});
     space().check_invariants();
   }
 
-  [[nodiscard]] std::size_t revivals() const { return revivals_; }
-  [[nodiscard]] std::size_t homecomings() const { return homecomings_; }
+  [[nodiscard]] std::size_t returns_to_places() const { return returns_to_places_; }
+  [[nodiscard]] std::size_t returns_home() const { return returns_home_; }
 
  private:
   [[nodiscard]] MappedSpace& space() { return arena_.large; }
@@ -173,12 +173,12 @@ class SpaceProgram {
     lend(block);
   }
 
-  void give_back() {
+  void free() {
     Block*& block = random_.pick(lent_);
     model_.set(block->address, block->size, State::free);
     note_age(block->address, block->size);
     block->allocated = false;
-    space().give_back(block, age_);
+    space().free(block, age_);
     std::swap(block, lent_.back());
     lent_.pop_back();
   }
@@ -197,24 +197,24 @@ class SpaceProgram {
     note_age(address, piece->size);
     space().add_piece(address, std::move(piece), age_);
   }
-  void revive(Address address, std::unique_ptr<Piece> piece) {
+  void return_piece(Address address, std::unique_ptr<Piece> piece) {
     CHECK(model_.is(address, piece->size, State::retired));
     CHECK(space().retired_at(address).piece == piece.get());
     model_.set(address, piece->size, State::free);
     pieces_.emplace(address, piece.get());
     note_age(address, piece->size);
-    space().revive(address, std::move(piece), age_);
+    space().return_piece(address, std::move(piece), age_);
   }
 
-  // Free pieces, by ascending address, come back to retired addresses: one by one, or all at once.
+  // Free pieces, by ascending address, return to retired addresses: one by one, or all at once.
   template <typename Function>
-  void bring(const std::vector<FreePiece>& pieces, Function address_for) {
+  void return_all(const std::vector<FreePiece>& pieces, Function address_for) {
     if (random_.one_in(2)) {
       std::vector<std::unique_ptr<Piece>> coming;
       for (const FreePiece& each : pieces) coming.push_back(remove(each));
       for (std::unique_ptr<Piece>& piece : coming) {
         const Address address = address_for(piece.get());
-        revive(address, std::move(piece));
+        return_piece(address, std::move(piece));
       }
       return;
     }
@@ -239,7 +239,7 @@ class SpaceProgram {
       left.push_back(each.free.piece->address);
       freed_at.push_back(space().block_at(left.back())->age_base);
     }
-    space().come_back(returns, age_);
+    space().return_pieces(returns, age_);
     for (std::size_t i = 0; i < returns.size(); ++i) {
       const Piece* const piece = returns[i].free.piece;
       CHECK_EQUAL(piece->address, returns[i].to);
@@ -278,19 +278,19 @@ class SpaceProgram {
     }
     const std::optional<Bytes> least = model_.least_missing(size);
     if (random_.one_in(3)) {
-      revive_place(size, least);
+      return_to_place(size, least);
       return;
     }
     const std::optional<Place> place = find_place(space(), size);
     CHECK_EQUAL(place.has_value(), least.has_value());
     if (!place || !least) return;
     CHECK_EQUAL(place->price, *least);
-    CHECK(place->revived.empty() && place->cleared.empty());
+    CHECK(place->returned.empty() && place->cleared.empty());
     fill(*place, size);
   }
 
-  // Likewise, where pieces may come back to retired addresses, and idle ones may be unmapped.
-  void revive_place(Bytes size, std::optional<Bytes> least) {
+  // The same, where pieces may return to retired addresses, and idle ones may be unmapped.
+  void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });
     std::sort(found.begin(), found.end(), by_address);
@@ -304,17 +304,17 @@ class SpaceProgram {
     CHECK(place.has_value() || !least || !is_found);
     if (!place) return;
     CHECK(!least || place->price <= *least || !is_found);
-    std::map<const Piece*, Address> revived;
-    for (const Address address : place->revived) {
+    std::map<const Piece*, Address> returned;
+    for (const Address address : place->returned) {
       const Piece* const piece = space().retired_at(address).piece;
       CHECK(free.has(piece));
       CHECK(piece->address >= place->extent.end() || piece->end() <= place->extent.address);
-      revived.emplace(piece, address);
+      returned.emplace(piece, address);
     }
-    CHECK_EQUAL(revived.size(), place->revived.size());
-    std::erase_if(found, [&](const FreePiece& each) { return !revived.contains(each.piece); });
-    revivals_ += found.size();
-    bring(found, [&](const Piece* piece) { return revived.at(piece); });
+    CHECK_EQUAL(returned.size(), place->returned.size());
+    std::erase_if(found, [&](const FreePiece& each) { return !returned.contains(each.piece); });
+    returns_to_places_ += found.size();
+    return_all(found, [&](const Piece* piece) { return returned.at(piece); });
     for (const Address address : place->cleared) {
       CHECK(space().retired_at(address).age_base <= idle_age);
       clear(address);
@@ -369,7 +369,7 @@ class SpaceProgram {
     for (const FreePiece& each : found) {
       if (random_.one_in(2)) removed_.push_back(remove(each));
     }
-    // Some of them the driver gets back: nothing comes back to where they were mapped.
+    // Some of them the driver gets back: nothing returns to where they were mapped.
     while (!removed_.empty() && random_.one_in(8)) {
       std::swap(random_.pick(removed_), removed_.back());
       const std::vector<Block*> old = removed_.back()->old_mappings;
@@ -412,14 +412,14 @@ class SpaceProgram {
     space().clear(address);
   }
 
-  // Free pieces go to where they were mapped first.
-  void go_home() {
-    Block* const block = space().free().last();
+  // Free pieces return to where they were mapped first.
+  void return_home() {
+    Block* const block = space().free_blocks().last();
     if (block == nullptr) return;
-    std::vector<FreePiece> homeward;
-    space().add_pieces_to_go_home(block, {block->address, block->size}, homeward);
-    homecomings_ += homeward.size();
-    bring(homeward, [](const Piece* piece) { return piece->home; });
+    std::vector<FreePiece> away;
+    space().add_pieces_away(block, {block->address, block->size}, away);
+    returns_home_ += away.size();
+    return_all(away, [](const Piece* piece) { return piece->home; });
   }
 
   // A free stretch is as old as the youngest free in it, for free neighbours are merged.
@@ -473,24 +473,24 @@ class SpaceProgram {
   std::map<Address, const Piece*> pieces_;
   std::map<Address, std::uint64_t> ages_;
   std::uint64_t age_ = 1;
-  std::size_t revivals_ = 0;
-  std::size_t homecomings_ = 0;
+  std::size_t returns_to_places_ = 0;
+  std::size_t returns_home_ = 0;
 };
 
 }  // namespace
 
 TEST(a_mapped_space_is_what_a_map_of_its_cells_says) {
-  std::size_t revivals = 0;
-  std::size_t homecomings = 0;
+  std::size_t returns_to_places = 0;
+  std::size_t returns_home = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SpaceProgram program(seed);
     for (int i = 0; i < 1500; ++i) program.step();
     program.end();
-    revivals += program.revivals();
-    homecomings += program.homecomings();
+    returns_to_places += program.returns_to_places();
+    returns_home += program.returns_home();
   }
-  CHECK(revivals > 30);
-  CHECK(homecomings > 60);
+  CHECK(returns_to_places > 30);
+  CHECK(returns_home > 60);
 }
 
 }  // namespace plimsoll

@@ -1,6 +1,6 @@
 // Regions that leave the card and come back: nothing that they hold may be lost.
 
-#include "plimsoll/allocator/elastic/paused_memory.h"
+#include "plimsoll/allocator/elastic/apply/paused_memory.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

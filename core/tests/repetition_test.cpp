@@ -1,6 +1,6 @@
 // What is expected of a program that repeats its steps.
 
-#include "plimsoll/allocator/elastic/repetition.h"
+#include "plimsoll/allocator/elastic/books/repetition.h"
 
 #include <array>
 #include <cstddef>

@@ -6,7 +6,7 @@
 
 #include "check.h"
 #include "elastic_gpu.h"
-#include "plimsoll/allocator/elastic/placement.h"
+#include "plimsoll/allocator/elastic/books/placement.h"
 
 namespace plimsoll {
 

@@ -1,4 +1,4 @@
-#include "plimsoll/allocator/elastic/waiting_sizes.h"
+#include "plimsoll/allocator/elastic/books/waiting_sizes.h"
 
 #include <map>
 #include <random>

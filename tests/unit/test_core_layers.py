@@ -14,7 +14,8 @@ BINDINGS = ROOT / "bindings"
 C_INTERFACES = ROOT / "src" / "plimsoll" / "include" / "plimsoll"
 ORDER = (
     "base", "driver", "simulated", "events", "formats", "allocator", "allocator/host",
-    "allocator/native", "allocator/elastic", "allocator/wheel", "replay", "engine",
+    "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
+    "allocator/elastic/apply", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
 # What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.
 SHARED = {
@@ -54,6 +55,27 @@ def test_folders_include_only_those_before_them() -> None:
         if str(Path(name).parent) not in {f"plimsoll/{other}" for other in may_include(folder)}
     }
     assert wrong == set()
+
+
+def impurities(code: str) -> list[str]:
+    """What a plan must not have: books that it could change, and a driver."""
+    code = re.sub(r"//.*", "", code)
+    return re.findall(r"(?<!const )\b(?:MappedSpace|Arenas?|Ledger|Lending)&|\bDriver\w*", code)
+
+
+def test_plans_read_books_and_call_no_driver() -> None:
+    assert impurities("void f(const Arena& a, MappedSpace& b);  // Arena& c") == ["MappedSpace&"]
+    assert impurities("Status f(Driver& driver)") == ["Driver"]
+    plans = [path for path, folder in core().items() if folder == "allocator/elastic/plan"]
+    assert plans
+    assert [(path.name, found) for path in plans if (found := impurities(path.read_text()))] == []
+
+
+def test_books_call_no_driver() -> None:
+    books = [path for path, folder in core().items() if folder == "allocator/elastic/books"]
+    assert books
+    for path in books:
+        assert "Driver" not in re.sub(r"//.*", "", path.read_text()), path
 
 
 def test_own_headers_are_between_quotes() -> None:

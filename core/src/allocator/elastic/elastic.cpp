@@ -14,13 +14,12 @@ ElasticAllocator::ElasticAllocator(Driver& driver, const AllocatorConfig& config
     : Allocator(driver, device),
       ledger_(statistics_, log_, version),
       memory_(driver, ledger_),
-      arenas_(driver, counters_),
-      moves_(ledger_),
-      lending_(log_, moves_),
+      arenas_(counters_),
+      lending_(log_, ledger_),
       work_(driver, arenas_, lending_, statistics_),
       release_(arenas_, work_, memory_, ledger_, driver),
-      filler_(driver, arenas_, memory_, ledger_, moves_),
-      growth_(arenas_, work_, memory_, release_, filler_, moves_, lending_, statistics_, version),
+      applier_(driver, memory_, ledger_),
+      growth_(arenas_, work_, release_, memory_, applier_, lending_, ledger_),
       mover_(driver, arenas_, work_, memory_, release_, ledger_, lending_),
       pausing_(driver, arenas_, work_, memory_, release_, ledger_) {
   if (const double fraction = config.per_process_memory_fraction; fraction < 1) {
@@ -52,22 +51,9 @@ Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId str
     fail(requested, requested, requested, stream, {}, arenas_.free_in_private_pools());
   }
   Arena& arena = arenas_.for_request(stream);
-  work_.poll_for(arena, size);
-  const auto take = [&](MappedSpace& space) -> Block* {
-    const Arena::Guard guard(arena);
-    Block* const block = space.take(size);
-    return block == nullptr ? nullptr : lending_.lend(block, requested);
-  };
-  const Request request{requested, size, &arena.space_for(size <= kSmallRequest)};
-  if (Block* const block = lending_.take_borrowed(*request.space, size, requested)) return block;
   const bool prefers_shared = ThisThread::placement().prefer == Tier::shared;
-  if (prefers_shared) {
-    if (Block* const block = take(arena.shared)) return block;
-    if (Block* const block = growth_.try_to_grow(request.in(arena.shared))) return block;
-  }
-  if (Block* const block = growth_.bring_back(request)) return block;
-  if (Block* const block = take(*request.space)) return block;
-  if (Block* const block = growth_.grow(request, prefers_shared)) return block;
+  const Request request{requested, size, &arena.space_for(size <= kSmallRequest)};
+  if (Block* const block = growth_.serve(request, prefers_shared)) return block;
   refresh_statistics();
   fail(requested, size, size, arena.stream, arena.pool->id, arenas_.free_in_private_pools(),
        growth_.may_use_shared(prefers_shared) ? std::optional(memory_.shared_report())
@@ -122,7 +108,7 @@ bool ElasticAllocator::free(Address address) {
   return true;
 }
 
-// Other streams used the block, or its pieces go home.
+// Other streams used the block, or its pieces return home.
 void ElasticAllocator::free_slowly(Block* block) {
   const std::lock_guard lock(mutex_);
   if (!block->stream_uses.empty()) {
@@ -151,10 +137,9 @@ bool ElasticAllocator::record_stream(Address address, StreamId stream) {
   Block* block = nullptr;
   {
     const std::lock_guard guard(arena->lock);
-    Block* const* const found = arena->live.find(address);
-    if (found == nullptr) return false;
-    block = *found;
+    block = arena->live_at(address);
   }
+  if (block == nullptr) return false;
   record_stream(block, stream);
   return true;
 }
@@ -164,7 +149,7 @@ void ElasticAllocator::poll() {
   work_.poll();
 }
 
-// Nothing goes back while a graph is captured: a stream cannot be waited for then.
+// Nothing is released while a graph is captured: a stream cannot be waited for then.
 void ElasticAllocator::empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
   if (arenas_.is_capturing()) return;
@@ -178,17 +163,15 @@ std::optional<Bytes> ElasticAllocator::block_size(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;
   const std::lock_guard guard(arena->lock);
-  Block* const* const found = arena->live.find(address);
-  if (found == nullptr) return std::nullopt;
-  return (*found)->size;
+  const Block* const block = arena->live_at(address);
+  return block == nullptr ? std::nullopt : std::optional(block->size);
 }
 
 std::optional<Location> ElasticAllocator::locate(Address address) const {
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) return std::nullopt;
   const std::lock_guard guard(arena->lock);
-  Block* const* const live = arena->live.find(address);
-  const Block* block = live != nullptr ? *live : nullptr;
+  const Block* block = arena->live_at(address);
   for (const MappedSpace* const space : arena->spaces()) {  // inside a block
     if (block == nullptr) block = space->block_at(address);
   }
@@ -199,32 +182,30 @@ std::optional<Location> ElasticAllocator::locate(Address address) const {
 
 ExportedMemory ElasticAllocator::export_memory(Address address) {
   const std::lock_guard lock(mutex_);  // nothing moves meanwhile
+  const std::string unknown = format_address(address) + " is not allocated";
   Arena* const arena = arenas_.around(address);
+  if (arena == nullptr) throw std::invalid_argument(unknown);
+  const std::lock_guard guard(arena->lock);
+  Block* const block = arena->live_at(address);
+  if (block == nullptr) throw std::invalid_argument(unknown);
+  std::vector<const Piece*> pieces;
+  block->space->for_each_piece(address, block->size, [&pieces](const Piece& piece) {
+    if (!piece.has_memory()) throw std::invalid_argument("memory of a paused region");
+    pieces.push_back(&piece);
+  });
   ExportedMemory memory;
-  if (arena != nullptr) {
-    const std::lock_guard guard(arena->lock);
-    Block* const* const found = arena->live.find(address);
-    if (found != nullptr) {
-      std::vector<const Piece*> pieces;
-      (*found)->space->for_each_piece(address, (*found)->size, [&pieces](const Piece& piece) {
-        if (!piece.has_memory()) throw std::invalid_argument("memory of a paused region");
-        pieces.push_back(&piece);
-      });
-      memory.offset = address - pieces.front()->address;
-      for (const Piece* const piece : pieces) {
-        int descriptor = -1;
-        const Status status = driver_.export_handle(piece->handle, descriptor);
-        if (status != Status::success) {
-          for (const auto& exported : memory.pieces) ::close(exported.descriptor);
-          throw DriverError("export memory", status, driver_.last_error());
-        }
-        memory.pieces.push_back({descriptor, piece->size});
-      }
-      (*found)->exported = true;
-      return memory;
+  memory.offset = address - pieces.front()->address;
+  for (const Piece* const piece : pieces) {
+    int descriptor = -1;
+    const Status status = driver_.export_handle(piece->handle, descriptor);
+    if (status != Status::success) {
+      for (const auto& exported : memory.pieces) ::close(exported.descriptor);
+      throw DriverError("export memory", status, driver_.last_error());
     }
+    memory.pieces.push_back({descriptor, piece->size});
   }
-  throw std::invalid_argument(format_address(address) + " is not allocated");
+  block->exported = true;
+  return memory;
 }
 
 // --- private pools: those of CUDA graphs, of torch.cuda.MemPool, and regions ---------------------

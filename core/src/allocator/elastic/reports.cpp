@@ -1,5 +1,5 @@
-// What the elastic allocator tells of itself: limits, statistics, segments, and whether its books
-// are right.
+// The elastic allocator's reports: statistics, segments, fragments, and whether its books are
+// right.
 
 #include <algorithm>
 #include <stdexcept>
@@ -43,7 +43,8 @@ Bytes ElasticAllocator::largest_free_block() const {
     if (!arena.pool->is_default()) continue;
     const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
-      if (const Block* const block = space->free().last()) largest = std::max(largest, block->size);
+      if (const Block* const block = space->free_blocks().last())
+        largest = std::max(largest, block->size);
     }
   }
   return largest;
@@ -51,7 +52,7 @@ Bytes ElasticAllocator::largest_free_block() const {
 
 namespace {
 
-BlockState state_of(const Block* block) {
+BlockState reported_state(const Block* block) {
   return block->allocated     ? BlockState::active_allocated
          : block->is_active() ? BlockState::active_pending_free
                               : BlockState::inactive;
@@ -67,9 +68,9 @@ std::optional<Bytes> ElasticAllocator::fragments() const {
   for (Arena& arena : arenas_.all()) {
     const Arena::Guard guard(arena);
     for (const MappedSpace* const space : arena.spaces()) {
-      count += space->free().count();
+      count += space->free_blocks().count();
       if (count > kMostFreeBlocks) return std::nullopt;
-      space->free().for_each([&](const Block* block) { free += block->size; });
+      space->free_blocks().for_each([&](const Block* block) { free += block->size; });
       for (const FreePiece& whole : space->free_pieces(kAnyAge)) movable += whole.piece->size;
     }
   }
@@ -99,7 +100,7 @@ std::vector<SegmentInfo> ElasticAllocator::segments() const {
         result.back().total_size += block->size;
         result.back().shared += shared;
         result.back().blocks.push_back({block->address, block->size, block->requested,
-                                        state_of(block), block->context, shared});
+                                        reported_state(block), block->context, shared});
       });
     }
   }
@@ -136,8 +137,7 @@ void ElasticAllocator::check_invariants() const {
         if (!block->allocated) return;
         allocated += block->size;
         ++live;
-        Block* const* const found = arena.live.find(block->address);
-        require(found != nullptr && *found == block, "a live block is found by its address");
+        require(arena.live_at(block->address) == block, "a live block is found by its address");
         const Bytes in_shared = space->shared_bytes(block->address, block->size);
         require(block->shared == in_shared, "a block knows how much of it is in shared memory");
         shared_allocated += in_shared;

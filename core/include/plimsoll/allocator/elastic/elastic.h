@@ -1,40 +1,45 @@
 // The elastic allocator: reserved memory follows allocated memory within a granule or so, because
 // memory has no fixed place. It is thread-safe, with a lock for each stream.
 //
-// A request is served from the free blocks of its stream: by the one that was freed last, if that
-// is of its size; else a large one where the program had it in the step before, and others by best
-// fit, to 512 bytes. Among the blocks is one of its size whose free has waited for other streams
-// until now. When none is large enough, memory comes together where the request is to lie.
+// Problem. PyTorch's segments stay where they are. When a program frees A and C of 20 MiB around a
+// live B, a request for 40 MiB finds 40 MiB free, but nowhere in a row, and takes new memory.
 //
-// Each piece of memory has a home, where it was mapped first. A block for which pieces came
-// together borrows them: when it is freed they go home, for their old mappings are kept. So a
-// program that repeats itself finds free memory where it found it before, decides as before, and
-// after some steps each place that it needs is mapped: then nothing but the books changes. Mappings
-// are removed only where others take their addresses, when there are too many, or when memory goes
-// back to the driver, and not before the work is done that was queued when they served.
+// Example. The elastic allocator reserves addresses for the whole card and maps pieces, here of
+// 2 MiB, where they are needed. Each column is 20 MiB:
 //
-// Where the program or its policy says so, a request is made of shared memory, or of both kinds.
+//   A, B, C are lent       | A       | B | C    | hole    |
+//   A and C are freed      | free    | B | free | hole    |
+//   D of 40 MiB is lent    | retired | B |       D        |   A's ten pieces are mapped here too
+//   D is freed             | retired | B |      free      |
+//   A is lent again        | A       | B | free | retired |   its pieces return: no driver call
+//   A is freed, D is lent  | retired | B |       D        |   they return to D: no driver call
 //
-// A private pool gives memory away only when nobody holds it any more, for a graph remembers its
-// addresses.
+// Approach. A piece's home is where it was mapped first. A block for which pieces came together
+// borrows them; when it is freed they return home, since their old mappings are kept. So a program
+// that repeats its steps finds free memory where it found it before, decides as before, and after
+// some steps only the books change. Old mappings are unmapped where other pieces take their
+// addresses, when there are too many, or when memory is released to the driver, and not before the
+// work is done that was queued when they served.
 //
-// This file is the facade: the hot path, and the locks around all else. The parts, each of which
-// knows only those above it:
+//   books/   which addresses are used, free, retired or a hole, and which pieces lie there
+//            (mapped_space.h has the picture); an Arena a stream, Lending, the Ledger
+//   plan/    reads the books and returns a Plan: where the request is to lie (place_search.h),
+//            which pieces fill the place (plan.h), how large new ones are (piece_sizes.h)
+//   apply/   carries a plan out, whole or not at all (applier.h); a request's steps (growth.h);
+//            queued work, release, tiers, paused regions; all calls of the driver
 //
-//   Ledger        what is reserved, and who is told
-//   DriverMemory  pieces from the driver, and limits
-//   Arenas        where each stream's memory is; an Arena has MappedSpaces, and these the Pieces
-//   Moves         pieces change their addresses
-//   Lending       blocks to the program and back
-//   QueuedWork    what queued work still uses
-//   Release       old mappings and free memory go
-//   Filler        pieces and new memory fill a place
-//   Growth        where a request finds memory
-//   TierMover     from shared memory back to the card
-//   Pausing       regions off the card and on again
+// The folders know each other in this order: books know neither plan nor apply. One growth reads
+//
+//   malloc: no free block -> Growth::serve -> plan_return: does all its memory return?
+//   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
+//
+// Limits. A live block that shares a piece with a free one holds all of the piece. A private pool
+// gives memory away only once it is released, since a graph remembers its addresses. Sizes that
+// never recur move pieces for ever. docs/elastic.md has figures.
 //
 // Locks are taken in this order: `mutex_`, the arena of the request, other arenas, and, last, a
-// lock of the driver, the history or the counters. The hot path takes its arena's alone.
+// lock of the driver, the history or the counters. The hot path, in this file, takes its arena's
+// alone.
 #pragma once
 
 #include <mutex>
@@ -43,16 +48,16 @@
 
 #include "plimsoll/allocator/allocator.h"
 #include "plimsoll/allocator/config.h"
-#include "plimsoll/allocator/elastic/growth.h"
-#include "plimsoll/allocator/elastic/pausing.h"
-#include "plimsoll/allocator/elastic/tier_mover.h"
+#include "plimsoll/allocator/elastic/apply/growth.h"
+#include "plimsoll/allocator/elastic/apply/pausing.h"
+#include "plimsoll/allocator/elastic/apply/tier_mover.h"
 #include "plimsoll/allocator/program_allocator.h"
 
 namespace plimsoll {
 
 class ElasticAllocator final : public Allocator, public ProgramAllocator {
  public:
-  // Of `config` only the memory fraction counts. The driver must have virtual memory.
+  // Only the memory fraction of `config` counts. The driver must have virtual memory.
   ElasticAllocator(Driver& driver, const AllocatorConfig& config, TorchVersion version = {},
                    int device = 0);
   ~ElasticAllocator() override;
@@ -95,7 +100,7 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   void set_spill_policy(SpillPolicy policy);
   [[nodiscard]] SpillPolicy spill_policy() const;
-  // Whether any request got shared memory because dedicated was spent; takes no lock.
+  // Whether any request got shared memory because dedicated memory was full; takes no lock.
   [[nodiscard]] bool has_spilled() const { return growth_.has_spilled(); }
   // The most shared memory that may be reserved; nothing means what the host can lock.
   void set_shared_limit(std::optional<Bytes> limit);
@@ -126,16 +131,16 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // DriverError. It is then still paused. Returns the bytes that it took.
   Bytes resume(RegionId region);
   [[nodiscard]] bool is_paused(RegionId region) const;
-  // What the region has reserved and allocated; nothing if it never had any memory.
+  // The region's reserved and allocated bytes; nothing if it never had any memory.
   [[nodiscard]] std::optional<RegionUse> region_use(RegionId region) const;
 
   // Free memory that only requests can use that fit where it lies, for it shares a piece with a
-  // live block; the rest of what is free can move, or go back to the driver. Nothing if there are
+  // live block; all other free memory can move, or be released to the driver. Nothing if there are
   // more free blocks than can be looked at while a program waits.
   [[nodiscard]] std::optional<Bytes> fragments() const;
 
   // Pieces that were mapped at another address so far.
-  [[nodiscard]] std::uint64_t moves() const { return moves_.count(); }
+  [[nodiscard]] std::uint64_t moves() const { return ledger_.moves(); }
 
   // Requests up to this size lie among themselves, on pieces of one granule.
   static constexpr Bytes kSmallRequest = AllocatorConfig::kSmallRequest;
@@ -152,15 +157,14 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
 
   mutable std::mutex mutex_;
   mutable ConcurrentStatistics counters_;
-  // From here on each part knows those above it.
+  // Each part from here on knows those above it.
   Ledger ledger_;
   DriverMemory memory_;
   Arenas arenas_;
-  Moves moves_;
   Lending lending_;
   QueuedWork work_;
   Release release_;
-  Filler filler_;
+  Applier applier_;
   Growth growth_;
   TierMover mover_;
   Pausing pausing_;

@@ -1,0 +1,90 @@
+// A request's way to memory, when the hot path has none for it. Each step is tried only if those
+// before it failed:
+//
+//   1. the block that the program freed last, if it is of this size and borrows pieces
+//   2. shared memory, if the thread prefers it
+//   3. where the program surely had the request in the step before, if its memory returns there
+//   4. `grow_in`: a free block, else a plan
+//   5. free blocks of private pools that allow it (use_on_oom)
+//   6. `grow_in` again, after waiting for all streams
+//   7. dedicated and shared memory together, if the policy is to spill; once more after waiting
+//
+// `grow_in` tries a free block; a place to which all memory returns; then it looks at queued work
+// and plans with all free pieces: those of the request's own arena, which are mapped a second time
+// at once, since the stream itself orders the reuse; those of arenas whose work is known to be
+// done; new memory. So free memory is never lost to fragmentation, but for the pieces that a live
+// block shares with a free one.
+//
+// Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself, the
+// request's own first.
+#pragma once
+
+#include <atomic>
+#include <optional>
+
+#include "plimsoll/allocator/elastic/apply/applier.h"
+#include "plimsoll/allocator/elastic/apply/release.h"
+
+namespace plimsoll {
+
+struct Request {
+  Bytes requested = 0;
+  Bytes size = 0;  // rounded
+  MappedSpace* space = nullptr;
+  [[nodiscard]] Arena& arena() const { return space->arena(); }
+  [[nodiscard]] Request in(MappedSpace& other) const { return {requested, size, &other}; }
+};
+
+class Growth {
+ public:
+  Growth(Arenas& arenas, QueuedWork& work, Release& release, DriverMemory& memory, Applier& applier,
+         Lending& lending, Ledger& ledger)
+      : arenas_(arenas),
+        work_(work),
+        release_(release),
+        memory_(memory),
+        applier_(applier),
+        lending_(lending),
+        ledger_(ledger) {}
+
+  void set_spill_policy(SpillPolicy policy) { spill_policy_ = policy; }
+  [[nodiscard]] SpillPolicy spill_policy() const { return spill_policy_; }
+  // Whether any request got shared memory because dedicated memory was full; takes no lock.
+  [[nodiscard]] bool has_spilled() const { return has_spilled_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool may_use_shared(bool prefers_shared) const {
+    return prefers_shared || spill_policy_ == SpillPolicy::spill;
+  }
+
+  // A lent block for the request; null if all steps failed. Throws DriverError.
+  [[nodiscard]] Block* serve(const Request& request, bool prefers_shared);
+
+ private:
+  // Each returns a lent block, or null.
+  Block* grow(const Request& request, bool prefers_shared);
+  Block* grow_in(const Request& request);
+  Block* grow_shared(const Request& request, bool prefers_shared);
+  Block* take_or_return(const Request& request);
+  Block* take_from_oom_pools(const Request& request);
+  // The same, but the caller holds the locks of the arenas involved.
+  Block* take(const Request& request);
+  Block* apply(const Request& request, std::optional<Plan> plan);
+
+  // Finds out which memory queued work still uses, so that the rest may move.
+  void look_at_queued_work(const Request& request);
+  // The plan that the function makes. If it lacks addresses it is made anew, once the driver has
+  // reserved them; nothing if the driver refuses.
+  template <typename MakePlan>
+  std::optional<Plan> with_addresses(MappedSpace& space, MakePlan make_plan);
+
+  Arenas& arenas_;
+  QueuedWork& work_;
+  Release& release_;
+  DriverMemory& memory_;
+  Applier& applier_;
+  Lending& lending_;
+  Ledger& ledger_;
+  SpillPolicy spill_policy_ = SpillPolicy::strict;
+  std::atomic<bool> has_spilled_{false};
+};
+
+}  // namespace plimsoll

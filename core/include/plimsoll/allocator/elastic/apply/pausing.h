@@ -1,0 +1,58 @@
+// Regions that are taken off the card for a while.
+//
+// Invariants: a pool is paused <=> `paused_` has its memory; a piece has no memory <=> its
+// pool is paused and it is off the card; statistics' paused_bytes == their sum. Everything here is
+// guarded by the allocator's `mutex_`; it takes the locks of arenas itself.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "plimsoll/allocator/elastic/apply/paused_memory.h"
+#include "plimsoll/allocator/elastic/apply/release.h"
+
+namespace plimsoll {
+
+struct RegionUse {
+  Bytes reserved = 0;
+  Bytes allocated = 0;
+  Bytes shared_reserved = 0;
+  Bytes paused = 0;  // under live blocks, off the card
+};
+
+class Pausing {
+ public:
+  Pausing(Driver& driver, Arenas& arenas, QueuedWork& work, DriverMemory& memory, Release& release,
+          Ledger& ledger)
+      : driver_(driver),
+        arenas_(arenas),
+        work_(work),
+        memory_(memory),
+        release_(release),
+        ledger_(ledger) {}
+
+  // See ElasticAllocator.
+  void require_pausable(RegionId region);
+  Bytes pause(RegionId region, Backup backup);
+  // Likewise; where the card or the limit has no room, `refused` is how much it lacks room for.
+  Bytes resume(RegionId region, std::optional<Bytes>& refused);
+  [[nodiscard]] bool is_paused(RegionId region) const { return paused_.contains(region); }
+  [[nodiscard]] std::optional<RegionUse> use_of(RegionId region) const;
+
+ private:
+  [[nodiscard]] ElasticPool& region_at(RegionId region);
+  void require_no_capture() const;
+  [[nodiscard]] std::vector<PausedPiece> pieces_to_pause(const ElasticPool& pool);
+  void drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory);
+  void count(PausedMemory& memory);
+
+  Driver& driver_;
+  Arenas& arenas_;
+  QueuedWork& work_;
+  DriverMemory& memory_;
+  Release& release_;
+  Ledger& ledger_;
+  std::map<RegionId, PausedMemory> paused_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,58 @@
+// Memory leaves its addresses: old mappings are unmapped, and free pieces are released to the
+// driver.
+//
+// Nothing is unmapped that queued work may use: a retired address is cleared, and a free piece
+// released, only if its age <= arena.idle_age. The driver has a piece's memory back only when its
+// last old mapping is gone as well, wherever that is; so `clear_all_retired` comes first.
+// Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself,
+// where it does not say otherwise.
+#pragma once
+
+#include <cstddef>
+#include <limits>
+
+#include "plimsoll/allocator/elastic/apply/driver_memory.h"
+#include "plimsoll/allocator/elastic/apply/queued_work.h"
+
+namespace plimsoll {
+
+class Release {
+ public:
+  Release(Arenas& arenas, QueuedWork& work, DriverMemory& memory, Ledger& ledger, Driver& driver)
+      : arenas_(arenas), work_(work), memory_(memory), ledger_(ledger), driver_(driver) {}
+
+  // Unmaps retired addresses that no queued work uses any more: all of them; or, where a program
+  // that never repeats itself left too many behind, the few that were retired longest ago.
+  void clear_retired(Arena& arena);
+  void bound_retired(Arena& arena);
+
+  // Waits for pending frees and releases the free memory of one pool; {0, 0} stands for the default
+  // pool and all released pools. Throws DriverError.
+  void empty_cache(PoolId pool);
+  // Waits for all streams; then every piece is mapped where it serves, and nowhere else.
+  void clear_all_retired();
+  // After `clear_all_retired`. Throws DriverError.
+  void release_free_memory(const ElasticPool& pool);
+  // Programs use one pool after the other, and may never empty the cache. While a graph is captured
+  // nobody can find out which work is done. So this does before, of pools that nobody holds any
+  // more: their memory can serve the graph, and the arenas of those that have given all away the
+  // next pool.
+  void tidy_unused_pools();
+
+ private:
+  static constexpr std::size_t kMostRetired = 4096;  // addresses of an arena
+  static constexpr std::size_t kAtATime = 32;
+  static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+  void clear_idle(Arena& arena, std::size_t most);  // the arena is locked
+  void release_free_pieces(Arena& arena);
+  void forget_if_unused(ElasticPool& pool);
+
+  Arenas& arenas_;
+  QueuedWork& work_;
+  DriverMemory& memory_;
+  Ledger& ledger_;
+  Driver& driver_;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,155 @@
+// An arena: the memory of one stream in one pool, with a lock of its own.
+//
+// Small requests and large ones lie in separate spaces, so that a small block never pins a large
+// piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
+// no other request gets shared memory by accident. Free pieces move between the four spaces without
+// waiting, since all serve the same stream.
+// Everything here is guarded by `lock`, unless its comment says otherwise.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/elastic/books/mapped_space.h"
+#include "plimsoll/allocator/elastic/books/placement.h"
+#include "plimsoll/allocator/elastic/books/waiting_sizes.h"
+#include "plimsoll/allocator/private_pools.h"
+#include "plimsoll/base/address_map.h"
+#include "plimsoll/base/spin_lock.h"
+#include "plimsoll/events/concurrent_statistics.h"
+
+namespace plimsoll {
+
+struct ElasticPool;
+
+struct alignas(64) Arena {
+  Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
+      : stream(of), pool(&in), shard(counts) {}
+
+  // Holds the lock; no block rests.
+  class Guard {
+   public:
+    explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }
+
+   private:
+    std::lock_guard<SpinLock> guard_;
+  };
+
+  SpinLock lock;
+  StreamId stream;    // constant while the arena has any memory
+  ElasticPool* pool;  // likewise
+  ConcurrentStatistics::Shard& shard;
+  MappedSpace small{*this, true};
+  MappedSpace large{*this, false};
+  MappedSpace shared{*this, false, Tiers::shared};
+  MappedSpace spilled{*this, false, Tiers::both};
+  AddressMap<Block*> live;
+  WaitingSizes waiting;  // of blocks that were freed while other streams use them
+  Bytes reserved = 0;    // of the driver's memory
+  struct Borrowed {
+    MappedSpace* space = nullptr;
+    AddressRange range;
+  };
+  std::optional<Borrowed> borrowed;  // free, and its pieces have not returned home yet
+
+  // The block that was freed last. A request of its size gets it at once; before anything else
+  // happens its space frees it.
+  Block* resting = nullptr;
+
+  // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
+  // its memory may go to other streams.
+  std::uint64_t age = 0;
+  std::uint64_t idle_age = 0;
+  struct Marker {  // in the stream's work, after all uses of what was freed at `age` or before
+    Event event = 0;
+    std::uint64_t age = 0;
+  };
+  std::optional<Marker> marker;
+
+  // A free block, cut to size, where that takes no more than the books. The hot path: it allocates
+  // nothing.
+  Block* take_at_once(Bytes size, bool is_small) {
+    MappedSpace& space = space_for(is_small);
+    if (resting != nullptr) {
+      const bool is_it =
+          resting->size == size && resting->space == &space && space.is_where_expected(resting);
+      if (is_it) return std::exchange(resting, nullptr);
+      free_resting();
+    }
+    return space.take_at_once(size);
+  }
+  // The block is free from now on; none rests.
+  void rest(Block* block) {
+    block->age_base = ++age;
+    resting = block;
+  }
+  void free_resting() {
+    if (resting == nullptr) return;
+    Block* const block = std::exchange(resting, nullptr);
+    block->space->free(block, block->age_base);
+  }
+
+  // The live block that begins at the address; null if none does.
+  [[nodiscard]] Block* live_at(Address address) const {
+    Block* const* const found = live.find(address);
+    return found == nullptr ? nullptr : *found;
+  }
+  [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
+  [[nodiscard]] std::array<MappedSpace*, 4> spaces() { return {&small, &large, &shared, &spilled}; }
+  [[nodiscard]] std::array<const MappedSpace*, 4> spaces() const {
+    return {&small, &large, &shared, &spilled};
+  }
+  // Whether any free block is large enough for a piece.
+  [[nodiscard]] bool has_free_piece() const {
+    return std::ranges::any_of(spaces(), [](const MappedSpace* space) {
+      const Block* const largest = space->free_blocks().last();
+      return largest != nullptr && largest->size >= kGranule;
+    });
+  }
+  // Whether arenas of other streams and pools may have what was freed at `idle_age` or before.
+  [[nodiscard]] bool may_give_to_others() const;
+  // All pieces in free blocks that were freed at `at_age` or before.
+  [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
+    std::vector<FreePiece> found;
+    for (const MappedSpace* const space : spaces()) space->add_free_pieces(at_age, found);
+    return found;
+  }
+  [[nodiscard]] std::size_t retired_count() const {
+    std::size_t count = 0;
+    for (const MappedSpace* const space : spaces()) count += space->retired_count();
+    return count;
+  }
+  [[nodiscard]] bool has_retired() const { return retired_count() > 0; }
+};
+
+// The default pool, a CUDA graph's, a torch.cuda.MemPool's, or a region's.
+struct ElasticPool : PoolBase {
+  using PoolBase::PoolBase;
+
+  // Regions are numbered beside the pools that PyTorch numbers, which never get so far. PyTorch
+  // lets a graph use a pool only if one of the two numbers is 0 (aten/src/ATen/cuda/CUDAGraph.cpp).
+  [[nodiscard]] static PoolId id_of(RegionId region) { return {0, (1ULL << 48) + region}; }
+  [[nodiscard]] static bool is_region(PoolId id) { return id.first == 0 && id.second >> 48 != 0; }
+
+  bool is_paused = false;
+  [[nodiscard]] bool is_default() const { return id.is_default(); }
+  [[nodiscard]] bool is_region() const { return is_region(id); }
+  // Whether graphs or MemPools may remember addresses here; a region's first use is its name's.
+  [[nodiscard]] bool is_held() const { return uses > (is_region() ? 1 : 0); }
+  void require_not_paused() const {
+    if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
+  }
+  // A graph remembers addresses, so memory never leaves a pool that somebody holds.
+  [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
+};
+
+inline bool Arena::may_give_to_others() const { return pool->may_give() && idle_age != 0; }
+
+}  // namespace plimsoll

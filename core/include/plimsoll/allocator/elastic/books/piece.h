@@ -1,0 +1,78 @@
+// A piece: memory of the driver's with one handle, which is mapped as a whole and has one owner.
+//
+// A piece serves at one address. Where it served before it may still be mapped: those addresses are
+// retired (mapped_space.h), and the piece can return to them without a call of the driver. A piece
+// that is destroyed releases its memory to the driver.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator/block.h"
+#include "plimsoll/allocator/returned_handles.h"
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+class MappedSpace;
+
+struct AddressRange {
+  Address address = 0;
+  Bytes size = 0;
+  [[nodiscard]] Address end() const { return address + size; }
+};
+
+struct Piece {
+  Piece(Bytes size_, Tier tier_, Handle handle_, ReturnedHandles& to)
+      : size(size_), tier(tier_), handle(handle_), returned(&to) {}
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+  ~Piece() { release(); }
+
+  Bytes size;
+  Tier tier;
+  Handle handle;  // 0 <=> the piece is paused: its content is elsewhere
+  ReturnedHandles* returned;
+  MappedSpace* space = nullptr;  // where it serves, or served last
+  Address address = 0;
+  Address home = 0;  // where it was mapped first in this space; it returns there when it is free
+  std::vector<Block*> old_mappings;  // block->piece == this <=> the retired block is listed here
+  Block* offered = nullptr;          // the free block around it, while a FreePieces holds it
+
+  [[nodiscard]] Address end() const { return address + size; }
+  [[nodiscard]] bool has_memory() const { return handle != 0; }
+
+  // The piece serves elsewhere from now on, and is still mapped in `retired`.
+  void left(Block& retired) {
+    retired.piece = this;
+    old_mappings.push_back(&retired);
+  }
+  // The piece returned to `retired`, or is not mapped there any more.
+  void forget(Block& retired) {
+    std::erase(old_mappings, &retired);
+    retired.piece = nullptr;
+  }
+  // The piece returned to `from`, and left `to`.
+  void exchange(Block& from, Block& to) {
+    std::ranges::replace(old_mappings, &from, &to);
+    from.piece = nullptr;
+    to.piece = this;
+  }
+  // The two exchange their memory; this one's old mappings show memory that is no longer its own.
+  void exchange_memory(Piece& other) {
+    forget_old_mappings();
+    std::swap(handle, other.handle);
+    std::swap(tier, other.tier);
+  }
+  void forget_old_mappings() {
+    for (Block* const old : std::exchange(old_mappings, {})) old->piece = nullptr;
+  }
+  void release() {
+    forget_old_mappings();
+    if (handle != 0) returned->give_back(std::exchange(handle, 0));
+  }
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,47 @@
+// Where memory is to lie: in a region that a person named, and in the card's own memory or the
+// host's. A thread has a placement, and each of its requests follows it.
+//
+// A region has memory of its own, as a private pool does, so that it can be taken off the card as a
+// whole; memory that nobody uses moves freely in and out of it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "plimsoll/driver/driver.h"
+
+namespace plimsoll {
+
+using RegionId = std::uint32_t;  // 0: none
+inline constexpr RegionId kNoRegion = 0;
+
+struct Placement {
+  RegionId region = kNoRegion;
+  // The tier to take memory from first; the other one serves when it is spent.
+  Tier prefer = Tier::dedicated;
+};
+
+// The policy for requests when dedicated memory is full.
+enum class SpillPolicy : std::uint8_t {
+  strict,  // it fails
+  spill,   // it gets shared memory
+};
+
+class ThisThread {
+ public:
+  // Nothing: requests go where they always go.
+  static void set_placement(std::optional<Placement> placement);
+  [[nodiscard]] static Placement placement();
+  // For the hot path: while no thread has a placement, this reads one counter.
+  [[nodiscard]] static bool has_placement() {
+    return placed_threads_.load(std::memory_order_relaxed) != 0 && is_placed();
+  }
+
+ private:
+  [[nodiscard]] static bool is_placed();
+
+  static std::atomic<int> placed_threads_;
+};
+
+}  // namespace plimsoll

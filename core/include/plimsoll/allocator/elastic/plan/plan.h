@@ -1,0 +1,69 @@
+// Plans: which pieces are to be mapped where, so that a request has memory.
+//
+// The functions here read the books, call no driver and change nothing; `Applier` carries a plan
+// out. The caller holds the allocator's `mutex_` and the locks of the arenas that are read: the
+// request's own, and for `plan_growth` and `plan_whole_pieces` those of all that may give memory.
+//
+// Where a request is to lie comes from `MappedSpace::expected`; how large new pieces are is decided
+// in piece_sizes.h, once it is known how much room there is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "plimsoll/allocator/elastic/books/arenas.h"
+
+namespace plimsoll {
+
+// Addresses that get memory: from a free piece, or new memory. New memory is planned in one, and
+// cut into pieces afterwards.
+struct Filling {
+  Address address = 0;
+  Bytes size = 0;
+  Tier tier = Tier::dedicated;
+  FreePiece from = {};     // null: new memory
+  bool is_mapped = false;  // the piece returns to where it is still mapped
+  Bytes gap = 0;           // new memory: the size of the gap that it helps to fill
+  Bytes missing = 0;       // new memory: how much of the gap has no memory, from here on
+
+  [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
+};
+
+// What is done for a request, in this order; the memory is then free in the request's space.
+struct Plan {
+  std::vector<Address> cleared;   // retired addresses, to be unmapped first
+  std::vector<Filling> fillings;  // in the order in which they are mapped
+  Bytes lacks_addresses = 0;      // not 0: a new plan is due, once the space has so many more
+
+  [[nodiscard]] Bytes new_memory(Tier tier) const {
+    Bytes size = 0;
+    for (const Filling& each : fillings) size += each.is_new() && each.tier == tier ? each.size : 0;
+    return size;
+  }
+};
+
+// All memory of the request returns, without a call of the driver: to where the program had it in
+// the step before, or the one before that; for a small request, whose past is not kept, to
+// anywhere. Nothing if no such place gets all its memory back so.
+[[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
+// The same for the step before alone, if the program surely repeats it. This comes before any free
+// block is taken: a later request of the step would find that block's memory missing.
+[[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
+
+// Whether the request stays where the program had it as soon as the stream is done with what was
+// freed there, and much of its memory returns. To map as much elsewhere takes the host longer than
+// to wait for the stream, which has work all the while; and what it displaced there would be mapped
+// anew in turn.
+[[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
+
+// The cheapest place for the request, and what fills it: pieces that return, other free pieces, new
+// memory. In a space of both tiers, new memory is dedicated as far as `dedicated_room` goes.
+[[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
+                               Bytes dedicated_room);
+// When no new memory is to be had: free pieces, which may be more than the request needs, in a
+// hole. Nothing if they do not suffice, or the space does not split.
+[[nodiscard]] std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space,
+                                                    Bytes size);
+
+}  // namespace plimsoll

@@ -1,0 +1,145 @@
+#include "plimsoll/allocator/elastic/apply/growth.h"
+
+#include <deque>
+#include <utility>
+
+namespace plimsoll {
+
+Block* Growth::serve(const Request& request, bool prefers_shared) {
+  Arena& arena = request.arena();
+  work_.poll_for(arena, request.size);
+  if (Block* const block =
+          lending_.take_borrowed(*request.space, request.size, request.requested)) {
+    return block;
+  }
+  if (prefers_shared) {
+    if (Block* const block = grow_in(request.in(arena.shared))) return block;
+  }
+  {
+    const Arena::Guard guard(arena);
+    if (Block* const block = apply(request, plan_sure_return(*request.space, request.size))) {
+      return block;
+    }
+  }
+  return grow(request, prefers_shared);
+}
+
+Block* Growth::grow(const Request& request, bool prefers_shared) {
+  const bool pools_first = ledger_.version().uses_oom_pools_first();
+  Block* block = grow_in(request);
+  if (block == nullptr && pools_first) block = take_from_oom_pools(request);
+  const bool spills = spill_policy_ == SpillPolicy::spill;
+  const bool may_wait = !arenas_.is_capturing();
+  if (block == nullptr && may_wait &&
+      (!spills || work_.may_gain_by_waiting(request.arena(), Tiers::dedicated))) {
+    work_.wait_for_all();
+    block = grow_in(request);
+  }
+  if (block == nullptr && !pools_first) block = take_from_oom_pools(request);
+  if (block != nullptr || !may_use_shared(prefers_shared)) return block;
+  block = grow_shared(request, prefers_shared);
+  if (block == nullptr && may_wait && work_.may_gain_by_waiting(request.arena(), Tiers::both)) {
+    work_.wait_for_all();
+    block = grow_shared(request, prefers_shared);
+  }
+  return block;
+}
+
+// Tries shared memory if the thread prefers it. If the policy is to spill, takes the dedicated
+// memory that is left, and shared memory for the rest.
+Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
+  if (prefers_shared) {
+    if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
+  }
+  if (spill_policy_ != SpillPolicy::spill) return nullptr;
+  Block* const block = grow_in(request.in(request.arena().spilled));
+  if (block != nullptr && block->shared > 0) {
+    ++ledger_.statistics().num_spills;
+    has_spilled_.store(true, std::memory_order_relaxed);
+  }
+  return block;
+}
+
+Block* Growth::grow_in(const Request& request) {
+  if (Block* const block = take_or_return(request)) return block;
+  look_at_queued_work(request);
+  Arena& arena = request.arena();
+  MappedSpace& space = *request.space;
+  const Arena::Guard guard(arena);
+  if (Block* const block = take(request)) return block;
+
+  std::deque<Arena::Guard> givers;  // stay locked until their memory has moved
+  for (Arena& other : arenas_.all()) {
+    if (&other != &arena && other.may_give_to_others()) givers.emplace_back(other);
+  }
+  const Bytes dedicated_room =
+      space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
+  std::optional<Plan> plan = with_addresses(
+      space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
+  if (!plan) return nullptr;
+  if (Block* const block = apply(request, std::move(plan))) return block;
+  return apply(request, with_addresses(space, [&] {
+                 return plan_whole_pieces(arenas_, space, request.size);
+               }));
+}
+
+template <typename MakePlan>
+std::optional<Plan> Growth::with_addresses(MappedSpace& space, MakePlan make_plan) {
+  std::optional<Plan> plan = make_plan();
+  if (!plan || plan->lacks_addresses == 0) return plan;
+  const auto range = memory_.reserve_addresses(space.tiers(), plan->lacks_addresses);
+  if (!range) return std::nullopt;
+  arenas_.add_reservation(space, *range);
+  plan = make_plan();
+  return plan && plan->lacks_addresses == 0 ? std::move(plan) : std::nullopt;
+}
+
+void Growth::look_at_queued_work(const Request& request) {
+  Arena& arena = request.arena();
+  if (!arenas_.is_capturing()) {
+    work_.poll();
+    work_.mark_givers(arena);
+    const bool waits = [&] {
+      const Arena::Guard guard(arena);
+      return gains_by_waiting(*request.space, request.size);
+    }();
+    if (waits) work_.mark_idle(arena, true);
+    request.space->no_split() ? release_.clear_retired(arena) : release_.bound_retired(arena);
+  }
+  memory_.map_lost();
+}
+
+Block* Growth::take(const Request& request) {
+  Block* const block = request.space->take(request.size);
+  return block == nullptr ? nullptr : lending_.lend(block, request.requested);
+}
+
+// Takes free memory, or memory that returns without a call of the driver.
+Block* Growth::take_or_return(const Request& request) {
+  const Arena::Guard guard(request.arena());
+  if (Block* const block = take(request)) return block;
+  return apply(request, plan_return(*request.space, request.size));
+}
+
+Block* Growth::apply(const Request& request, std::optional<Plan> plan) {
+  if (!plan || !applier_.apply(*request.space, *std::move(plan))) return nullptr;
+  Block* const block = take(request);
+  block->borrows = request.space->has_pieces_away();
+  return block;
+}
+
+Block* Growth::take_from_oom_pools(const Request& request) {
+  if (!request.arena().pool->is_default()) return nullptr;
+  for (const auto& [id, pool] : arenas_.private_pools()) {
+    if (!pool.use_on_oom || pool.is_paused) continue;
+    Arena* const arena = arenas_.find(pool, request.arena().stream);
+    if (arena == nullptr) continue;
+    const Arena::Guard guard(*arena);
+    if (Block* const block = take(request.in(arena->space_for(request.space->small())))) {
+      return block;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,276 @@
+#include "plimsoll/allocator/elastic/plan/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <span>
+
+#include "plimsoll/allocator/elastic/plan/place_search.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kSoon = 6;                  // requests, of which a step has some more
+constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
+constexpr Bytes kSizePerPriceOfStaying = 2;       // at least, of a request
+// So many pieces return where the stream is waited for. To map them takes half a millisecond.
+constexpr std::size_t kLeastToWaitFor = 16;
+
+// --- which free pieces there are
+
+// Offers the free pieces of the arena that can return to these addresses.
+void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
+  Block* block = nullptr;  // around the piece before, most often the next one's
+  space.for_each_retired(range, [&](const Block& retired) {
+    Piece* const piece = retired.piece;
+    if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &space.arena() ||
+        !may_use(space.tiers(), piece->tier)) {
+      return;
+    }
+    const auto begins_in = [piece](const Block* each) {
+      return each->space == piece->space && each->address <= piece->address &&
+             piece->address < each->address + each->size;
+    };
+    if (block == nullptr || !begins_in(block)) block = piece->space->block_at(piece->address);
+    const bool is_whole = piece->end() <= block->address + block->size;
+    if (is_free(block) && is_whole) pieces.add({piece, block});
+  });
+}
+
+// All free pieces that may serve the space: those of its own arena, whose reuse the stream orders,
+// and those of arenas whose work is known to be done.
+std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
+  std::vector<FreePiece> sources;
+  const auto add = [&](const Arena& arena, std::uint64_t age) {
+    for (const FreePiece& free : arena.free_pieces(age)) {
+      if (may_use(space.tiers(), free.piece->tier)) sources.push_back(free);
+    }
+  };
+  const Arena& own = space.arena();
+  if (own.pool->may_give()) add(own, kAnyAge);
+  for (const Arena& other : arenas.all()) {
+    if (&other != &own && other.may_give_to_others()) add(other, other.idle_age);
+  }
+  return sources;
+}
+
+// Puts the best pieces first: the arena's own before those of other arenas, then large ones. Among
+// equal ones those come first that were freed long ago, if the request recurs; else those of small
+// free blocks, which are of less use where they are.
+void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
+  const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
+    const bool is_own = a.block->arena == &own;
+    if (is_own != (b.block->arena == &own)) return is_own;
+    if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
+    const bool is_older = a.block->age_base < b.block->age_base;
+    if (recurs && is_own && a.block->age_base != b.block->age_base) return is_older;
+    if (a.block->size != b.block->size) return a.block->size < b.block->size;
+    return a.piece->address > b.piece->address;
+  };
+  std::ranges::sort(pieces, is_better);
+}
+
+// Puts pieces last that one of the next requests wants back, even after those of other arenas. That
+// request would unmap such a piece here, and another piece would have to be mapped in its place.
+void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
+  const std::vector<AddressRange> coming = space.coming(kSoon);
+  const auto is_wanted = [&](Address address) {
+    return std::ranges::any_of(coming, [&](const AddressRange& range) {
+      return range.address <= address && address < range.end();
+    });
+  };
+  std::ranges::stable_partition(pieces, [&](const FreePiece& each) {
+    const Piece& piece = *each.piece;
+    return !is_wanted(piece.address) &&
+           std::ranges::none_of(piece.old_mappings,
+                                [&](const Block* old) { return is_wanted(old->address); });
+  });
+}
+
+// --- what fills a place
+
+Filling filled_by(const FreePiece& free) { return {0, free.piece->size, free.piece->tier, free}; }
+
+void lie_side_by_side(Address address, std::span<Filling> fillings) {
+  for (Filling& filling : fillings) {
+    filling.address = address;
+    address += filling.size;
+  }
+}
+
+// The pieces that return to the place; `pieces` has them no more.
+std::vector<Filling> returns_to(const MappedSpace& space, const Place& place, FreePieces& pieces) {
+  std::vector<Filling> fillings;
+  for (const Address address : place.returned) {
+    Filling filling = filled_by(pieces.take(space.retired_at(address).piece));
+    filling.address = address;
+    filling.is_mapped = true;
+    fillings.push_back(filling);
+  }
+  return fillings;
+}
+
+// A source that is more than the gap needs still comes before new memory, if there is room for it
+// beside the gap; but small requests do not pin a large source. Returns how much more it is than
+// `left`.
+std::optional<Bytes> take_larger(const MappedSpace& space, const Gap& gap, Tier tier, Bytes left,
+                                 std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
+  const auto larger = std::ranges::find_if(sources.rbegin(), sources.rend(), [&](const auto& each) {
+    const Piece& piece = *each.piece;
+    if (left == 0 || space.no_split()) return false;
+    if (space.small() && piece.size > kLargestForSmall) return false;
+    const Bytes more = piece.size - left;
+    return piece.tier == tier && piece.size > left &&
+           (more <= gap.room_above || more <= gap.room_below);
+  });
+  if (larger == sources.rend()) return std::nullopt;
+  fillings.push_back(filled_by(*larger));
+  sources.erase(std::next(larger).base());
+  return fillings.back().size - left;
+}
+
+// Fills the gap from the sources as far as they fit, and with new memory for the rest. Shared
+// memory comes after all dedicated memory.
+void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
+              std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
+  const bool is_whole = space.no_split();
+  const std::size_t first = fillings.size();
+  Bytes left = gap.range.size;
+  Address address = gap.range.address;
+  for (const Tier tier : {Tier::dedicated, Tier::shared}) {
+    if (!may_use(space.tiers(), tier)) continue;
+    std::erase_if(sources, [&](const FreePiece& source) {
+      const Bytes size = source.piece->size;
+      if (source.piece->tier != tier || (is_whole ? size != left : size > left)) return false;
+      left -= size;
+      fillings.push_back(filled_by(source));
+      return true;
+    });
+    if (const auto more = take_larger(space, gap, tier, left, sources, fillings)) {
+      if (*more > gap.room_above) address -= *more;
+      left = 0;
+    }
+    Bytes size = left;
+    if (space.tiers() == Tiers::both && tier == Tier::dedicated) {
+      size = is_whole && left > dedicated_room ? 0 : std::min(left, dedicated_room);
+      dedicated_room -= size;
+    }
+    if (size > 0) fillings.push_back({0, size, tier, {}, false, gap.range.size, left});
+    left -= size;
+  }
+  lie_side_by_side(address, std::span(fillings).subspan(first));
+}
+
+Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces,
+                Bytes dedicated_room) {
+  Plan plan{place.cleared, returns_to(space, place, pieces)};
+  if (place.gaps.empty()) return plan;
+  std::vector<FreePiece> sources = pieces.left();
+  std::erase_if(sources, [&](const FreePiece& source) {  // it serves where it is
+    const Piece& piece = *source.piece;
+    return piece.space == &space && piece.address < place.extent.end() &&
+           place.extent.address < piece.end();
+  });
+  const bool recurs = space.surely_expected(place.extent.size) == place.extent.address;
+  sort_best_first(space.arena(), sources, recurs);
+  if (recurs) put_wanted_last(space, sources);
+  for (const Gap& gap : place.gaps) fill_gap(space, gap, dedicated_room, sources, plan.fillings);
+  return plan;
+}
+
+// --- where the request lies
+
+std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
+                                   std::span<const Address> addresses) {
+  for (const Address address : addresses) {
+    if (address == 0) break;  // the rest are unknown
+    FreePieces pieces;
+    offer_returning(space, {address, size}, pieces);
+    const std::optional<Place> place = place_at(space, address, size, pieces);
+    if (place && place->gaps.empty()) return Plan{{}, returns_to(space, *place, pieces)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
+  if (space.retired_count() == 0) return std::nullopt;
+  FreePieces pieces;
+  for (const AddressRange& range : space.reservations()) offer_returning(space, range, pieces);
+  const std::optional<Place> place = find_place(space, size, pieces);
+  if (!place || !place->gaps.empty()) return std::nullopt;
+  return Plan{{}, returns_to(space, *place, pieces)};
+}
+
+bool stays(Bytes size, const Place& place) { return place.price <= size / kSizePerPriceOfStaying; }
+
+// The place where the program had the request in the step before, if little is to be mapped there;
+// else the cheapest. A request that lies elsewhere takes the place of another one, and that one
+// takes the place of the next, until all of a step is mapped anew.
+std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreePieces& pieces,
+                               std::optional<std::uint64_t> idle_age) {
+  if (const Address address = space.expected(size)[0]; address != 0) {
+    std::optional<Place> place = place_at(space, address, size, pieces, idle_age);
+    if (place && stays(size, *place)) return place;
+  }
+  return find_place(space, size, pieces, idle_age);
+}
+
+}  // namespace
+
+std::optional<Plan> plan_return(const MappedSpace& space, Bytes size) {
+  if (!space.arena().pool->may_give()) return std::nullopt;
+  if (space.small()) return plan_return_anywhere(space, size);
+  return plan_return_to(space, size, space.expected(size));
+}
+
+std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size) {
+  if (!space.arena().pool->may_give() || !space.may_return(size)) return std::nullopt;
+  return plan_return_to(space, size, std::array{space.expected(size)[0]});
+}
+
+bool gains_by_waiting(const MappedSpace& space, Bytes size) {
+  const Address address = space.surely_expected(size);
+  if (address == 0 || !space.arena().pool->may_give()) return false;
+  FreePieces pieces;
+  offer_returning(space, {address, size}, pieces);
+  if (place_at(space, address, size, pieces, space.arena().idle_age)) return false;
+  const std::optional<Place> place = place_at(space, address, size, pieces, kAnyAge);
+  return place && stays(size, *place) && place->returned.size() >= kLeastToWaitFor;
+}
+
+Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size, Bytes dedicated_room) {
+  std::optional<std::uint64_t> idle_age;  // nothing is unmapped while a graph is captured
+  if (!arenas.is_capturing()) idle_age = space.arena().idle_age;
+  FreePieces pieces;
+  for (const FreePiece& each : sources_for(arenas, space)) pieces.add(each);
+  const std::optional<Place> place = place_for(space, size, pieces, idle_age);
+  return place ? fill_place(space, *place, pieces, dedicated_room) : Plan{{}, {}, size};
+}
+
+std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space, Bytes size) {
+  if (space.no_split()) return std::nullopt;
+  std::vector<FreePiece> sources = sources_for(arenas, space);
+  sort_best_first(space.arena(), sources);
+  Plan plan;
+  Bytes total = 0;
+  while (total < size && !sources.empty()) {
+    // The smallest that suffices, else the largest.
+    auto next = sources.begin();
+    for (auto it = sources.begin(); it != sources.end(); ++it) {
+      const Bytes candidate = it->piece->size;
+      const Bytes best = next->piece->size;
+      const bool suffices = total + candidate >= size;
+      if (suffices ? (total + best < size || candidate < best) : candidate > best) next = it;
+    }
+    total += next->piece->size;
+    plan.fillings.push_back(filled_by(*next));
+    sources.erase(next);
+  }
+  if (total < size) return std::nullopt;
+  const std::optional<AddressRange> hole = space.hole_for(total);
+  if (!hole) return Plan{{}, {}, total};
+  lie_side_by_side(hole->address, plan.fillings);
+  return plan;
+}
+
+}  // namespace plimsoll
