@@ -1,4 +1,4 @@
-"""Inference with a cache of keys and values that is made before the first token, for all of them."""
+"""Inference with a cache of keys and values that is made once, for all tokens."""
 
 import torch
 from torch import nn

@@ -215,7 +215,7 @@ class _Rules:
         A step is a row of requests of modules without a graph, up to the next request outside them.
         A cache lives from one step into the next, and either its code names a cache, or it grows:
         each step asks for more at the same place, and frees what it copied while modules run.
-        Where nothing is trained, code outside modules that names a cache makes one, too: for all steps.
+        Where nothing is trained, code outside modules that names a cache may make it for all steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
