@@ -122,6 +122,7 @@ void bind_simulated(nb::module_& module) {
       .def_prop_ro("dedicated_total",
                    [](const SimulatedDriver& driver) { return driver.memory_info().total; })
       .def_prop_ro("dedicated_used", &SimulatedDriver::dedicated_used)
+      .def_prop_ro("most_dedicated_used", &SimulatedDriver::most_dedicated_used)
       .def_prop_ro("shared_used", &SimulatedDriver::shared_used)
       .def_prop_ro("reserved_addresses", &SimulatedDriver::reserved_addresses)
       .def_prop_ro("reservations", &SimulatedDriver::reservations)

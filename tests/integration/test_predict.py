@@ -254,6 +254,26 @@ class TestCommand:
         assert found.by_category["rounding"] == 0
 
     @pytest.mark.long
+    def test_what_the_driver_takes_after_the_peak_is_not_added_to_it(self, tmp_path: Path) -> None:
+        script = tmp_path / "late_graphs.py"
+        script.write_text(
+            "import torch\n"
+            "peak = torch.empty(1 << 30, dtype=torch.uint8, device='cuda')\n"
+            "del peak\n"
+            "torch.cuda.empty_cache()\n"
+            "x = torch.zeros(1024, device='cuda')\n"
+            "graphs = [torch.cuda.CUDAGraph() for _ in range(400)]\n"
+            "for graph in graphs:\n"
+            "    with torch.cuda.graph(graph):\n"
+            "        x.add_(1)\n"
+        )
+        found = predict(script, gpu="H100")
+        of_graphs = 400 * 100_000
+        together = found.peak_reserved_bytes + found.context_bytes
+        assert found.peak_reserved_bytes == 1 << 30
+        assert found.device_used_bytes < together - of_graphs
+        assert found.headroom_bytes == found.total_bytes - found.device_used_bytes
+
     def test_a_prediction_as_text_is_what_the_command_prints(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch; x = torch.zeros(1 << 20, device='cuda')")
         said = str(predict(path, gpu="T4"))

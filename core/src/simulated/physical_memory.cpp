@@ -31,6 +31,7 @@ std::optional<Physical> PhysicalMemory::take(Bytes size, Tier tier) {
   }
   if (card_ != nullptr && !card_->take(physical.dedicated, dedicated_.total)) return std::nullopt;
   dedicated_.free -= physical.dedicated;
+  most_dedicated_used_ = std::max(most_dedicated_used_, dedicated_used());
   shared_used_ += physical.shared;
   host_.take_shared(physical.shared);
   return physical;

@@ -103,6 +103,7 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] CostModel& costs() { return costs_; }
   [[nodiscard]] DriverModel model() const { return physical_.model(); }
   [[nodiscard]] Bytes dedicated_used() const { return physical_.dedicated_used(); }
+  [[nodiscard]] Bytes most_dedicated_used() const { return physical_.most_dedicated_used(); }
   [[nodiscard]] Bytes shared_used() const { return physical_.shared_used(); }
   // What of it is not page-locked memory, which the host asked for.
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }

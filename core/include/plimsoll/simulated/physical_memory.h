@@ -47,6 +47,7 @@ class PhysicalMemory {
   [[nodiscard]] MemoryInfo dedicated_info() const;
   [[nodiscard]] MemoryInfo shared_info() const { return host_.shared_info(); }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_.total - dedicated_.free; }
+  [[nodiscard]] Bytes most_dedicated_used() const { return most_dedicated_used_; }
   [[nodiscard]] Bytes shared_used() const { return shared_used_; }
 
  private:
@@ -54,6 +55,7 @@ class PhysicalMemory {
   MemoryInfo dedicated_;
   DriverModel model_;
   SharedCard* card_ = nullptr;
+  Bytes most_dedicated_used_ = 0;
   Bytes shared_used_ = 0;  // by this GPU
 };
 

@@ -147,6 +147,11 @@ class SimulatedGpu:
         return self._driver.dedicated_used
 
     @property
+    def most_dedicated_used_bytes(self) -> int:
+        """The most that was in use at once, up to now."""
+        return self._driver.most_dedicated_used
+
+    @property
     def shared_used_bytes(self) -> int:
         """Host memory in use for this GPU: pinned memory, and under `wddm` what spilled over."""
         return self._driver.shared_used

@@ -338,14 +338,15 @@ def _used_gpu(
     limit = tightest_limit(simulation.limits[device], run, profile.total_bytes)
     context = simulation.context_bytes(device)
     nccl = simulation.nccl_bytes(device)
-    headroom = profile.total_bytes - context - nccl - peak.reserved_bytes
+    card = high_water.card_bytes(device)
+    in_shared = peak.reserved_bytes - peak.dedicated_bytes
+    headroom = profile.total_bytes - card - in_shared
     if peak.shared is not None:  # all GPUs spill into the same memory of the host
         others = [high_water.of(other).shared for other in simulation.contexts - {device}]
         beside = sum(other.peak_bytes for other in others if other is not None)
         headroom += max(peak.shared.total_bytes - beside, peak.shared.peak_bytes)
     if limit is not None:
         headroom = min(headroom, limit.left_bytes)
-    card = high_water.card_bytes(device)
     return _UsedGpu(device, run, limit, peak, context, nccl, card, headroom)
 
 

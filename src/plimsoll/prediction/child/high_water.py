@@ -61,10 +61,16 @@ class HighWaterMarks:
         return now if before is None else _highest(before, now)
 
     def card_bytes(self, device: int) -> int:
-        """Returns the bytes that nvidia-smi would show at the peak, CUDA's context included."""
+        """Returns the most that nvidia-smi would show, CUDA's context included, in bytes.
+
+        PyTorch's memory may have its peak before the driver takes more, as for CUDA graphs. So this
+        is what the driver had given at once. Where that is the sum of all peaks, the sum is more
+        exact, for the driver's count has whole pieces of 2 MiB.
+        """
         simulation = self._simulation
         context = simulation.context_bytes(device)
-        return context + simulation.nccl_bytes(device) + self.of(device).dedicated_bytes
+        peaks = context + simulation.nccl_bytes(device) + self.of(device).dedicated_bytes
+        return min(peaks, simulation.machine.gpus[device].most_dedicated_used_bytes)
 
 
 def _peak(allocator: Allocator) -> HighWaterMark:
