@@ -91,6 +91,19 @@ def test_memory_of_graphs_that_are_gone_serves_others() -> None:
     memory.remove(12345)  # none of its graphs
 
 
+def test_what_graphs_take_has_bounds() -> None:
+    _, memory = graphs("1GiB")
+    for graph in range(100):
+        memory.add(graph, 0, 7)
+    least, most = memory.bounds(0)
+    assert least < memory.taken[0] < most
+    bounds = (least, most)
+    p = prediction(graph_bytes=memory.taken[0], graph_range_bytes=bounds, graph_sizes=100)
+    assert "  CUDA graphs         44.00 MiB  (41.80 MiB to 61.60 MiB)  for 100 sizes" in "\n".join(
+        serving_lines(p)
+    )
+
+
 def test_an_empty_graph_takes_nothing() -> None:
     gpu, memory = graphs("1GiB")
     memory.add(1, 0, 0)

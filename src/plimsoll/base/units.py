@@ -94,6 +94,18 @@ def format_size(size: int) -> str:
     return f"{size / TiB:.2f} TiB"
 
 
+def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
+    """Return what stands behind a size that has bounds, in bytes; nothing where they look alike.
+
+    >>> format_range((1 << 20, 3 << 20), ", by data")
+    '  (1.00 MiB to 3.00 MiB, by data)'
+    """
+    if bounds is None:
+        return ""
+    least, most = map(format_size, bounds)
+    return "" if least == most else f"  ({least} to {most}{by})"
+
+
 def size_row(size: int | None, what: str, whole: int | None = None) -> str:
     """A row of a table of sizes: the size, what of the whole it is, and what it is for.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.printable import printable
-from plimsoll.base.units import format_size
+from plimsoll.base.units import format_range, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,8 @@ def serving_lines(p: PredictionParts) -> Iterator[str]:
     yield f"{use.engine}, by its own account:"
     for name, size, what in _parts(use):
         if size is not None:
-            yield f"  {name:16} {format_size(size):>12}{f'  {what}' if what else ''}"
+            bounds = format_range(use.graph_range_bytes) if name == "CUDA graphs" else ""
+            yield f"  {name:16} {format_size(size):>12}{bounds}{f'  {what}' if what else ''}"
     if (bound := _bound(use)) is not None:
         yield f"  {bound}"
 

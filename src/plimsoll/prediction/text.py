@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim, paragraphs
 from plimsoll.base.printable import printable
-from plimsoll.base.units import format_count, format_seconds, format_size, size_row
+from plimsoll.base.units import (
+    format_count,
+    format_range,
+    format_seconds,
+    format_size,
+    size_row,
+)
 from plimsoll.prediction.assumed import (
     DECIDES,
     ENDED_BY_SIGNAL,
@@ -254,7 +260,8 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     if growth is not None:
         yield f"  grows each step  {format_size(growth):>12}, and did so in the last {STEPS} steps"
     if p.nccl_bytes:
-        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{_range(p.nccl_range_bytes)}"
+        bounds = format_range(p.nccl_range_bytes)
+        yield f"  of it NCCL's     {format_size(p.nccl_bytes):>12}{bounds}"
     yield from host_lines(p)
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
@@ -278,14 +285,7 @@ def host_lines(p: PredictionParts) -> Iterator[str]:
 
 def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
     """The most of the host's memory, with its range."""
-    return f"  host memory      {format_size(peak_bytes):>12}{_range(bounds)}, estimated"
-
-
-def _range(bounds: tuple[int, int] | None, by: str = "") -> str:
-    if bounds is None:
-        return ""
-    least, most = map(format_size, bounds)
-    return "" if least == most else f"  ({least} to {most}{by})"
+    return f"  host memory      {format_size(peak_bytes):>12}{format_range(bounds)}, estimated"
 
 
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
@@ -298,7 +298,7 @@ def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str
         least, most = map(format_size, bounds)
         if least != most:
             return f"{least:>12} to {most}{by}"
-    return f"{format_size(size):>12}{_range(bounds, by)}"
+    return f"{format_size(size):>12}{format_range(bounds, by)}"
 
 
 def _what_decides(p: PredictionParts) -> str:

@@ -27,6 +27,8 @@ class ServingUse:
         kv_cache_bytes: The cache of keys and values.
         kv_tokens: The tokens that it holds; None for a model without a cache.
         graph_bytes: The memory of the card that capturing CUDA graphs took; 0 without graphs.
+        graph_range_bytes: The least and the most that this may be, by what graphs of other models
+            took; None without graphs.
         graph_sizes: How many sizes of batches graphs were captured for.
         max_model_len: The longest request, in tokens.
         max_num_seqs: The most requests that run at once.
@@ -46,6 +48,7 @@ class ServingUse:
     kv_cache_bytes: int | None = None
     kv_tokens: int | None = None
     graph_bytes: int | None = None
+    graph_range_bytes: tuple[int, int] | None = None
     graph_sizes: int = 0
     max_model_len: int | None = None
     max_num_seqs: int | None = None

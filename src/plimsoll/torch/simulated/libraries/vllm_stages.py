@@ -143,7 +143,15 @@ class _Stages:
         execute()
         runner = module.GPUModelRunner
         if "capture_model" in vars(runner):
-            self._staged(runner, "capture_model", "capture", _learn_graphs)
+            self._staged(runner, "capture_model", "capture", self._learn_graphs)
+
+    def _learn_graphs(self, use: ServingUse, runner: Any, result: Any) -> None:
+        graphs, device = self._simulation.graphs, runner.device.index or 0
+        least, most = (bound - graphs.taken[device] for bound in graphs.bounds(device))
+        use.graph_bytes = int(result or 0)
+        if use.graph_bytes:
+            use.graph_range_bytes = use.graph_bytes + least, use.graph_bytes + most
+        use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Load the sizes of caches: there vLLM refuses to start where too little is left."""
@@ -247,12 +255,6 @@ def _learn_cache(use: ServingUse, worker: Any, sizes: Any) -> None:
     else:
         rows = min(group.kv_cache_spec.block_size for group in groups)
         use.kv_tokens = sizes.num_blocks // len(groups) * rows
-
-
-def _learn_graphs(use: ServingUse, runner: Any, result: Any) -> None:
-    use.graph_bytes = int(result or 0)
-    sizes = runner.compilation_config.cudagraph_capture_sizes
-    use.graph_sizes = len(sizes or ())
 
 
 def _learn_lack(use: ServingUse, values: list[Any]) -> None:
