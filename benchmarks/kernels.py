@@ -260,9 +260,17 @@ def lookups() -> Iterator[Case]:
 
         return Case("index_add_", f"{SHORT[dtype]} {count}x{width}", make)
 
+    def index_copy(count: int, width: int, dtype: torch.dtype) -> Case:
+        def make() -> Callable[[], object]:
+            table, i = tensor(65536, width, dtype=dtype), integers(65536, count)
+            rows = tensor(count, width, dtype=dtype)
+            return lambda: table.index_copy_(0, i, rows)
+
+        return Case("index_copy_", f"{SHORT[dtype]} {count}x{width}", make)
+
     sizes = [(256, 64), (1024, 768), (8192, 768), (8192, 2048), (32768, 1024)]
     for (count, width), dtype in itertools.product(sizes, (FP32, BF16)):
-        for kind in (embedding, backward, index_rows, index_put, index_add):
+        for kind in (embedding, backward, index_rows, index_put, index_add, index_copy):
             yield kind(count, width, dtype)
 
 
