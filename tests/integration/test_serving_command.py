@@ -45,3 +45,12 @@ def test_without_the_engine_one_line_says_so(verb: str, words: str) -> None:
     assert done.stdout == ""
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--gpu=H100", "--json"])
+def test_an_option_of_plimsolls_behind_the_engine_is_told_where_it_goes(option: str) -> None:
+    command = [sys.executable, "-m", "plimsoll", "predict", "vllm", "serve", "org/m", option]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"put it before: plimsoll predict {option} … vllm serve" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

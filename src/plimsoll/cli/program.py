@@ -91,8 +91,8 @@ def chosen_program(
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
         if not module and is_serving(script, arguments or ()):
-            check_engine()
             own = list(arguments or ())
+            check_engine(own[1:])
             return Program(str(SCRIPT), own[1:], [script, *own], [])
         words = [*(["-m"] if module else []), script]
         script = script if module else str(kept_script(script))

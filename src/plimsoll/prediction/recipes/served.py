@@ -25,12 +25,25 @@ def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
     return script is not None and Path(script).name == "vllm" and list(arguments[:1]) == ["serve"]
 
 
-def check_engine() -> None:
-    """Check that the engine is installed.
+_OWN_OPTIONS = ("--gpu", "--json", "--quiet")
+"""Options of plimsoll's that people put behind the model; the engine would misread them."""
+
+
+def check_engine(arguments: Sequence[str]) -> None:
+    """Check that the engine is installed, and gets no options of plimsoll's.
+
+    Args:
+        arguments: Those behind `vllm serve`.
 
     Raises:
-        InputError: If it is not.
+        InputError: If it is not, or does.
     """
+    for each in arguments:
+        if each.partition("=")[0] in _OWN_OPTIONS:
+            raise InputError(
+                f"{each} stands behind `vllm serve`, and is not vLLM's; put it before: "
+                f"plimsoll predict {each} … vllm serve …"
+            )
     if find_spec("vllm") is None:
         raise InputError(
             "`vllm serve` needs vLLM in the environment of plimsoll: pip install vllm "
