@@ -212,6 +212,31 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "torch_dtype": "bfloat16",
     },
+    # Gemma 3 1B: five layers of six see 512 tokens.
+    "gemma": {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_size": 1152,
+        "intermediate_size": 6912,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "query_pre_attn_scalar": 256,
+        "max_position_embeddings": 32768,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1000000,
+        "rope_local_base_freq": 10000,
+        "vocab_size": 262144,
+        "bos_token_id": 2,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "attention_bias": False,
+        "torch_dtype": "bfloat16",
+    },
 }
 
 
@@ -248,6 +273,12 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "vision": Configuration("vision", requests=64, prompt=500),
     "embedding": Configuration(
         "embedding", options={"runner": "pooling", "convert": "embed"}, prompt=500
+    ),
+    "gemma": Configuration("gemma"),
+    "8b-kv-fp8": Configuration("8b", options={"kv_cache_dtype": "fp8"}),
+    "1b-lora": Configuration("1b", options={"enable_lora": True, "max_lora_rank": 64}),
+    "8b-short-steps": Configuration(
+        "8b", options={"max_num_batched_tokens": 2048, "max_num_seqs": 64}
     ),
     # Short steps and a small vocabulary leave little beside the cache, and 41 graphs for each of
     # 51 sizes need more.
