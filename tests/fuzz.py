@@ -104,7 +104,7 @@ def elastic_snapshot() -> bytes:
 
 
 def joined_snapshots(*names: str) -> bytes:
-    """What several recordings say, as of the devices of one program."""
+    """Joins recordings into one of a program that uses a device for each."""
     merged, *others = (pickle.loads(snapshot(name)) for name in names)
     merged["device_traces"] = [merged["device_traces"][0]]
     for device, other in enumerate(others, 1):

@@ -14,7 +14,7 @@ SCHEMA = 2
 
 
 def json_line(values: Mapping[str, Any]) -> str:
-    """What `--json` prints of `values`; a number that JSON does not have is null."""
+    """Returns the line that `--json` prints; a number that JSON does not have is null."""
     return json.dumps(_with_finite_numbers({"schema": SCHEMA, **values}), allow_nan=False)
 
 

@@ -24,8 +24,8 @@ class Host(Protocol):
     """A machine that is asked from here.
 
     Attributes:
-        name: What it is called here.
-        login: What ssh takes for it.
+        name: The name that people gave it.
+        login: The name that ssh takes for it.
     """
 
     name: str
@@ -93,7 +93,7 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """What ssh takes for a host, to do there what its metrics do not offer."""
+        """Returns the name that ssh takes for a host, also for one that is asked for metrics."""
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:
