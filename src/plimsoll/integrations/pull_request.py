@@ -1,6 +1,7 @@
 """`python -m plimsoll.integrations.pull_request`: what the GitHub Action (action.yml) runs.
 
-Exit status: 0 done, 1 a script got worse than is allowed, 2 bad input.
+Exit status: 0 done, 2 bad input or a script that fails since the change, 4 a script does not fit
+any more or takes more than is allowed. Python's own for a crash is 1.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from plimsoll.base.files import NewFile
 from plimsoll.integrations.peak_change import find_change, markdown
 from plimsoll.prediction.fitting.headroom import Headroom
 
-MARK = "<!-- plimsoll: the peak of GPU memory -->"
-"""The first line of the comment, by which a later run finds it."""
+_FAILS = 2
+_WORSE = 4
 
 
 def main() -> None:
@@ -52,8 +53,10 @@ def _write(asked: argparse.Namespace) -> int:
         find_change(command, asked.before, asked.after, gpu=asked.gpu) for command in commands
     ]
     with NewFile(asked.output, force=True) as file:
-        file.write(f"{MARK}\n{markdown(changes, asked.gpu)}".encode())
-    return int(any(change.is_worse(may_grow) for change in changes))
+        file.write(markdown(changes, asked.gpu).encode())
+    if any(change.fails_now for change in changes):
+        return _FAILS
+    return _WORSE if any(change.is_worse(may_grow) for change in changes) else 0
 
 
 if __name__ == "__main__":
