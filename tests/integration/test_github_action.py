@@ -111,7 +111,7 @@ class Runner:
         )  # fmt: skip
 
     def told(self) -> dict[str, str]:
-        """What the steps have told later ones."""
+        """Returns the outputs that steps have set."""
         lines = self.outputs.read_text().splitlines() if self.outputs.exists() else []
         return dict(line.split("=", 1) for line in lines)
 

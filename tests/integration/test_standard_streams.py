@@ -91,7 +91,7 @@ def unread(*arguments: str, streams: str) -> tuple[int, str]:
     """The exit status of a command that writes to a pipe without a reader, and what it prints.
 
     Args:
-        arguments: Of the command.
+        arguments: The verb and its options.
         streams: Which of "out" and "err" are that pipe.
     """
     reader, writer = os.pipe()

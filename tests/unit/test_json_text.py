@@ -1,4 +1,4 @@
-"""What `--json` prints is JSON, whatever numbers an answer has."""
+"""`--json` prints JSON, whatever numbers an answer has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard streams that a shell has closed (`>&-`), or that nobody reads any more (`| head`)."""
+"""Standard streams that a shell has closed (`>&-`), or whose reader is gone (`| head`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prepare_standard_streams() -> None:
 
 
 def has_reader(descriptor: int) -> bool:
-    """Whether anybody can still read what is written to a pipe; true for all that is no pipe."""
+    """Returns whether a pipe still has a reader; true for all that is no pipe."""
     asked = select.poll()
     asked.register(descriptor, 0)
     return not any(events & select.POLLERR for _, events in asked.poll(0))
@@ -58,7 +58,7 @@ def drop_output(descriptor: int) -> None:
 
 
 class _StandardError(io.FileIO):
-    """Drops what nobody reads: it is not the answer, which goes to standard output."""
+    """Drops its text once the reader is gone: the answer goes to standard output."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:

@@ -46,7 +46,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
     Args:
         index: Which one of the items.
-        answered: What `answer` returned there, if the worker is sound.
+        answered: A sound worker gives the pair that `answer` returned.
         result_type: The type of what the function returns.
 
     Raises:

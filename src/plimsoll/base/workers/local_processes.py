@@ -133,7 +133,7 @@ class _Crew:
             return worker
 
     def _failed(self, worker: subprocess.Popen[bytes]) -> str:
-        """What this thread's worker did instead of answering; it is over."""
+        """Ends this thread's worker; returns how it failed."""
         try:
             how = _end_of(worker.wait(_SECONDS_TO_DIE))
         except subprocess.TimeoutExpired:

@@ -32,7 +32,7 @@ def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
     Args:
         address: http or https, with a host.
         seconds: For the name, the connection, the headers and the body together.
-        most_bytes: Of the body.
+        most_bytes: The longest body.
 
     Raises:
         InputError: If there is no such answer, or not in time.
