@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import shutil
@@ -188,10 +189,12 @@ def test_a_script_that_fails_now_is_said_and_is_not_worse(runner: Runner) -> Non
     runner.git("init", "-q", "-b", "main")
     runner.git("remote", "add", "origin", ".")
     base = runner.commit(512)
-    runner.commit(512, {"train.py": TRAP})
+    script = "import colorsys\n"  # a module of Python's, and now a file of the checkout's
+    runner.commit(512, {"train.py": script, "colorsys.py": TRAP})
     comment = runner.predict(base, "0%")
     assert comment.startswith(f"{MARK}\n### GPU memory: `train.py --epochs 1` fails\n")
-    assert "| train.py ended with status 1 |" in comment
+    why = "a module that it imports ends the process (colorsys.py:2 <module>)"
+    assert f"| train.py ended with status 1: {why} |" in html.unescape(comment)
     assert comment.endswith("\n2")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
+from plimsoll.base.standard_streams import reserve_closed_descriptors
 from plimsoll.integrations.peak_change import find_change, markdown
 from plimsoll.prediction.fitting.headroom import Headroom
 
@@ -21,6 +22,7 @@ _WORSE = 4
 
 def main() -> None:
     """Predict scripts in two folders and write the comment."""
+    reserve_closed_descriptors()
     parser = argparse.ArgumentParser(
         prog="python -m plimsoll.integrations.pull_request",
         description="What a change does to the predicted peak of GPU memory, as Markdown.",
