@@ -53,7 +53,7 @@ FORMATS = ("pickle", "pickle.gz", "plim", "parquet")
 SEEDS = (
     "ends.live", "ends.emptied_expandable", "graphs.default", "pool_on_oom.default",
     "graph_streams.default", "streams.limited", "ring.expandable", "two_users.default",
-    "elastic", "two devices",
+    "elastic", "two devices", "elastic on three devices",
 )  # fmt: skip
 
 _INTEGERS = (
@@ -76,7 +76,9 @@ def snapshot(name: str) -> bytes:
     if name == "elastic":
         return elastic_snapshot()
     if name == "two devices":
-        return two_device_snapshot("ends.live", "graphs.default")
+        return joined_snapshots("ends.live", "graphs.default")
+    if name == "elastic on three devices":
+        return joined_snapshots("elastic", "streams.limited", "elastic")
     return gzip.decompress((SMALL / f"{name}.pickle.gz").read_bytes())
 
 
@@ -101,12 +103,14 @@ def elastic_snapshot() -> bytes:
         return path.read_bytes()
 
 
-def two_device_snapshot(first: str, second: str) -> bytes:
-    """What two recordings say, as of two devices of one program."""
-    merged, other = (pickle.loads(snapshot(name)) for name in (first, second))
-    merged["device_traces"] = [merged["device_traces"][0], other["device_traces"][0]]
-    moved = [{**segment, "device": 1} for segment in other["segments"]]
-    return pickle.dumps({**merged, "segments": [*merged["segments"], *moved]})
+def joined_snapshots(*names: str) -> bytes:
+    """Joins recordings into one of a program that uses a device for each."""
+    merged, *others = (pickle.loads(snapshot(name)) for name in names)
+    merged["device_traces"] = [merged["device_traces"][0]]
+    for device, other in enumerate(others, 1):
+        merged["device_traces"].append(other["device_traces"][0])
+        merged["segments"] += [{**segment, "device": device} for segment in other["segments"]]
+    return pickle.dumps(merged)
 
 
 @cache

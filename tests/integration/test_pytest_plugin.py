@@ -118,6 +118,69 @@ def test_budgets_are_kept_or_fail_with_the_lines(tmp_path: Path) -> None:
     assert "the process with the simulated GPU ended before this test did: status 3" in output
 
 
+KILLERS = """
+import ctypes, os, signal
+import pytest
+import torch
+
+pytestmark = pytest.mark.gpu_memory("1GiB")
+
+@pytest.fixture
+def deadly():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def held():
+    assert torch.zeros(1, device="cuda").is_cuda
+
+def test_first():
+    held()
+
+def test_in_its_setup(deadly):
+    pass
+
+def test_second():
+    held()
+
+def test_by_a_segmentation_fault():
+    ctypes.string_at(0)
+
+def test_that_ends_well_too_early():
+    os._exit(0)
+
+def test_last():
+    held()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [[], ["-n", "2"]])
+def test_a_test_that_kills_its_process_fails_alone(options: list[str], tmp_path: Path) -> None:
+    output = run(tmp_path, *options, tests=KILLERS)
+    found = re.findall(r"^(PASSED|FAILED) test_budgets.py::(\S+)", output, re.M)
+    assert {name: outcome for outcome, name in found} == {
+        "test_first": "PASSED",
+        "test_in_its_setup": "FAILED",
+        "test_second": "PASSED",
+        "test_by_a_segmentation_fault": "FAILED",
+        "test_that_ends_well_too_early": "FAILED",
+        "test_last": "PASSED",
+    }, output
+    ended = "the process with the simulated GPU ended before this test did: status "
+    assert len(re.findall(f"^{ended}", output, re.M)) == 3, output
+
+
+@pytest.mark.long
+def test_tests_that_never_begin_say_why(tmp_path: Path) -> None:
+    tests = (
+        "import pytest, torch\nassert not torch.cuda.is_available(), 'not there'\n"
+        "@pytest.mark.gpu_memory('1GiB')\ndef test_one():\n    pass\n"
+        "@pytest.mark.gpu_memory('1GiB')\ndef test_two():\n    pass\n"
+    )
+    output = run(tmp_path, tests=tests)
+    assert outcomes(output) == {"test_one": "FAILED", "test_two": "FAILED"}, output
+    assert output.count("E   AssertionError: not there") == 2, output
+
+
 @pytest.mark.long
 def test_each_process_of_xdist_runs_its_own(tmp_path: Path) -> None:
     output = run(tmp_path, "-n", "1", "-k", "fits or without")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from plimsoll.recordings.reading import read_recording
+from tests.recordings import SMALL
+
+RECORDING = SMALL / "ends.live.pickle.gz"
 
 
 def shell(redirected: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,3 +54,102 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = shell("| head -c 1", "gpus")
     assert len(done.stdout) == 1
     assert done.stderr == ""
+
+
+VERBS = (
+    ["--help"],
+    ["gpus"],
+    ["gpus", "--json"],
+    ["top", "--once"],
+    ["top", "--json"],
+    ["metrics", "--dashboard"],
+    ["replay", str(RECORDING)],
+    ["explain", "--no-advice", str(RECORDING)],
+    ["explain", "--no-advice", "--json", str(RECORDING)],
+)
+
+
+@pytest.mark.parametrize("arguments", VERBS, ids=" ".join)
+def test_an_answer_that_nobody_reads_ends_quietly(arguments: list[str]) -> None:
+    assert unread(*arguments, streams="out") == (0, "")
+    assert unread(*arguments, streams="out err") == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["replay", "nowhere.plim"], ["gpus", "nosuch"], ["metrics"]])
+def test_a_complaint_that_nobody_reads_is_bad_input_all_the_same(arguments: list[str]) -> None:
+    assert unread(*arguments, streams="err") == (2, "")
+    assert unread(*arguments, streams="out err") == (2, "")
+
+
+def test_an_answer_is_whole_where_nobody_reads_the_notes() -> None:
+    status, answer = unread("top", "--once", streams="err")  # whose hint goes to standard error
+    assert status == 0
+    assert answer
+
+
+def unread(*arguments: str, streams: str) -> tuple[int, str]:
+    """The exit status of a command that writes to a pipe without a reader, and what it prints.
+
+    Args:
+        arguments: The verb and its options.
+        streams: Which of "out" and "err" are that pipe.
+    """
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "plimsoll", *arguments],
+        stdout=writer if "out" in streams else subprocess.PIPE,
+        stderr=writer if "err" in streams else subprocess.PIPE,
+        text=True, check=False, timeout=120,
+    )  # fmt: skip
+    os.close(writer)
+    return done.returncode, (done.stdout or "") + (done.stderr or "")
+
+
+WRITES = """
+import os, torch
+tensor = torch.zeros(1 << 20, device="cuda")
+for number in (1, 2):
+    os.write(number, b"of a library")
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("redirected", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_what_a_program_prints_to_a_closed_stream_is_not_in_its_recording(
+    redirected: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(WRITES)
+    options = ("--simulate", "T4", "--record", str(tmp_path / "run.plim"))
+    done = shell(redirected, "run", *options, str(tmp_path / "script.py"))
+    assert done.returncode == 0, done.stderr
+    assert read_recording(tmp_path / "run.plim").devices[0].event_count == 2
+
+
+@pytest.mark.parametrize("redirected", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_recording_of_a_program_takes_no_closed_stream(redirected: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, plimsoll\n"
+        "allocator = plimsoll.Allocator(plimsoll.SimulatedGpu('1GiB'))\n"
+        f"with plimsoll.record({str(tmp_path / 'run.plim')!r}, allocator=allocator):\n"
+        "    allocator.malloc('2MiB')\n"
+        "    for number in (0, 1, 2):\n"
+        "        try: os.write(number, b'of a library')\n"
+        "        except OSError: pass\n"
+    )
+    subprocess.run(
+        ["sh", "-c", f'"$@" {redirected}', "sh", sys.executable, str(program)], check=True
+    )
+    assert read_recording(tmp_path / "run.plim").devices[0].event_count == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lines", [10, 100_000])
+def test_a_script_whose_output_nobody_reads_ends_quietly(lines: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text(f"for number in range({lines}): print(number)\n")
+    status, output = unread("run", "--simulate", "T4", str(script), streams="out")
+    assert (status, "Traceback" in output) == (1, False), output

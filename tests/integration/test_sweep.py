@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import plimsoll
+from plimsoll.base.workers.done import NO_ANSWER, Done
 from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.sweeps.sweep import sweep
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from plimsoll.prediction.sweeps.case_runs import CaseRun
 
 SWEEP = [sys.executable, "-m", "plimsoll", "sweep"]
 SCRIPT = """\
@@ -77,6 +82,29 @@ def test_rows_are_what_single_predictions_and_replays_say(
     assert [row for row in found["rows"] if row["program"] != "broken.py"] == [
         row for key, row in rows.items() if key[0] != "broken.py"
     ]
+
+
+def test_a_row_that_a_worker_made_up_is_an_error_of_its_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.pickle.gz").write_bytes(recording())
+    monkeypatch.chdir(tmp_path)
+
+    def answers(function: Any, runs: list[CaseRun], **_: Any) -> Iterator[Done[Any]]:
+        rows = [function(run) for run in runs]
+        del rows[1].__dict__["case"]  # as if another version had made it
+        yield Done(0, rows[0])
+        yield Done(1, rows[1])
+        yield Done(2, replace(rows[2], key=rows[3].key))
+        yield Done(3, replace(rows[3], peak_allocated_bytes="much"))
+        yield Done(4, replace(rows[4], result={1, 2}))
+
+    monkeypatch.setattr("plimsoll.prediction.sweeps.sweep.run_all", answers)
+    confs = ["", *(f"max_split_size_mb:{20 + number}" for number in range(4))]
+    found = sweep({"recordings": ["run.pickle.gz"], "confs": confs}, results="kept.parquet")
+    assert [row.error is None for row in found.rows] == [True] + 4 * [False]
+    assert {row.error for row in found.rows[1:]} == {f"the process that worked on it {NO_ANSWER}"}
+    assert len(pq.read_table("kept.parquet")) == 5
 
 
 def recording() -> bytes:

@@ -97,7 +97,12 @@ def test_worse_is_what_does_not_fit_any_more_or_grows_by_more_than_is_allowed(
     assert found.is_worse(None if allowed is None else Headroom.parse(allowed)) is worse
 
 
-def test_worse_is_what_fails_and_did_not() -> None:
-    assert change(needs(GiB), "it fails").is_worse(None)
-    assert not change("it fails", needs(GiB)).is_worse(None)
-    assert not change("it fails", "it fails").is_worse(None)
+def test_a_script_that_fails_is_not_worse_but_fails() -> None:
+    for before, after, fails_now in (
+        (needs(GiB), "it fails", True),
+        ("it fails", needs(GiB), False),
+        ("it fails", "it fails", False),
+        (needs(GiB), needs(GiB), False),
+    ):
+        assert change(before, after).fails_now is fails_now
+        assert not change(before, after).is_worse(None)

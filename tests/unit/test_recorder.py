@@ -353,6 +353,27 @@ def test_a_full_disk_ends_the_recording_and_not_the_program(
     assert cut.devices[0].event_count == 31
 
 
+def test_a_file_that_is_still_written_is_replayed_as_it_was_when_it_was_opened(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.plim"
+    counts = []
+    with record(path, allocator=allocator) as recording:
+        for _ in range(5):
+            churn(allocator, 50)
+            recording.flush()
+            opened = read_recording(path)
+            churn(allocator, 50)
+            recording.flush()
+            assert not opened.is_whole
+            (result,) = replay(opened)
+            assert result.matches_recording is not False
+            assert opened.devices[0].event_count == len(opened.devices[0].load())
+            counts.append(opened.devices[0].event_count)
+    assert counts == sorted(set(counts))
+    assert replay(path)[0].matches_recording is True
+
+
 def test_all_threads_are_recorded(tmp_path: Path) -> None:
     machine = SimulatedMachine(["8GiB", "8GiB"], host_memory="16GiB")
     allocator = Allocator(machine.gpus[1])

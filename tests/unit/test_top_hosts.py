@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -39,6 +40,7 @@ from tests.unit.top_machines import busy_machine, device, machine, process
 from tests.waiting import wait_for
 
 PROGRAMS = ROOT / "tests" / "programs" / "telemetry"
+METRICS_HOST_GET = "plimsoll.integrations.top.metrics_host.get"
 MIB = 1 << 20
 
 
@@ -172,7 +174,7 @@ def test_what_is_no_host_is_refused(name: str) -> None:
         ("print('[' * 100000)", "its answer is none of plimsoll top"),
         ("import sys; sys.exit('\\x1b[2Jgo away')", r"\\x1b\[2Jgo away"),
         ("import os; os._exit(3)", "ssh ended with status 3"),
-        ("while True: print('x' * 65536)", "its answer is too long, over 16"),
+        ("while True: print('x' * 65536)", "its answer is too long, over 4"),
         ("import time; time.sleep(60)", "no answer within 2 s"),
         ("import sys, time\nwhile True: sys.stderr.write('x' * 65536)", "no answer within 2 s"),
     ],
@@ -196,7 +198,7 @@ def test_without_ssh_a_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class FakeHost:
     def __init__(self, name: str, error: str | None = None) -> None:
-        self.name = name
+        self.name = self.login = name
         self.error = error
         self.looks = 0
         self.asked: list[int] = []
@@ -223,6 +225,20 @@ def test_who_does_not_answer_is_left_alone_for_a_while() -> None:
     now, bad.error = 31.0, None
     assert watch.look().silent_hosts == ()
     assert {gpu.host for gpu in watch.look().gpus} == {"good", "bad"}
+
+
+class FaultyHost(FakeHost):
+    def look(self) -> Machine:
+        raise ZeroDivisionError("\x1b[2Jdivision")
+
+
+def test_a_fault_at_the_answer_of_one_host_is_a_line_of_it() -> None:
+    found = HostsWatch([FakeHost("good"), FaultyHost("bad")]).look()
+    assert {gpu.host for gpu in found.gpus} == {"good"}
+    (silent,) = found.silent_hosts
+    assert silent[0] == "bad"
+    assert "plimsoll fails at its answer: ZeroDivisionError(" in silent[1]
+    assert "\x1b" not in silent[1]
 
 
 def test_hosts_with_the_same_numbers_are_told_apart() -> None:
@@ -252,8 +268,43 @@ def test_an_older_version_says_less() -> None:
     assert (gpu.dedicated_total_bytes, gpu.processes[0].driver_bytes) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "number", ["1" + "0" * 400, "1e400", "Infinity", "NaN", "-1", "1e300", '"7"', "9" * 5000]
+)
+def test_an_impossible_time_of_silence_is_refused(number: str) -> None:
+    use = f'{{"pid": 7, "silent_seconds": {number}}}'
+    text = f'{{"gpus": [{{"label": "0", "name": "H100", "processes": [{use}]}}]}}'
+    with pytest.raises(InputError, match=r"its answer is none of plimsoll top: (an imp|no JSON)"):
+        machine_from_json(text.encode(), "n1")
+
+
+@pytest.mark.parametrize(
+    ("host", "remote", "expected"),
+    [
+        ("me@n1", [], "plimsoll top --host me@n1 --snapshot 7"),
+        ("n1", ["--remote", "plimsoll"], "plimsoll top --host n1 --remote plimsoll --snapshot 7"),
+    ],
+)
+def test_the_next_command_for_a_process_of_a_host_names_the_host(
+    cluster: Cluster, host: str, remote: list[str], expected: str
+) -> None:
+    use = '{"pid": 7, "program": "a.py", "runs_plimsoll": true, "silent_seconds": 60}'
+    text = f'{{"gpus": [{{"label": "0", "name": "H100", "processes": [{use}]}}]}}'
+    cluster.answer(host, f"print({text!r})")
+    done = command("top", "--once", "--host", host, *remote)
+    assert done.stderr.decode() == f"next: {expected}\n"
+    assert f"process 7 on {host} has said nothing for 60 s" in done.stdout.decode()
+    cluster.answer(host, "print('no')")
+    assert command("top", "--once", "--host", host).stderr == b""
+
+
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 1e300])
+    | st.floats()
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=5,
 )
@@ -327,44 +378,111 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
         host_of(address)
 
 
-class Redirecting(BaseHTTPRequestHandler):
-    """Sends whoever asks to a file, answers without end, or with no HTTP."""
+def some(content: bytes) -> Callable[[socket.socket], None]:
+    """Gives an answer and ends."""
+    return lambda connection: connection.sendall(content)
 
-    def do_GET(self) -> None:
-        if self.path == "/file":
-            self.send_response(302)
-            self.send_header("Location", "file:///etc/passwd")
-            self.end_headers()
-        elif self.path == "/endless":
-            self.send_response(200)
-            self.end_headers()
-            with suppress(OSError):
-                while True:
-                    self.wfile.write(b"x" * (1 << 16))
-        else:
-            self.wfile.write(b"\x1b[2J\r\n")
 
-    def log_message(self, *_: Any) -> None:
-        pass
+def ever(content: bytes, again: bytes, seconds: float = 0.0) -> Callable[[socket.socket], None]:
+    """Begins an answer and never ends it."""
+
+    def give(connection: socket.socket) -> None:
+        connection.sendall(content)
+        while True:
+            connection.sendall(again)
+            time.sleep(seconds)
+
+    return give
+
+
+@contextmanager
+def stranger(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Listens, and gives each who connects an answer, after what is asked."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                threading.Thread(target=give, args=(connection,), daemon=True).start()
+
+    def give(connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.recv(4096)
+            answer(connection)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+PROCESS = b'plimsoll_process_info{pid="5",program="x"} 1\n'
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
-    [("file", "Found"), ("endless", "its answer is too long"), ("none", "BadStatusLine|x1b")],
+    ("answer", "expected"),
+    [
+        (some(b""), "Remote end closed connection without response"),
+        (some(b"\x1b[2J\r\n"), "its answer is not HTTP: .*x1b"),
+        (some(b"HTTP/1.1 404 gone\r\n\r\n"), "it answers 404 gone"),
+        (some(b"HTTP/1.1 304 same\r\n\r\n"), "it answers 304 same"),
+        (some(OK + b"Content-Length: 9\r\n\r\nabc"), "its answer breaks off"),
+        (some(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc"), "its answer breaks off"),
+        (some(OK + b"Content-Length: -5\r\n\r\nabc"), "its answer is none of plimsoll.metrics"),
+        (some(OK + b"X: y\r\n" * 200), "its answer is not HTTP: .*100 headers"),
+        (some(OK + b"\r\n" + PROCESS * 5000), "its answer is too long for one of plimsoll.metr"),
+        (some(OK + b'\r\nplimsoll_a{a="' + b"\\" * 9999), "its answer is too long for one of"),
+        (ever(OK + b"\r\n", b"a" * (1 << 16)), "its answer is too long, over 4.00 MiB"),
+        (ever(OK + b"\r\n", b"#", 0.1), "no answer within 0.4 s"),
+        (ever(OK + b"X: ", b"a", 0.1), "no answer within 0.4 s"),
+        (ever(b"", b"HTTP/1.1 100 more\r\n\r\n"), "no answer within 0.4 s"),
+        (ever(b"", b"", 0.1), "no answer within 0.4 s"),
+    ],
 )
-def test_an_address_that_answers_badly_is_told(path: str, expected: str) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Redirecting)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+def test_an_address_that_answers_badly_is_told_in_time(
+    answer: Callable[[socket.socket], None], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("prometheus_client")
+    if "0.4 s" in expected:
+        monkeypatch.setattr("plimsoll.integrations.top.metrics_host._SECONDS", 0.4)
+    with stranger(answer) as address, pytest.raises(InputError, match=expected) as caught:
+        host_of(address).look()
+    assert str(caught.value).isprintable()
+
+
+def test_redirects_are_not_followed() -> None:
+    asked: list[socket.socket] = []
+    with stranger(asked.append) as secret:
+        for place in (f"{secret}/delete?all=1", "file:///etc/passwd", "/metrics2"):
+            moved = some(b"HTTP/1.1 302 x\r\nLocation: %s\r\n\r\n" % place.encode())
+            with (
+                stranger(moved) as address,
+                pytest.raises(InputError, match=f"not followed; .* {re.escape(place)}$"),
+            ):
+                host_of(address).look()
+    assert asked == []
+
+
+def test_a_name_takes_no_longer_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: looked_up.wait(60) or [])
+    monkeypatch.setattr("plimsoll.integrations.top.metrics_host._SECONDS", 0.2)
     try:
-        with pytest.raises(InputError, match=expected) as caught:
-            host_of(f"http://127.0.0.1:{server.server_port}/{path}").look()
-        assert str(caught.value).isprintable()
-        assert "root:" not in str(caught.value)
+        with pytest.raises(InputError, match=r"no answer within 0\.2 s"):
+            host_of("http://slow:9400").look()
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        looked_up.set()
+
+
+def test_many_samples_of_others_are_passed_over() -> None:
+    pytest.importorskip("prometheus_client")
+    content = OK + b"\r\n" + b'other{le="1"} 1\n' * 100_000 + PROCESS
+    with stranger(some(content)) as address:
+        assert HostsWatch([host_of(address)]).look().silent_hosts == ()
 
 
 def test_a_name_that_cannot_be_looked_up_is_told() -> None:
@@ -384,7 +502,7 @@ def test_a_name_that_cannot_be_looked_up_is_told() -> None:
 )
 def test_what_are_no_metrics_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("prometheus_client")
-    monkeypatch.setattr(MetricsHost, "_fetch", lambda _: text)
+    monkeypatch.setattr(METRICS_HOST_GET, lambda *_, **__: text.encode())
     with pytest.raises(InputError, match=r"its answer is none of plimsoll\.metrics"):
         MetricsHost("http://n1:9400").look()
 
@@ -399,7 +517,7 @@ def test_metrics_of_anybody_are_shown_or_refused(label: str, number: str) -> Non
         f'plimsoll_allocated_bytes{{device="0"}} {number}',
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MetricsHost, "_fetch", lambda _: "\n".join(lines) + "\n")
+        patch.setattr(METRICS_HOST_GET, lambda *_, **__: ("\n".join(lines) + "\n").encode())
         try:
             found = MetricsHost("http://n1:9400").look()
         except InputError:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,25 @@ def dies(item: tuple[str, int]) -> int:
     if Path(path).stat().st_size <= times:
         os.kill(os.getpid(), signal.SIGKILL)
     return os.getpid()
+
+
+GARBAGE = (b"\xff" * 100, b"K\x05.", b"cos\nno_such_name\n.", b"(K\x05K\x06t.", b"\x80\x05]N.")
+
+
+def garbles(item: tuple[str, int, bytes]) -> int:
+    """Writes something where its worker's answers go, as a broken library would, so many times."""
+    path, times, garbage = item
+    with Path(path).open("a") as file:
+        file.write("x")
+    if Path(path).stat().st_size <= times:
+        for descriptor in range(3, 16):
+            with suppress(OSError):  # it is none, or one to read from
+                os.write(descriptor, garbage)
+    return 7
+
+
+def gives_text(_: int) -> int:
+    return "text"  # type: ignore[return-value]
 
 
 def waits(path: str) -> None:
@@ -70,6 +90,33 @@ def test_an_item_whose_worker_is_killed_is_tried_again(tmp_path: Path) -> None:
     found = {done.index: done for done in run_locally(dies, items, 2)}
     assert found[0] == Done(0, None, "the process that worked on it was killed by SIGKILL, 3 times")
     assert all(isinstance(found[number].result, int) for number in (1, 2, 3))
+
+
+@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+def test_an_item_whose_worker_answers_with_garbage_is_tried_again(
+    garbage: bytes, tmp_path: Path
+) -> None:
+    item = (str(tmp_path / "log"), 1, garbage)
+    assert [*run_locally(garbles, [item], 1)] == [Done(0, 7)]
+
+
+def test_an_item_whose_workers_answer_with_garbage_is_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll.base.workers.local_processes._SECONDS_TO_DIE", 0.1)
+    items = [(str(tmp_path / f"log{number}"), 3 * number, GARBAGE[0]) for number in (0, 1)]
+    sound, broken = sorted(run_locally(garbles, items, 1), key=lambda done: done.index)
+    assert sound.result == 7
+    assert broken.error == (
+        "the process that worked on it gave an answer that cannot be read, 3 times"
+    )
+
+
+def test_a_result_of_another_type_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plimsoll.base.workers.local_processes._SECONDS_TO_DIE", 0.1)
+    (done,) = run_locally(gives_text, [1], 1, int)
+    assert done.result is None
+    assert "an answer that cannot be read" in (done.error or "")
 
 
 def test_what_is_asked_on_a_terminal_is_empty() -> None:

@@ -162,6 +162,7 @@ def _run_live(
     environment |= {f"PLIMSOLL_{key}": "1" for key, wanted in libraries.items() if wanted}
     if conf:
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
-    sys.stdout.flush()
+    if sys.stdout is not None:  # else it is closed
+        sys.stdout.flush()
     sys.stderr.flush()
     os.execve(command[0], command, environment)  # noqa: S606

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from shutil import get_terminal_size
@@ -111,7 +112,7 @@ def top(
     elif as_json:
         print(json_line(watch.look().to_dict()))
     elif once or not has_terminal:
-        _print(watch.look(), sort or "driver")
+        _print(watch.look(), sort or "driver", hosts, remote)
     else:
         from plimsoll.integrations.top.app import TopApp
 
@@ -150,7 +151,7 @@ def _print_hosts(hosts: HostsWatch) -> None:
     print(json_line({"hosts": told}))
 
 
-def _print(machine: Machine, sort: SortKey) -> None:
+def _print(machine: Machine, sort: SortKey, hosts: HostsWatch | None, remote: str | None) -> None:
     from plimsoll.integrations.top.process_table import Order
     from plimsoll.integrations.top.text import render
 
@@ -158,9 +159,20 @@ def _print(machine: Machine, sort: SortKey) -> None:
     columns = get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_FILES
     view = render(machine, columns, Order(sort))
     console().print(view.text)
-    uses = (row.use for row in view.rows if row.use is not None)
-    pid = next((use.pid for use in uses if use.counters is not None), None)
-    if pid is not None:
-        print(f"next: plimsoll explain {pid}", file=sys.stderr)
-    else:
+    rows = (row for row in view.rows if row.use is not None and row.use.counters is not None)
+    row = next(rows, None)
+    if row is not None and row.use is not None:
+        command = _next_command(row.use.pid, row.gpu.host, hosts, remote)
+        print(printable(f"next: {shlex.join(command)}"), file=sys.stderr)
+    elif hosts is None:
         print("next: plimsoll run SCRIPT, whose memory is then shown here", file=sys.stderr)
+
+
+def _next_command(
+    pid: int, host: str | None, hosts: HostsWatch | None, remote: str | None
+) -> list[str]:
+    """The command that says more of a process, from here."""
+    if host is None or hosts is None:
+        return ["plimsoll", "explain", str(pid)]
+    there = ["--host", hosts.login(host), *([] if remote is None else ["--remote", remote])]
+    return ["plimsoll", "top", *there, "--snapshot", str(pid)]

@@ -46,15 +46,18 @@ class PeakChange:
             return None
         return _on_card(self.after) - _on_card(self.before)
 
-    def is_worse(self, allowed: Headroom | None) -> bool:
-        """Whether it fails or does not fit since the change, or takes more than is allowed.
+    @property
+    def fails_now(self) -> bool:
+        """Whether the script fails, and did not before the change."""
+        return isinstance(self.after, str) and not isinstance(self.before, str)
 
-        A program that fitted before, and of which it is not known now, is worse too.
+    def is_worse(self, allowed: Headroom | None) -> bool:
+        """Whether the script does not fit since the change, or takes more than is allowed.
+
+        A script that fitted before, and of which that is not known now, is worse too.
         """
-        if isinstance(self.before, str):
+        if isinstance(self.before, str) or isinstance(self.after, str):
             return False
-        if isinstance(self.after, str):
-            return True
         may_grow = None if allowed is None else allowed.of(_on_card(self.before))
         grown = _on_card(self.after) - _on_card(self.before)
         order = (False, None, True)

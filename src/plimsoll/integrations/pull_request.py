@@ -1,6 +1,7 @@
 """`python -m plimsoll.integrations.pull_request`: what the GitHub Action (action.yml) runs.
 
-Exit status: 0 done, 1 a script got worse than is allowed, 2 bad input.
+Exit status: 0 done, 2 bad input or a script that fails since the change, 4 a script does not fit
+any more or takes more than is allowed. Python's own for a crash is 1.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from pathlib import Path
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
+from plimsoll.base.standard_streams import reserve_closed_descriptors
 from plimsoll.integrations.peak_change import find_change, markdown
 from plimsoll.prediction.fitting.headroom import Headroom
 
-MARK = "<!-- plimsoll: the peak of GPU memory -->"
-"""The first line of the comment, by which a later run finds it."""
+_FAILS = 2
+_WORSE = 4
 
 
 def main() -> None:
     """Predict scripts in two folders and write the comment."""
+    reserve_closed_descriptors()
     parser = argparse.ArgumentParser(
         prog="python -m plimsoll.integrations.pull_request",
         description="What a change does to the predicted peak of GPU memory, as Markdown.",
@@ -52,8 +55,10 @@ def _write(asked: argparse.Namespace) -> int:
         find_change(command, asked.before, asked.after, gpu=asked.gpu) for command in commands
     ]
     with NewFile(asked.output, force=True) as file:
-        file.write(f"{MARK}\n{markdown(changes, asked.gpu)}".encode())
-    return int(any(change.is_worse(may_grow) for change in changes))
+        file.write(markdown(changes, asked.gpu).encode())
+    if any(change.fails_now for change in changes):
+        return _FAILS
+    return _WORSE if any(change.is_worse(may_grow) for change in changes) else 0
 
 
 if __name__ == "__main__":

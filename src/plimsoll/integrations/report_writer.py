@@ -1,4 +1,8 @@
-"""pytest in a process with a simulated GPU: writes its reports for the process that started it."""
+"""pytest in a process with a simulated GPU: writes its reports for the process that started it.
+
+A line is JSON: a report, or the name of a test that begins. A test that begins and has no report of
+its teardown has ended the process.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,15 @@ class ReportWriter:
         data: Any = self._config.hook.pytest_report_to_serializable(
             config=self._config, report=report
         )
+        self._write(data)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Write that a test begins."""
+        self._write(nodeid)
+
+    def _write(self, line: Any) -> None:
         with self._file.open("a") as file:
-            print(json.dumps(data), file=file)
+            print(json.dumps(line), file=file)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,8 @@
 """Tests with a budget where there is no GPU: in one process that has a simulated one.
 
-That process is pytest as well, with the same configuration, but not the same options. It writes
+A test that ends this process fails, and the tests that had not begun yet run in a new one.
+
+The process is pytest as well, with the same configuration, but not the same options. It writes
 what it reports of each test to a file, and the reports are passed on here as if they were of this
 process. PyTorch can be given simulated GPUs only before it is imported, and for a whole process;
 other tests go on to find none.
@@ -13,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +45,7 @@ class SimulatedTests:
 
     Args:
         config: Of this process.
-        items: The tests; all of them run with the first one.
+        items: The tests; the first one starts them all.
         card: What is simulated.
 
     Raises:
@@ -53,20 +56,21 @@ class SimulatedTests:
         gpu_profile(card)
         self._config = config
         self._card = card
-        self._waiting = [item.nodeid for item in items]
+        self._names = [item.nodeid for item in items]
         # A process of pytest-xdist is given its tests one by one, and knows only of these.
         self._one_by_one = hasattr(config, "workerinput")
-        self._reports: dict[str, list[pytest.TestReport]] = {}
+        self._reports: dict[str, list[pytest.TestReport]] = {}  # of the tests that have begun
+        self._endings: dict[str, str] = {}  # of the processes of these tests
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Report what came of one of the tests."""
-        if item.nodeid not in self._waiting:
+        if item.nodeid not in self._names:
             return None
-        if item.nodeid not in self._reports:
-            names = [item.nodeid] if self._one_by_one else self._waiting
-            self._reports |= self._run(names)
+        while item.nodeid not in self._reports:
+            waiting = [name for name in self._names if name not in self._reports]
+            self._run([item.nodeid] if self._one_by_one else waiting)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reports = self._reports.get(item.nodeid, [])
+        reports = self._reports[item.nodeid]
         if not any(report.when == "teardown" for report in reports):
             reports = [*reports, self._lost(item)]
         for report in reports:
@@ -74,8 +78,8 @@ class SimulatedTests:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _run(self, names: Sequence[str]) -> dict[str, list[pytest.TestReport]]:
-        """The reports of tests, by name; what the process itself prints is kept for `_lost`."""
+    def _run(self, names: Sequence[str]) -> None:
+        """Run tests in a new process, until one of them ends it; if none begins, all are lost."""
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603
@@ -87,15 +91,21 @@ class SimulatedTests:
                 check=False,
                 env={**os.environ, report_writer.FILE: str(file)},
             )
-            self._ending = f"status {done.returncode}\n{done.stdout}"
             written = file.read_text().splitlines() if file.exists() else []
-        found: dict[str, list[pytest.TestReport]] = {}
+        begun: dict[str, list[pytest.TestReport]] = {}
         for line in written:
-            report = self._config.hook.pytest_report_from_serializable(
-                config=self._config, data=_with_tuples(json.loads(line))
-            )
-            found.setdefault(report.nodeid, []).append(report)
-        return found
+            with suppress(json.JSONDecodeError):  # the process ended while it wrote the line
+                data = json.loads(line)
+                if isinstance(data, str):
+                    begun.setdefault(data, [])
+                    continue
+                report = self._config.hook.pytest_report_from_serializable(
+                    config=self._config, data=_with_tuples(data)
+                )
+                begun.setdefault(report.nodeid, []).append(report)
+        begun = begun or {name: [] for name in names}
+        self._reports |= begun
+        self._endings |= dict.fromkeys(begun, f"status {done.returncode}\n{done.stdout}")
 
     def _command(self, names: Sequence[str]) -> list[str]:
         root = self._config.rootpath
@@ -121,8 +131,9 @@ class SimulatedTests:
         return [sys.executable, "-m", *simulate, *options, *tests]
 
     def _lost(self, item: pytest.Item) -> pytest.TestReport:
-        """Of a test whose end the process did not tell, such as one that killed it."""
-        text = f"the process with the simulated GPU ended before this test did: {self._ending}"
+        """The report of a test that ended its process, or whose process ran no test."""
+        ending = self._endings[item.nodeid]
+        text = f"the process with the simulated GPU ended before this test did: {ending}"
         return pytest.TestReport(
             item.nodeid, item.location, dict.fromkeys(item.keywords, 1), "failed", text, "call"
         )

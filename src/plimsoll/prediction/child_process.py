@@ -57,7 +57,8 @@ def become(request: Request) -> NoReturn:
     """
     _prepare(request.setup)
     file = _file_of(request)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # else it is closed
+        sys.stdout.flush()
     sys.stderr.flush()
     command = _command(file)
     _hold_interrupts()

@@ -21,6 +21,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.base.standard_streams import reserve_closed_descriptors
 from plimsoll.base.telemetry.counters import CountersFile, ProcessCounters, read_processes
 from plimsoll.base.telemetry.folder import counters_path, private_folder, remove, socket_path
 from plimsoll.base.telemetry.identity import pid_namespace, start_ticks
@@ -135,6 +136,7 @@ class Publisher:
             raise
 
     def _open(self) -> CountersFile:
+        reserve_closed_descriptors()
         self._folder = folder = self._wanted or private_folder()
         read_processes(only=folder)  # removes what killed processes left behind
         self._file = CountersFile(counters_path(folder, self._pid))

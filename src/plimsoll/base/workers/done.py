@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 MOST_TRIES = 3
 """An item whose worker dies is given to another, until so many have died of it."""
 
+NO_ANSWER = "gave an answer that cannot be read"
+
 Result = TypeVar("Result")
 
 
@@ -37,6 +39,26 @@ def answer(function: Callable[[Any], Any], item: Any) -> tuple[Any, str | None]:
         return function(item), None
     except Exception as error:
         return None, reason(error)
+
+
+def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
+    """The end of an item whose worker answered, which may be another version, or damaged.
+
+    Args:
+        index: Which one of the items.
+        answered: A sound worker gives the pair that `answer` returned.
+        result_type: The type of what the function returns.
+
+    Raises:
+        ValueError: If that is no answer.
+    """
+    if isinstance(answered, tuple) and len(answered) == 2:
+        result, error = answered
+        if isinstance(error, str):
+            return Done(index, None, printable(error))
+        if error is None and isinstance(result, result_type):
+            return Done(index, result)
+    raise ValueError("it is neither a result nor an error")
 
 
 def reason(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.workers.local_processes import run_locally
@@ -23,6 +23,7 @@ def run_all(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     *,
+    result_type: type[Any] = object,
     processes: int | None = None,
     address: str | None = None,
 ) -> Iterator[Done[Result]]:
@@ -34,6 +35,7 @@ def run_all(
     Args:
         function: One that workers can import by its module and name.
         items: What it is called with: plain data, as its results are.
+        result_type: The type of its results; a worker that gives another is an error of its item.
         processes: How many at the same time on this machine; by default one a core.
         address: Of a Ray cluster, on each machine of which plimsoll is installed.
 
@@ -43,13 +45,16 @@ def run_all(
     if processes is not None and processes < 1:
         raise InputError(f"at least 1 process is needed, not {processes}")
     if _has_ray():
-        return run_on_ray(function, items, processes=processes, address=address)
+        return run_on_ray(
+            function, items, result_type=result_type, processes=processes, address=address
+        )
     if address is not None:
         raise InputError(
             f"the cluster at {address} is reached by Ray, which is not installed: "
             "pip install 'plimsoll-gpu[ray]'"
         )
-    return run_locally(function, items, min(processes or _cores(), max(len(items), 1)))
+    count = min(processes or _cores(), max(len(items), 1))
+    return run_locally(function, items, count, result_type)
 
 
 def where(*, processes: int | None = None, address: str | None = None) -> str:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll.base.standard_error import stderr_file
-from plimsoll.base.workers.done import MOST_TRIES, Done, worker_died
+from plimsoll.base.workers.done import MOST_TRIES, NO_ANSWER, Done, done_with, worker_died
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,19 +27,23 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
+_SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
 """For a worker to undo what it began; then it is killed."""
 
 
 def run_locally(
-    function: Callable[[Item], Result], items: Sequence[Item], processes: int
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    processes: int,
+    result_type: type[Any] = object,
 ) -> Iterator[Done[Result]]:
     """As `run_all`, on so many processes."""
     waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
     for numbered in enumerate(items):
         waiting.put(numbered)
     ended: queue.SimpleQueue[Done[Result] | Exception] = queue.SimpleQueue()
-    crew = _Crew(function)
+    crew = _Crew(function, result_type)
 
     def work() -> None:
         try:
@@ -70,8 +74,9 @@ class _OverError(Exception):
 class _Crew:
     """The workers, one for each thread that asks for one."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
+    def __init__(self, function: Callable[[Any], Any], result_type: type[Any]) -> None:
         self._task = (function.__module__, function.__qualname__, sys.path)
+        self._result_type = result_type
         self._lock = threading.Lock()
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
         self._is_over = False
@@ -79,17 +84,18 @@ class _Crew:
     def done(self, index: int, item: Any) -> Done[Any]:
         """What comes of an item, with this thread's worker."""
         how = ""
+        asked = pickle.dumps(item)
         for _ in range(MOST_TRIES):
             worker = self._worker()
             assert worker.stdin is not None
             assert worker.stdout is not None
             try:
-                pickle.dump(item, worker.stdin)
+                worker.stdin.write(asked)
                 worker.stdin.flush()
-                result, error = pickle.load(worker.stdout)  # noqa: S301
-                return Done(index, result, error)
-            except (OSError, EOFError, pickle.UnpicklingError):  # half an answer is none
-                how = _end_of(self._dismissed())
+                answered = pickle.load(worker.stdout)  # noqa: S301
+                return done_with(index, answered, self._result_type)
+            except Exception:  # no answer, half of one, or bytes of which pickle makes anything
+                how = self._failed(worker)
         return Done(index, None, worker_died(how))
 
     def leave(self) -> None:
@@ -125,6 +131,15 @@ class _Crew:
                 with suppress(OSError):  # it is dead, which shows when it is asked
                     pickle.dump(self._task, worker.stdin)
             return worker
+
+    def _failed(self, worker: subprocess.Popen[bytes]) -> str:
+        """Ends this thread's worker; returns how it failed."""
+        try:
+            how = _end_of(worker.wait(_SECONDS_TO_DIE))
+        except subprocess.TimeoutExpired:
+            how = NO_ANSWER
+        self._dismissed()
+        return how
 
     def _dismissed(self) -> int:
         """The exit status of this thread's worker, which is over."""

@@ -8,7 +8,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plimsoll.base.errors import InputError
-from plimsoll.base.workers.done import MOST_TRIES, Done, answer, reason, worker_died
+from plimsoll.base.workers.done import (
+    MOST_TRIES,
+    NO_ANSWER,
+    Done,
+    answer,
+    done_with,
+    reason,
+    worker_died,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +31,7 @@ def run_on_ray(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     *,
+    result_type: type[Any],
     processes: int | None,
     address: str | None,
 ) -> Iterator[Done[Result]]:
@@ -35,19 +44,21 @@ def run_on_ray(
         try:
             while numbers:
                 (ended,), _ = ray.wait(list(numbers), num_returns=1)
-                yield _done(numbers.pop(ended), ended)
+                yield _done(numbers.pop(ended), ended, result_type)
         finally:
             for each in numbers:
                 ray.cancel(each)
 
 
-def _done(number: int, ended: Any) -> Done[Any]:
+def _done(number: int, ended: Any, result_type: type[Any]) -> Done[Any]:
     import ray
 
     try:
-        return Done(number, *ray.get(ended))
+        return done_with(number, ray.get(ended), result_type)
     except ray.exceptions.RayError as error:
         return Done(number, None, f"{worker_died('died')}: {reason(error)}")
+    except Exception as error:  # of the reader of pickles, too
+        return Done(number, None, f"the process that worked on it {NO_ANSWER}: {reason(error)}")
 
 
 def _check_answers(address: str) -> None:

@@ -26,6 +26,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_is_new
 from plimsoll.base.notebook_form import NotebookForm, answer, preformatted
 from plimsoll.base.printable import printable
+from plimsoll.base.standard_streams import reserve_closed_descriptors
 from plimsoll.base.telemetry.job import place_of_process
 from plimsoll.base.units import format_count
 from plimsoll.base.watchers import Watchers
@@ -146,6 +147,7 @@ class Recorder(NotebookForm):
         return self
 
     def _begin(self) -> None:
+        reserve_closed_descriptors()
         self._process = os.getpid()
         self._failure: Exception | None = None
         self._marks.clock_us = 0

@@ -135,7 +135,9 @@ def read_job(
     work = [_Reading(file, made, memory) for file in files]
     found: list[RankSummary] = []
     not_read: list[str] = []
-    for done in run_all(_summarize, work, processes=processes, address=address):
+    for done in run_all(
+        _summarize, work, result_type=RankSummary, processes=processes, address=address
+    ):
         name = files[done.index].name
         if done.result is None:
             error = done.error or "nothing is known of it"

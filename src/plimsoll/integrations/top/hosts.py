@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Protocol
 
 from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
 from plimsoll.integrations.top.metrics_host import MetricsHost
 from plimsoll.integrations.top.model import Machine
 from plimsoll.integrations.top.ssh_host import SshHost
@@ -16,12 +17,19 @@ if TYPE_CHECKING:
 
 _AT_A_TIME = 32
 _AGAIN_SECONDS = 30.0
+_LONGEST_REASON = 300
 
 
 class Host(Protocol):
-    """A machine that is asked from here."""
+    """A machine that is asked from here.
+
+    Attributes:
+        name: The name that people gave it.
+        login: The name that ssh takes for it.
+    """
 
     name: str
+    login: str
 
     def look(self) -> Machine:
         """What holds the memory there now; InputError if it does not say so."""
@@ -84,6 +92,10 @@ class HostsWatch:
         except InputError as error:
             raise InputError(f"{host}: {error}") from None
 
+    def login(self, host: str) -> str:
+        """Returns the name that ssh takes for a host, also for one that is asked for metrics."""
+        return self._hosts[host].login
+
     def _look_at(self, name: str) -> Machine | str:
         since, why = self._silent.get(name, (-_AGAIN_SECONDS, ""))
         if why and self._clock() - since < _AGAIN_SECONDS:
@@ -91,6 +103,9 @@ class HostsWatch:
         self._silent.pop(name, None)
         try:
             return self._hosts[name].look()
-        except InputError as error:
-            self._silent[name] = (self._clock(), str(error))
-            return str(error)
+        except Exception as error:  # also a fault of plimsoll's: the other hosts are shown
+            known = isinstance(error, InputError)
+            why = str(error) if known else f"plimsoll fails at its answer: {error!r}"
+            why = printable(why)[:_LONGEST_REASON]
+            self._silent[name] = (self._clock(), why)
+            return why

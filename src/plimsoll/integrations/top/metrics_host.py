@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from http.client import HTTPException
 from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
@@ -16,15 +13,18 @@ from plimsoll.base.process_place import LONGEST_NAME, ProcessPlace
 from plimsoll.base.telemetry.counters import DeviceCounters, ProcessCounters
 from plimsoll.base.telemetry.metrics import prometheus_package
 from plimsoll.base.telemetry.nvml import Reading
+from plimsoll.integrations.top.http_get import get
 from plimsoll.integrations.top.model import Machine, put_together
 from plimsoll.integrations.top.remote_json import of_host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _SECONDS = 5.0
-_MOST_BYTES = 16 << 20
+_MOST_BYTES = 4 << 20
 _MOST_DEVICES = 64
+_MOST_LINES = 4096
+_LONGEST_LINE = 4096
 _A_LONG_TIME_NS = 3600 * 10**9
 _MAY_BE_UNKNOWN = ("total_bytes", "context_bytes", "fragments_bytes")
 _BYTES = (
@@ -47,15 +47,16 @@ class MetricsHost:
 
     def __init__(self, address: str) -> None:
         try:
-            parts = urllib.parse.urlsplit(address)
+            parts = urlsplit(address)
             is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
             is_one = False
         if not is_one or not address.isascii() or not address.isprintable() or " " in address:
             raise InputError(f"{printable(address)!r} is no address such as http://node1:9400")
         path = parts.path if parts.path not in ("", "/") else "/metrics"
-        self._address = parts._replace(path=path, fragment="").geturl()
+        self._address = parts._replace(path=path, fragment="")
         self.name = parts.netloc.rpartition("@")[2]
+        self.login = parts.hostname or ""
 
     def look(self) -> Machine:
         """What the process holds now.
@@ -63,7 +64,9 @@ class MetricsHost:
         Raises:
             InputError: If it does not say so, or not in time.
         """
-        process = _process(self._fetch())
+        ends = time.monotonic() + _SECONDS
+        content = get(self._address, seconds=_SECONDS, most_bytes=_MOST_BYTES)
+        process = _process(_own_lines(content), ends)
         return of_host(put_together(Reading(), [process], program_of=lambda _: None), self.name)
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:  # noqa: ARG002
@@ -74,30 +77,25 @@ class MetricsHost:
         """
         raise InputError("metrics give no snapshots: name the host for ssh, as --host node1")
 
-    def _fetch(self) -> str:
-        ends = time.monotonic() + _SECONDS
-        content = b""
-        try:
-            with urllib.request.urlopen(self._address, timeout=_SECONDS) as answer:  # noqa: S310
-                while piece := answer.read1(1 << 16):
-                    content += piece
-                    if len(content) > _MOST_BYTES:
-                        raise InputError("its answer is too long")
-                    if time.monotonic() > ends:
-                        raise InputError(f"no answer within {_SECONDS:g} s")
-        except InputError:
-            raise
-        except (OSError, HTTPException, ValueError) as error:  # the last: names that are none
-            if isinstance(error, urllib.error.HTTPError):
-                error.close()
-            reason = getattr(error, "reason", None) or error
-            text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-            raise InputError(printable(text)[:200]) from None
-        return content.decode(errors="replace")
+
+def _own_lines(content: bytes) -> str:
+    """The samples of plimsoll, whose parser takes long for many lines and for long ones.
+
+    Raises:
+        InputError: If there are more of them, or longer ones, than a process has.
+    """
+    lines = [line for line in content.split(b"\n") if line.startswith(b"plimsoll_")]
+    if len(lines) > _MOST_LINES or any(len(line) > _LONGEST_LINE for line in lines):
+        raise InputError("its answer is too long for one of plimsoll.metrics()")
+    return b"".join(line + b"\n" for line in lines).decode(errors="replace")
 
 
-def _process(text: str) -> ProcessCounters:
+def _process(text: str, ends: float) -> ProcessCounters:
     """The counters of one process.
+
+    Args:
+        text: Samples.
+        ends: When it is too late for an answer, on the monotonic clock.
 
     Raises:
         InputError: If the text has none.
@@ -107,6 +105,8 @@ def _process(text: str) -> ProcessCounters:
     about: Mapping[str, str] = {}
     try:
         for name, found, number in _samples(text):
+            if time.monotonic() > ends:
+                raise InputError(f"no answer within {_SECONDS:g} s")
             if name == "plimsoll_process_info":
                 about = found
             elif name == "plimsoll_device_info":
@@ -118,6 +118,8 @@ def _process(text: str) -> ProcessCounters:
             raise ValueError
         devices = [_device(values, labels[each], each) for each in indices]
         place = _place(about)
+    except InputError:
+        raise
     except (ValueError, LookupError):
         raise InputError("its answer is none of plimsoll.metrics()") from None
     pid = about.get("pid", "")
@@ -159,11 +161,7 @@ def _device(values: _Values, labels: Mapping[str, str], device: str) -> DeviceCo
     )
 
 
-def _samples(text: str) -> list[tuple[str, Mapping[str, str], float]]:
-    families = prometheus_package().parser.text_string_to_metric_families(text)
-    return [
-        (sample.name, sample.labels, sample.value)
-        for family in families
-        for sample in family.samples
-        if sample.name.startswith("plimsoll_")
-    ]
+def _samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    for family in prometheus_package().parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            yield sample.name, sample.labels, sample.value

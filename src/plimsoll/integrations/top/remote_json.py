@@ -20,6 +20,8 @@ _MOST_PROCESSES = 4096
 _MOST_NOTES = 64
 _LONGEST_TEXT = 300
 _TOO_MUCH = 1 << 63
+_TOO_LONG_SECONDS = 1 << 31
+_TOO_HIGH_PID = 1 << 31
 
 
 def machine_from_json(content: bytes, host: str) -> Machine:
@@ -29,12 +31,14 @@ def machine_from_json(content: bytes, host: str) -> Machine:
         InputError: If the text can be none.
     """
     try:
-        values = json.loads(content)
+        values = json.loads(content, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise InputError("its answer is none of plimsoll top: no JSON") from None
+    try:
         gpus = [_gpu(each, host) for each in _list(values, "gpus", _MOST_GPUS)]
         notes = [_note(each, host) for each in _list(values, "notes", _MOST_NOTES)]
-    except (ValueError, RecursionError) as error:
-        what = "no JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"its answer is none of plimsoll top: {what}") from None
+    except ValueError as error:
+        raise InputError(f"its answer is none of plimsoll top: {error}") from None
     return Machine(tuple(gpus), tuple(notes))
 
 
@@ -68,9 +72,8 @@ def _gpu(values: Any, host: str) -> GpuUse:
 
 def _use(values: Any) -> ProcessUse:
     pid = _number(values, "pid")
-    if not pid:
-        raise ValueError("a process has no number")
-    silent = values.get("silent_seconds")
+    if not pid or pid >= _TOO_HIGH_PID:
+        raise ValueError("an impossible pid")
     counters = _counters(values) if values.get("runs_plimsoll") is True else None
     return ProcessUse(
         pid=pid,
@@ -79,7 +82,7 @@ def _use(values: Any) -> ProcessUse:
         context_bytes=_number(values, "context_bytes"),
         counters=counters,
         process=None if counters is None else _process(values, pid, counters),
-        silent_seconds=float(silent) if type(silent) in (int, float) and silent >= 0 else None,
+        silent_seconds=_seconds(values, "silent_seconds"),
     )
 
 
@@ -133,11 +136,23 @@ def _number(values: Any, key: str) -> int | None:
     raise ValueError(f"an impossible {key}")
 
 
+def _seconds(values: Any, key: str) -> float | None:
+    found = values.get(key)
+    if found is None or (type(found) in (int, float) and 0 <= found < _TOO_LONG_SECONDS):
+        return found if found is None else float(found)
+    raise ValueError(f"an impossible {key}")
+
+
 def _text(values: Any, key: str) -> str:
     found = values.get(key) if isinstance(values, dict) else 0
     if found is None or isinstance(found, str):
         return (found or "")[:_LONGEST_TEXT]
     raise ValueError(f"an impossible {key}")
+
+
+def _refuse(constant: str) -> None:
+    """Python's reader takes NaN and infinities, which JSON does not have."""
+    raise ValueError(constant)
 
 
 def _note(note: Any, host: str = "") -> str:

@@ -17,7 +17,7 @@ _NAME = re.compile(r"(ssh://)?[A-Za-z0-9_\[][A-Za-z0-9_.@:\[\]-]{0,254}")
 _CONNECT_SECONDS = 5
 _LOOK_SECONDS = 15.0
 _SNAPSHOT_SECONDS = 600.0
-_MOST_LOOK_BYTES = 16 << 20
+_MOST_LOOK_BYTES = 4 << 20
 _MOST_SNAPSHOT_BYTES = 16 << 30
 _NO_SUCH_COMMAND = 127
 _LONGEST_REASON = 200
@@ -40,7 +40,7 @@ class SshHost:
                 f"{printable(name)!r} is no host: give a name for ssh, such as user@node1, or the "
                 "address of metrics, such as http://node1:9400"
             )
-        self.name = name
+        self.name = self.login = name
         self._command = command
 
     def look(self) -> Machine:

@@ -155,9 +155,10 @@ def _notes(machine: Machine) -> Iterator[str]:
         yield from (f"{kind} {gpu.label}: {note}" for note in gpu.notes)
         for use in gpu.processes:
             if use.silent_seconds is not None:
+                place = "" if gpu.host is None else f" on {gpu.host}"
                 yield (
-                    f"process {use.pid} has said nothing for {use.silent_seconds:.0f} s: it is "
-                    "stopped, or busy outside of Python"
+                    f"process {use.pid}{place} has said nothing for {use.silent_seconds:.0f} s: it "
+                    "is stopped, or busy outside of Python"
                 )
             if use.counters is not None and is_spilled(use):
                 yield (

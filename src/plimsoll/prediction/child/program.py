@@ -19,7 +19,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
 from plimsoll.prediction.child.death_signal import die_with
 from plimsoll.prediction.child.modes import mode_of
-from plimsoll.prediction.child.script_run import end, enter_script
+from plimsoll.prediction.child.script_run import end, enter_script, with_output
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.scratch import enter_scratch, is_held_back
 
@@ -44,8 +44,7 @@ def main() -> None:
         enter_script(request)
     except InputError as error:
         _refuse(request, str(error))
-    ended_by = mode.execute()
-    sys.stdout.flush()
+    ended_by = with_output(mode.execute())
     mode.finish(ended_by)
     end(request, ended_by)
 

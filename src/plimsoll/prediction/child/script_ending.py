@@ -84,6 +84,9 @@ def _device_failure(simulation: Simulation) -> str | None:
 
 def reason_of(error: BaseException | None) -> str | None:
     """Returns an error's name and first line, with the program's innermost line that raised it."""
+    if isinstance(error, SystemExit) and _is_of_import(error):
+        # Such as a file of the program's that has the name of a module of Python's.
+        return f"a module that it imports ends the process ({line_of(error)})"
     if error is None or isinstance(error, SystemExit):
         return None
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
@@ -91,6 +94,12 @@ def reason_of(error: BaseException | None) -> str | None:
     line = line_of(error)
     where = "" if line == NO_LINE else f" ({line})"  # a SyntaxError's text names the line
     return f"{name}{': ' if first else ''}{first}{where}"
+
+
+def _is_of_import(error: BaseException) -> bool:
+    """Returns whether the body of an imported module raised an error."""
+    frames = traceback.extract_tb(error.__traceback__)[-2:]  # Python leaves importlib's out
+    return len(frames) == 2 and frames[1].name == "<module>" and "import" in (frames[0].line or "")
 
 
 def line_of(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
 from plimsoll.base.script_file import is_kept
+from plimsoll.base.standard_streams import drop_output, has_reader
 from plimsoll.prediction.child.missing_repository import missing_repository
 from plimsoll.prediction.child.stops import StoppedError
 from plimsoll.prediction.request import BAD_INPUT
@@ -52,6 +53,16 @@ def run_script(request: Request) -> BaseException | None:
     return None
 
 
+def with_output(error: BaseException | None) -> BaseException | None:
+    """Write what the script has printed; how it ended, of which that may be the reason."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as failure:
+        return error or failure
+    return error
+
+
 def end(request: Request, error: BaseException | None) -> None:
     """End the process as a script ends that raised `error`.
 
@@ -66,6 +77,9 @@ def end(request: Request, error: BaseException | None) -> None:
         sys.exit(130)
     if isinstance(error, StoppedError):
         return
+    if isinstance(error, BrokenPipeError) and not has_reader(1):  # as under | head
+        drop_output(1)
+        sys.exit(1)
     missing = missing_repository(error)
     if missing is not None:
         if request.report is None:

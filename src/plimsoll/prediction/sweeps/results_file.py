@@ -127,6 +127,15 @@ class ResultsFile:
         self._next = time.monotonic() + _REST * (time.monotonic() - began)
 
 
+def is_sound(row: Row) -> bool:
+    """Whether a table can hold a row; one of a worker of another version may have anything."""
+    try:
+        pa.Table.from_pylist([_flat(row)], _SCHEMA)
+    except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
+        return False
+    return True
+
+
 def _flat(row: Row) -> dict[str, Any]:
     return {**row.to_dict(), "result": json.dumps(row.result)}
 

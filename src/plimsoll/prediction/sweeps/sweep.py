@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.systems import require_linux
+from plimsoll.base.workers.done import NO_ANSWER
 from plimsoll.base.workers.everywhere import run_all, where
 from plimsoll.prediction.sweeps.best_rows import check_prices
 from plimsoll.prediction.sweeps.case_runs import prepared, run_case
@@ -16,7 +17,7 @@ from plimsoll.prediction.sweeps.parts import Row
 from plimsoll.prediction.sweeps.prices import read_prices
 from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 from plimsoll.prediction.sweeps.results import Sweep
-from plimsoll.prediction.sweeps.results_file import ResultsFile
+from plimsoll.prediction.sweeps.results_file import ResultsFile, is_sound
 from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
 from plimsoll.torch.building.compiler import build
 from plimsoll.torch.simulated.library import SIMULATED_GPU
@@ -98,11 +99,15 @@ def run_plan(
         build(SIMULATED_GPU)  # before several want it at the same time
     with (
         nullcontext() if kept is None else kept,
-        closing(run_all(run_case, waiting, processes=processes, address=address)) as ended,  # type: ignore[type-var]
+        closing(
+            run_all(run_case, waiting, result_type=Row, processes=processes, address=address)
+        ) as ended,  # type: ignore[type-var]
     ):
         for done in ended:
             run = waiting[done.index]
             row = done.result or Row(run.case, run.key, done.error)
+            if row.key != run.key or not is_sound(row):
+                row = Row(run.case, run.key, f"the process that worked on it {NO_ANSWER}")
             rows[row.key] = row
             if kept is not None:
                 kept.keep(row)

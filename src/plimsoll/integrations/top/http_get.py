@@ -1,0 +1,170 @@
+"""GET of one address of a stranger: one deadline for all of it, so many bytes, no redirect."""
+
+from __future__ import annotations
+
+import io
+import queue
+import socket
+import ssl
+import threading
+import time
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+from plimsoll.base.units import format_size
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+    from _typeshed import WriteableBuffer
+
+_OK = 200
+_REDIRECTS = range(300, 400)
+_PORTS = {"http": 80, "https": 443}
+_LONGEST_REASON = 200
+
+
+def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
+    """The body of the answer to GET.
+
+    Args:
+        address: http or https, with a host.
+        seconds: For the name, the connection, the headers and the body together.
+        most_bytes: The longest body.
+
+    Raises:
+        InputError: If there is no such answer, or not in time.
+    """
+    ends = time.monotonic() + seconds
+    path = address.path + (f"?{address.query}" if address.query else "")
+    host = address.netloc.rpartition("@")[2]
+    headers = f"Host: {host}\r\nAccept-Encoding: identity\r\nConnection: close"
+    try:
+        with _connect(address, ends) as connected:
+            connected.sendall(f"GET {path} HTTP/1.1\r\n{headers}\r\n\r\n".encode("ascii"))
+            answer = HTTPResponse(connected, method="GET")  # type: ignore[arg-type]
+            answer.begin()
+            place = answer.getheader("Location")
+            if place is not None and answer.status in _REDIRECTS:
+                raise InputError(_shown(f"redirects are not followed; it sends to {place}"))
+            if answer.status != _OK:
+                raise InputError(_shown(f"it answers {answer.status} {answer.reason}"))
+            body = answer.read(most_bytes + 1)
+            if answer.length and len(body) <= most_bytes:
+                raise IncompleteRead(body)
+    except TimeoutError:
+        raise InputError(f"no answer within {seconds:g} s") from None
+    except OSError as error:
+        raise InputError(_shown(error.strerror or str(error))) from None
+    except IncompleteRead:
+        raise InputError("its answer breaks off") from None
+    except HTTPException as error:
+        raise InputError(_shown(f"its answer is not HTTP: {error!r}")) from None
+    if len(body) > most_bytes:
+        raise InputError(f"its answer is too long, over {format_size(most_bytes)}")
+    return body
+
+
+class _Connected(io.RawIOBase):
+    """A connection whose every read and write ends with the deadline.
+
+    A socket's own timeout begins anew with each byte that comes.
+    """
+
+    def __init__(self, connected: socket.socket, ends: float) -> None:
+        self._socket = connected
+        self._ends = ends
+
+    def sendall(self, content: bytes) -> None:
+        """Send all of it."""
+        self._socket.settimeout(_left(self._ends))
+        self._socket.sendall(content)
+
+    def makefile(self, *_: object) -> io.BufferedReader:
+        """What comes, for `http.client`."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, into: WriteableBuffer, /) -> int:
+        """Wait for some bytes, until the deadline."""
+        self._socket.settimeout(_left(self._ends))
+        return self._socket.recv_into(into)
+
+    def close(self) -> None:
+        """End the connection."""
+        super().close()
+        self._socket.close()
+
+
+def _connect(address: SplitResult, ends: float) -> _Connected:
+    """The first of the host's addresses that takes a connection.
+
+    Raises:
+        OSError: Why the last one does not.
+    """
+    host = address.hostname or ""
+    failure = OSError("it has no address")
+    places = _addresses(host, address.port or _PORTS[address.scheme], ends)
+    for number, (family, kind, protocol, _, place) in enumerate(places):
+        connected = socket.socket(family, kind, protocol)
+        try:
+            connected.settimeout(_left(ends) / (len(places) - number))
+            connected.connect(place)
+            if address.scheme == "https":
+                connected.settimeout(_left(ends))
+                connected = ssl.create_default_context().wrap_socket(
+                    connected, server_hostname=host
+                )
+        except OSError as error:
+            connected.close()
+            failure = error
+        else:
+            return _Connected(connected, ends)
+    raise failure
+
+
+def _addresses(host: str, port: int, ends: float) -> list[Any]:
+    """The host's addresses; a thread asks for them, as the resolver takes no deadline.
+
+    Raises:
+        OSError: If there are none, or not in time.
+    """
+    found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            found.put(error)
+        except ValueError:  # the resolver cannot encode it
+            found.put(OSError("no host can have this name"))
+
+    threading.Thread(target=ask, name="plimsoll-resolve", daemon=True).start()
+    try:
+        answer = found.get(timeout=_left(ends))
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _left(ends: float) -> float:
+    """Seconds until the deadline.
+
+    Raises:
+        TimeoutError: If it is over.
+    """
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _shown(reason: str) -> str:
+    return printable(reason)[:_LONGEST_REASON]
