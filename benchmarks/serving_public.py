@@ -196,6 +196,8 @@ def compared(posted: dict[str, str], serving: dict[str, Any]) -> list[tuple[str,
     }
     pairs = [(name, number(posted[name]), size / GIB) for name, size in predicted.items() if size]
     pairs.append(("kv_tokens", number(posted["kv_tokens"]), tokens))
+    if "estimate" in posted["graph_GiB"]:  # vLLM's own, before it captures any
+        pairs = [pair for pair in pairs if pair[0] != "graph_GiB"]
     return [(name, seen, ours) for name, seen, ours in pairs if seen is not None and ours]
 
 

@@ -55,12 +55,12 @@ def test_each_gpu_of_a_process_has_a_row(tmp_path: Path) -> None:
     assert found.peak_reserved_bytes == 600 * MiB
     assert found.headroom_bytes == found.devices[1].headroom_bytes
     lines = str(found).splitlines()
-    assert lines[0].endswith(" fits on T4: 13.77 GiB to spare on GPU 1, the least of its 2 GPUs")
+    assert lines[0].endswith(" fits on T4: 13.83 GiB to spare on GPU 1, the least of its 2 GPUs")
     assert lines[1].startswith("Why: the line that holds the most is ")
     assert [line.split() for line in lines[2:6]] == [
         ["GPU", "allocated", "reserved", "on", "the", "card", "to", "spare"],
-        ["0", "100.00", "MiB", "100.00", "MiB", "320.00", "MiB", "14.26", "GiB"],
-        ["1", "600.00", "MiB", "600.00", "MiB", "820.00", "MiB", "13.77", "GiB"],
+        ["0", "100.00", "MiB", "100.00", "MiB", "252.00", "MiB", "14.32", "GiB"],
+        ["1", "600.00", "MiB", "600.00", "MiB", "752.00", "MiB", "13.83", "GiB"],
         ["GPU", "1:"],
     ]
     assert PredictionParts.from_dict(json.loads(json.dumps(found.to_dict()))).devices == (
@@ -103,7 +103,8 @@ def test_another_card_has_to_hold_what_any_gpu_takes(tmp_path: Path) -> None:
     assert {card.gpu for card in found.other_cards if card.fits} == {
         card.name
         for card in gpu_profiles()
-        if card.total_bytes - card.context_with(()) >= 20 * GiB and card.compute_capability >= (8, 0)
+        if card.total_bytes - card.context_with(()) >= 20 * GiB
+        and card.compute_capability >= (8, 0)
     }
 
 

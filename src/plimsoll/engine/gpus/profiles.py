@@ -26,6 +26,7 @@ _SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
 _LEAST_OF_SIZE = 0.9
 """A card shows PyTorch at least this part of the memory that it is sold with."""
+_PIECE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ def _read(
 ) -> GpuProfile:
     version = gpu["compute_capability"]
     major, minor = version.split(".")
-    own = {"context_parts": _parts_like(measured, gpu["context_bytes"])}
+    own: dict[str, Any] = {"context_parts": _parts_like(measured, gpu["context_bytes"])}
     own |= {key: value for key, value in gpu.items() if key != "aliases"}
     own |= {"compute_capability": (int(major), int(minor)), "sources": sources | gpu["sources"]}
     return GpuProfile(**(limits[version] | own))
@@ -218,10 +219,12 @@ def _read(
 def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
     """The parts of a context of this size, in the proportions of a card whose parts were measured.
 
-    Those that a training step loads add up to `context_bytes`.
+    Each is in whole pieces of 2 MiB, as the driver takes memory. Those that a training step loads
+    add up to `context_bytes`.
     """
+    share = context_bytes / measured["context_bytes"]
     parts = {
-        name: size * context_bytes // measured["context_bytes"]
+        name: round(size * share / _PIECE_BYTES) * _PIECE_BYTES
         for name, size in measured["context_parts"].items()
     }
     return parts | {"made": context_bytes - sum(parts[name] for name in OF_TRAINING[1:])}
