@@ -60,6 +60,7 @@ class Try:
         options: Options of `vllm serve`, as in a shell.
         because: The change from the row's settings, and what it stands for; "" in the first try.
         environment: Variables of the environment that the try sets.
+        machine: Options of `plimsoll predict` besides the card.
     """
 
     model: str
@@ -67,13 +68,13 @@ class Try:
     options: str
     because: str = ""
     environment: str = ""
+    machine: str = ""
 
     @property
     def key(self) -> str:
         """What tells this try from others."""
-        return " ".join(
-            part for part in (self.environment, self.model, self.gpu, self.options) if part
-        )
+        parts = (self.environment, self.model, self.gpu, self.machine, self.options)
+        return " ".join(part for part in parts if part)
 
 
 def read_plan() -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
@@ -98,7 +99,7 @@ def predict(models: dict[str, dict[str, Any]], each: Try) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(configuration(models, each.model)))
         command = [sys.executable, "-m", "plimsoll", "predict", "--json", "--quiet"]
-        command += ["--gpu", each.gpu, "vllm", "serve", folder]
+        command += ["--gpu", each.gpu, *each.machine.split(), "vllm", "serve", folder]
         own = dict(setting.split("=", 1) for setting in each.environment.split())
         done = subprocess.run(
             [*command, *shlex.split(each.options), *SHORT_LOAD],
@@ -240,6 +241,10 @@ def row_lines(
         figures = compared(post, serving)
         lines += wrapped(f"{what}{serving['engine']}, {each.key}")
         lines += [figure_line(*figure) for figure in figures]
+        if serving["failed_in"] is not None:
+            lines.append(f"      out of memory: {serving['failed_in']}")
+        elif serving["refusal"] is not None:
+            lines.append("      refuses to start")
         near += is_near(figures)
     return lines, verdict(near)
 
@@ -256,7 +261,7 @@ def figure_line(name: str, seen: float, ours: float) -> str:
 def verdict(near: list[bool]) -> str:
     """Returns how a row ended, by whether the cache of each try is near the posted one."""
     if not near:
-        return "no figure of the cache was posted"
+        return "no cache to compare"
     if near[0]:
         return "within 3 %"
     return "explained by the change" if near[-1] else "not explained"
