@@ -246,6 +246,8 @@ def row_lines(
         elif serving["refusal"] is not None:
             lines.append("      refuses to start")
         near += is_near(figures)
+    if not near and post["oom"].startswith("refused") and serving["refusal"] is not None:
+        return lines, "refuses to start, as posted"
     return lines, verdict(near)
 
 
@@ -288,6 +290,10 @@ def main() -> int:
         parser.error(f"there is no row {unknown[0]}")
     if asked.what == "run":
         return run(posted, asked.numbers)
+    found = found_before()
+    tries = (each for row in read_plan()[1] for each in tries_of(row, posted[row["number"] - 1]))
+    if missing := [each.key for each in tries if each.key not in found]:
+        parser.error(f"not run yet: {missing[0]}")
     print("\n".join(table(posted)))
     return 0
 
