@@ -72,7 +72,7 @@ class Try:
 
     @property
     def key(self) -> str:
-        """What tells this try from others."""
+        """The name under which the figures of this try are kept."""
         parts = (self.environment, self.model, self.gpu, self.machine, self.options)
         return " ".join(part for part in parts if part)
 
