@@ -142,7 +142,7 @@ ALLOCATES = PROGRAMS / "simulated" / "allocates.py"
 def test_a_simulated_run_ends_with_an_account() -> None:
     done = run("--simulate", "T4", ALLOCATES, "own")
     assert (done.returncode, done.stdout) == (0, "['own']\n")
-    used = format_size(3 * GiB + gpu_profile("T4").context_bytes)
+    used = format_size(3 * GiB + gpu_profile("T4").context_with(()))
     assert done.stderr == (
         "plimsoll: GPU 0, the native allocator: peak allocated 3.00 GiB, reserved 3.00 GiB, "
         f"in use on the card {used}\n"

@@ -19,6 +19,8 @@ pytest.importorskip("pynvml")
 
 ENGINE = PROGRAMS / "serving_engine.py"
 CARD = gpu_profile("L4")
+STREAMS_BYTES = CARD.context_parts["streams"]
+"""A process has streams once it captures graphs, when the cache is made."""
 PAGE_BYTES = 4 * 2 * 16 * 2 * 64 * 2
 """Layers, keys and values, tokens, key heads, width, bytes of a number."""
 WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048))
@@ -42,7 +44,7 @@ def check_figures(figures: dict[str, int]) -> None:
     """The cache is the share of the card that was asked for, less what else is there."""
     assert figures["total"] == CARD.total_bytes
     assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # what blocks have too much
-    assert figures["outside"] == CARD.context_with(())
+    assert figures["outside"] == CARD.context_with(["kernels", "blas", "stacks"])
     room = int(0.8 * CARD.total_bytes) - figures["peak"] - figures["outside"]
     assert figures["cache"] == room // PAGE_BYTES * PAGE_BYTES
     # A profiling pass of 2048 tokens has two rows of four widths at least.
@@ -56,7 +58,7 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
     held = figures["weights"] + figures["cache"]
     assert held < found["peak_allocated_bytes"] < held + 64 * MiB
     asked = 0.8 * CARD.total_bytes
-    assert asked - 64 * MiB < found["device_used_bytes"] < asked + figures["graphs"]
+    assert asked - 64 * MiB < found["device_used_bytes"] < asked + figures["graphs"] + STREAMS_BYTES
     assert "reads how much memory its card has" in found["no_other_cards"]
     assert found["processes"] == []
 
@@ -70,7 +72,7 @@ def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
     (use,) = found["processes"]
     assert use["peak_reserved_bytes"] == (None if kind != "spawn" else found["peak_reserved_bytes"])
     asked = 0.8 * CARD.total_bytes
-    assert asked - 64 * MiB < found["device_used_bytes"] < asked + figures["graphs"]
+    assert asked - 64 * MiB < found["device_used_bytes"] < asked + figures["graphs"] + STREAMS_BYTES
     assert found["headroom_bytes"] == CARD.total_bytes - found["device_used_bytes"]
     assert found["shared_cards"] == []
 

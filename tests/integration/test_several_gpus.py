@@ -44,7 +44,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def use(gpu: int, mib: int) -> GpuUse:
     """The row of a T4 from which a program takes so much, and returns nothing."""
-    used = T4.context_bytes + mib * MiB
+    used = T4.context_with(()) + mib * MiB
     return GpuUse(gpu, mib * MiB, mib * MiB, used, T4.total_bytes - used)
 
 
@@ -55,12 +55,12 @@ def test_each_gpu_of_a_process_has_a_row(tmp_path: Path) -> None:
     assert found.peak_reserved_bytes == 600 * MiB
     assert found.headroom_bytes == found.devices[1].headroom_bytes
     lines = str(found).splitlines()
-    assert lines[0].endswith(" fits on T4: 13.77 GiB to spare on GPU 1, the least of its 2 GPUs")
+    assert lines[0].endswith(" fits on T4: 13.83 GiB to spare on GPU 1, the least of its 2 GPUs")
     assert lines[1].startswith("Why: the line that holds the most is ")
     assert [line.split() for line in lines[2:6]] == [
         ["GPU", "allocated", "reserved", "on", "the", "card", "to", "spare"],
-        ["0", "100.00", "MiB", "100.00", "MiB", "320.00", "MiB", "14.26", "GiB"],
-        ["1", "600.00", "MiB", "600.00", "MiB", "820.00", "MiB", "13.77", "GiB"],
+        ["0", "100.00", "MiB", "100.00", "MiB", "252.00", "MiB", "14.32", "GiB"],
+        ["1", "600.00", "MiB", "600.00", "MiB", "752.00", "MiB", "13.83", "GiB"],
         ["GPU", "1:"],
     ]
     assert PredictionParts.from_dict(json.loads(json.dumps(found.to_dict()))).devices == (
@@ -82,7 +82,7 @@ def test_a_program_fits_where_each_of_its_gpus_does(full: int, tmp_path: Path) -
     assert found.fits is False
     assert found.devices[1 - full] == use(1 - full, 100)
     assert found.devices[full] == use(full, 15 << 10)
-    assert found.headroom_bytes == T4.total_bytes - T4.context_bytes - 15 * GiB < 0
+    assert found.headroom_bytes == T4.total_bytes - T4.context_with(()) - 15 * GiB < 0
     assert f" too little on GPU {full}, the worst of its 2 GPUs" in str(found).splitlines()[0]
 
 
@@ -103,7 +103,8 @@ def test_another_card_has_to_hold_what_any_gpu_takes(tmp_path: Path) -> None:
     assert {card.gpu for card in found.other_cards if card.fits} == {
         card.name
         for card in gpu_profiles()
-        if card.total_bytes - card.context_bytes >= 20 * GiB and card.compute_capability >= (8, 0)
+        if card.total_bytes - card.context_with(()) >= 20 * GiB
+        and card.compute_capability >= (8, 0)
     }
 
 
@@ -112,7 +113,7 @@ def test_what_is_missing_counts_all_shared_memory(tmp_path: Path) -> None:
     script = program(tmp_path, "a = [take(1024, 0) for _ in range(20)]\n")
     found = predict(script, gpu="T4", policy="spill", allocator="elastic", shared="2GiB")
     assert found.fits is False
-    assert found.headroom_bytes == T4.total_bytes + 2 * GiB - T4.context_bytes - 20 * GiB
+    assert found.headroom_bytes == T4.total_bytes + 2 * GiB - T4.context_with(()) - 20 * GiB
     assert found.devices[0].headroom_bytes == found.headroom_bytes
 
 
@@ -137,7 +138,7 @@ def test_gpus_spill_into_the_same_memory_of_the_host(gib: int, tmp_path: Path) -
     text = f"a = [take(1024, gpu) for gpu in (0, 1) for _ in range({gib})]\n"
     options = {"policy": "spill", "allocator": "elastic", "shared": "6GiB"}
     found = predict(program(tmp_path, text), gpu="T4", gpus=2, **options)  # type: ignore[arg-type]
-    missing = T4.context_bytes + gib * GiB - T4.total_bytes
+    missing = T4.context_with(()) + gib * GiB - T4.total_bytes
     assert found.headroom_bytes == pytest.approx(6 * GiB - 2 * missing, abs=4 * MiB)
     assert found.fits is (gib == 16)
 

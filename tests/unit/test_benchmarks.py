@@ -16,6 +16,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
     [
         (["torch_tests.py", "."], "VERSION, site"),
         (["soak_simulated.py", "--simulated-hours", "0"], "some time has to go by"),
+        (["serving_public.py", "table", "nowhere.csv"], "No such file"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

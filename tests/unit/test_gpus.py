@@ -7,6 +7,7 @@ import pytest
 
 from plimsoll import InputError
 from plimsoll.base.units import GiB, KiB, MiB
+from plimsoll.engine.gpus.card_files import CONTEXT_PARTS, OF_TRAINING
 from plimsoll.engine.gpus.card_names import name_keys
 from plimsoll.engine.gpus.profiles import GpuProfile, Kind, _built_in, gpu_profile, gpu_profiles
 
@@ -92,6 +93,27 @@ def test_a_profile_is_sane(gpu: GpuProfile) -> None:
     assert gpu.kind in get_args(Kind)
     assert (gpu.kind == "laptop") == ("Laptop" in gpu.full_name)
     assert (gpu.kind in ("desktop", "laptop")) == ("GeForce" in gpu.full_name)
+
+
+@each_gpu
+def test_a_training_step_loads_the_whole_context(gpu: GpuProfile) -> None:
+    assert gpu.context_with(OF_TRAINING[1:]) == gpu.context_bytes
+    assert gpu.context_parts.keys() == {"made", *CONTEXT_PARTS}
+    assert gpu.context_with(()) > gpu.context_bytes // 2
+
+
+@pytest.mark.parametrize(
+    ("card", "posted_gib"),
+    [
+        ("T4", 0.01), ("RTX 4060 Laptop", 0.02), ("A10", 0.05), ("RTX 3090", 0.06),
+        ("RTX 4090", 0.08), ("L40S", 0.08), ("A100-80GB", 0.12), ("H100", 0.16),
+    ],
+)  # fmt: skip
+def test_what_a_forward_pass_loads_is_as_people_posted(card: str, posted_gib: float) -> None:
+    """Logs of vLLM 0.6 to 0.9 name it: "non_torch_memory takes", of one card."""
+    gpu = gpu_profile(card)
+    loaded = gpu.context_with(["kernels", "blas"]) - gpu.context_with(())
+    assert loaded == pytest.approx(posted_gib * GiB, abs=40 * MiB)
 
 
 def test_every_name_is_one_cards() -> None:

@@ -59,5 +59,5 @@ def _row(profile: GpuProfile) -> tuple[str, ...]:
         f"{major}.{minor}",
         format_size(profile.context_bytes),
         profile.full_name,
-        profile.measured or ("by the project" if profile.context_parts else ""),
+        profile.measured or ("by the project" if profile.context_measured else ""),
     )

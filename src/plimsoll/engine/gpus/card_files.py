@@ -58,6 +58,8 @@ cuBLAS with a thread's handle, the handle of each further thread that multiplies
 the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER with
 a thread's handle, that of each further thread, and cuFFT. The enumeration Library of
 csrc/device/runtime.h has the same order."""
+OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
+"""The parts of a context that a training step of most programs has."""
 
 
 Search = tuple[int, int, int, int]

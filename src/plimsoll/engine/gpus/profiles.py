@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import format_size, parse_memory
-from plimsoll.engine.gpus.card_files import CardFile, Searches, measured_cards
+from plimsoll.engine.gpus.card_files import OF_TRAINING, CardFile, Searches, measured_cards
 from plimsoll.engine.gpus.card_names import name_key, name_keys
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
 _LEAST_OF_SIZE = 0.9
 """A card shows PyTorch at least this part of the memory that it is sold with."""
+_PIECE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class GpuProfile:
         nvlinks: Links of NVLink to the others of its machine, as such machines are mostly built; 0
             for cards on PCIe alone.
         context_parts: Bytes that a context takes when it is made ("made"), and that each of
-            CONTEXT_PARTS adds once a process has loaded it. Empty where that was not measured.
+            CONTEXT_PARTS adds once a process has loaded it. Empty where a context has one size.
         nccl_process_bytes: The memory of the card that NCCL takes once in a process, without its
             communicators; 0 where that was not measured.
         convolutions, searches: The workspaces of cuDNN's kernels that were measured on this very
@@ -86,6 +87,11 @@ class GpuProfile:
     )
     searches: dict[str, Searches] = field(hash=False, default_factory=dict, repr=False)
     measured: str = ""
+
+    @property
+    def context_measured(self) -> bool:
+        """Whether the memory of a context was measured on such a card."""
+        return bool(self.measured) or self.sources["context_bytes"].startswith("measured")
 
     def context_with(self, loaded: Collection[str]) -> int:
         """Return the bytes that a context takes with these of CONTEXT_PARTS, one for each time."""
@@ -189,20 +195,39 @@ def _measured(card: CardFile, name: str, full_name: str) -> GpuProfile:
 def _built_in() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
     text = Path(__file__).with_name("profiles.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
+    measured = next(gpu for gpu in data["gpu"] if "context_parts" in gpu)
     return tuple(
-        (_read(gpu, data["compute_capability"], data["sources"]), tuple(gpu["aliases"]))
+        (_read(gpu, data["compute_capability"], data["sources"], measured), tuple(gpu["aliases"]))
         for gpu in data["gpu"]
     )
 
 
 def _read(
-    gpu: dict[str, Any], limits: dict[str, dict[str, Any]], sources: dict[str, str]
+    gpu: dict[str, Any],
+    limits: dict[str, dict[str, Any]],
+    sources: dict[str, str],
+    measured: dict[str, Any],
 ) -> GpuProfile:
     version = gpu["compute_capability"]
     major, minor = version.split(".")
-    own = {key: value for key, value in gpu.items() if key != "aliases"}
+    own: dict[str, Any] = {"context_parts": _parts_like(measured, gpu["context_bytes"])}
+    own |= {key: value for key, value in gpu.items() if key != "aliases"}
     own |= {"compute_capability": (int(major), int(minor)), "sources": sources | gpu["sources"]}
     return GpuProfile(**(limits[version] | own))
+
+
+def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
+    """The parts of a context of this size, in the proportions of a card whose parts were measured.
+
+    Each is in whole pieces of 2 MiB, as the driver takes memory. Those that a training step loads
+    add up to `context_bytes`.
+    """
+    share = context_bytes / measured["context_bytes"]
+    parts = {
+        name: round(size * share / _PIECE_BYTES) * _PIECE_BYTES
+        for name, size in measured["context_parts"].items()
+    }
+    return parts | {"made": context_bytes - sum(parts[name] for name in OF_TRAINING[1:])}
 
 
 @cache

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll.engine.gpus.card_files import CONTEXT_PARTS
+from plimsoll.engine.gpus.card_files import CONTEXT_PARTS, OF_TRAINING
 
 _SMALL = 64
 
@@ -67,8 +67,6 @@ _STEPS: dict[str, Callable[[Any], None]] = {
     "fourier": _transform,
 }
 assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)
-_OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
-"""The parts that a training step of most programs has."""
 
 
 def context_parts(before_bytes: int) -> dict[str, int]:
@@ -92,4 +90,4 @@ def context_parts(before_bytes: int) -> dict[str, int]:
 
 def context_bytes(parts: dict[str, int]) -> int:
     """Returns the memory that a context takes in a training step."""
-    return sum(parts[name] for name in _OF_TRAINING)
+    return sum(parts[name] for name in OF_TRAINING)

@@ -383,10 +383,11 @@ class Simulation:
     def _load(self, device: int, number: int) -> None:
         """Take the memory of a part of the context, when the process loads it."""
         part, sizes = CONTEXT_PARTS[number], self.profiles[device].context_parts
-        if part not in sizes or (part == "streams" and self.communicators.has_streams(device)):
+        if part == "streams" and self.communicators.has_streams(device):
             return  # PyTorch took the streams for NCCL
         try:
-            self.machine.gpus[device].take(sizes[part])
+            if part in sizes:  # else the context has one size
+                self.machine.gpus[device].take(sizes[part])
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.loaded[device].append(part)

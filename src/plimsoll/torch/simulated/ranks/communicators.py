@@ -65,7 +65,7 @@ class Communicators:
             )
             own, once = made.begin(), process.begin()
             if once.high and "streams" in self._loaded[device]:  # NCCL's part has them too
-                streams = self._cards[device].context_parts["streams"]
+                streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)
         own += _connect(made, pattern, places)
         once += process.launch(pattern if _is_kernel(made, pattern) else "")
