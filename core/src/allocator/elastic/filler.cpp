@@ -116,11 +116,8 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
       sources.erase(std::next(larger).base());
       left = 0;
     }
-    if (left == 0) continue;
-    // Asked once: the driver takes as long to answer as to map a piece.
-    const Bytes room = tier == Tier::dedicated ? memory_.dedicated_room() : memory_.shared_room();
     while (left > 0) {
-      Bytes size = piece_size(space, left, gap.range.size, room);
+      Bytes size = piece_size(space, left, gap.range.size);
       if (tiers == Tiers::both && tier == Tier::dedicated) {
         if (is_whole ? size > dedicated_room : dedicated_room == 0) break;
         size = std::min(size, dedicated_room);
@@ -133,19 +130,17 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
   lie_side_by_side(address, std::span(fillings).subspan(first));
 }
 
-// How large the next piece of new memory is, where so much is missing of a gap, and there is room
-// for so much. Parts become smaller towards the end: few are mapped, and a live block that ends
-// there holds little.
-Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes room) const {
+// How large the next piece of new memory is, where so much is missing of a gap; whatever the limit
+// is. Parts become smaller towards the end: few are mapped, and a live block that ends there holds
+// little.
+Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap) const {
   if (space.no_split()) return missing;
   if (space.small()) return kGranule;
-  const Bytes largest = std::max(room / kRoomParts, kGranule);
-  const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
+  const Bytes own = std::clamp(space.arena().reserved / kOwnPiecePart, kLeastOwnPiece, kLargestOwnPiece);
   if (missing == gap && gap <= own) return gap;
   const Bytes all = std::max(ledger_.reserved(), gap);
   const auto part = [&](Bytes parts) {
-    const Bytes size = std::bit_floor(std::min(all / parts, largest));
-    return std::clamp(size, kGranule, kLargestPart);
+    return std::clamp(std::bit_floor(all / parts), kGranule, kLargestPart);
   };
   const Bytes half = std::bit_floor(missing / 2);
   return std::min(missing, std::clamp(half, part(kMostParts), part(kFewestParts)));
@@ -153,10 +148,13 @@ Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Byt
 
 std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(MappedSpace& space, Bytes size,
                                                                    std::vector<FreePiece> sources) {
+  Bytes most = 0;
+  for (const FreePiece& each : sources) most += each.piece->size;
+  if (most < size) return std::nullopt;
   sort_best_first(space.arena(), sources);
   std::vector<Filling> fillings;
   Bytes total = 0;
-  while (total < size && !sources.empty()) {
+  while (total < size) {
     // The smallest that suffices, else the largest.
     auto next = sources.begin();
     for (auto it = sources.begin(); it != sources.end(); ++it) {
@@ -169,7 +167,6 @@ std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(MappedSpace& 
     fillings.push_back(Filling::by(*next));
     sources.erase(next);
   }
-  if (total < size) return std::nullopt;
   std::optional<AddressRange> hole = space.hole_for(total);
   if (!hole && arenas_.add_reservation(space, total)) hole = space.hole_for(total);
   if (!hole) return std::nullopt;

@@ -1,8 +1,10 @@
 #include "plimsoll/allocator/elastic/growth.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 namespace plimsoll {
 namespace {
@@ -13,6 +15,10 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
   for (const FreePiece& free : arena.free_pieces(age)) {
     if (may_use(request.space->tiers(), free.piece->tier)) found.push_back(free);
   }
+}
+
+bool makes_memory(const std::vector<Filling>& fillings) {
+  return std::ranges::any_of(fillings, [](const Filling& each) { return each.from == nullptr; });
 }
 
 // Offers free pieces of the arena that can come back to these addresses.
@@ -104,17 +110,19 @@ Block* Growth::try_to_grow(const Request& request) {
     if (&other == &arena || !other.pool->may_give() || other.idle_age == 0) continue;
     givers.emplace_back(other);
   }
+  const std::vector<FreePiece> sources = sources_for(request);
   FreePieces pieces;
-  for (const FreePiece& each : sources_for(request)) pieces.add(each);
-  const std::optional<Place> place = place_for(request, pieces);
+  for (const FreePiece& each : sources) pieces.add(each);
+  std::optional<Place> place = place_for(request, pieces);
   if (!place) return nullptr;
   std::vector<Filling> fillings = filler_.plan(*request.space, *place, pieces);
-  if (!filler_.fill(*request.space, fillings, place->cleared)) {
-    if (request.space->no_split()) return nullptr;
-    auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources_for(request));
-    if (!whole || !filler_.fill(*request.space, *whole)) return nullptr;
+  if (makes_memory(fillings) && !request.space->no_split()) {
+    if (auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources)) {
+      fillings = std::move(*whole);
+      place->cleared.clear();
+    }
   }
-  return lend_grown(request);
+  return filler_.fill(*request.space, fillings, place->cleared) ? lend_grown(request) : nullptr;
 }
 
 // What free memory there is at hand, or can be without a call of the driver, as it was once before.

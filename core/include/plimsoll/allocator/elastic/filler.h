@@ -4,8 +4,11 @@
 // How large new pieces are: many small ones leave little over, few large ones are mapped quickly. A
 // request below 64 MiB makes a piece of its own size, as the next one like it will take all of it;
 // larger ones are made of pieces in proportion to what is reserved, or to themselves where they are
-// more, 2 to 16 MiB. The nearer the limit, the finer: no new piece is more than 1/256 of what may
-// still be reserved, for what a piece leaves over may be just what the last request lacks.
+// more, 2 to 16 MiB.
+//
+// Nothing that is decided here depends on a limit: `fill` alone asks whether new memory may be had.
+// So a program decides under any limit as it does without one, until memory is refused. See
+// docs/elastic.md, "A limit never makes a program need more".
 //
 // Everything here is guarded by the allocator's `mutex_`, and by the locks of the arenas involved,
 // which the caller holds.
@@ -35,8 +38,8 @@ class Filler {
   // the first out of `pieces`.
   [[nodiscard]] std::vector<Filling> plan(MappedSpace& space, const Place& place,
                                           FreePieces& pieces) const;
-  // Without new memory, and with pieces that may be more than the request needs. Nothing if they do
-  // not suffice.
+  // Without new memory, somewhere else, and with pieces that may be more than the request needs.
+  // Nothing if they do not suffice.
   [[nodiscard]] std::optional<std::vector<Filling>> plan_with_whole_pieces(
       MappedSpace& space, Bytes size, std::vector<FreePiece> pieces);
   // Makes, clears, maps and commits. False, and nothing has changed, if the limit or the driver
@@ -49,16 +52,15 @@ class Filler {
 
  private:
   static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
+  static constexpr Bytes kLeastOwnPiece = 2 * kGranule;  // or as much as that
   static constexpr Bytes kLargestPart = 16 * kMiB;
   static constexpr Bytes kFewestParts = 64;                // that make up all that is reserved
   static constexpr Bytes kMostParts = 512;                 // likewise
-  static constexpr Bytes kRoomParts = 256;                 // of what may still be reserved, at most
   static constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
 
   void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
                 std::vector<FreePiece>& sources, std::vector<Filling>& fillings) const;
-  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap,
-                                 Bytes room) const;
+  [[nodiscard]] Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap) const;
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room);
   [[nodiscard]] Status clear(MappedSpace& space, std::vector<Address> retired);
