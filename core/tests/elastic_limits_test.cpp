@@ -13,10 +13,10 @@ namespace plimsoll {
 namespace {
 
 struct Operation {
-  Bytes size = 0;          // of a request; of nothing else
-  std::size_t freed = 0;   // else the request, by its number, whose block is freed
-  StreamId stream = 0;     // of the request
-  double launched_ns = 0;  // work that the stream has then
+  Bytes size = 0;                  // of a request; of nothing else
+  std::size_t freed = 0;           // else the request, by its number, whose block is freed
+  StreamId stream = 0;             // of the request
+  double launched_ns = 0;          // work that the stream has then
   bool is_used_elsewhere = false;  // before it is freed
 };
 using Program = std::vector<Operation>;
@@ -79,7 +79,8 @@ std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
 std::vector<Bytes> limits_around(Bytes needed) {
   std::vector<Bytes> limits;
   for (Bytes more = 0; more <= 8; ++more) limits.push_back(needed + more * kGranule);
-  for (Bytes percent = 1; percent <= 16; ++percent) limits.push_back(needed + needed * percent / 100);
+  for (Bytes percent = 1; percent <= 16; ++percent)
+    limits.push_back(needed + needed * percent / 100);
   return limits;
 }
 

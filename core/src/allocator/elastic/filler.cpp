@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <iterator>
 #include <span>
 #include <string>
@@ -130,13 +131,12 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
   lie_side_by_side(address, std::span(fillings).subspan(first));
 }
 
-// How large the next piece of new memory is, where so much is missing of a gap; whatever the limit
-// is. Parts become smaller towards the end: few are mapped, and a live block that ends there holds
-// little.
+// How large the next piece of new memory is, where so much is missing of a gap. Parts become
+// smaller towards the end: few are mapped, and a live block that ends there holds little.
 Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap) const {
   if (space.no_split()) return missing;
   if (space.small()) return kGranule;
-  const Bytes own = std::clamp(space.arena().reserved / kOwnPiecePart, kLeastOwnPiece, kLargestOwnPiece);
+  const Bytes own = std::min(kLargestOwnPiece, space.arena().reserved / kOwnPiecePart);
   if (missing == gap && gap <= own) return gap;
   const Bytes all = std::max(ledger_.reserved(), gap);
   const auto part = [&](Bytes parts) {
@@ -148,24 +148,22 @@ Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap) con
 
 std::optional<std::vector<Filling>> Filler::plan_with_whole_pieces(MappedSpace& space, Bytes size,
                                                                    std::vector<FreePiece> sources) {
+  const auto size_of = [](const FreePiece& each) { return each.piece->size; };
   Bytes most = 0;
-  for (const FreePiece& each : sources) most += each.piece->size;
+  for (const FreePiece& each : sources) most += size_of(each);
   if (most < size) return std::nullopt;
   sort_best_first(space.arena(), sources);
+  std::ranges::stable_sort(sources, std::greater{}, size_of);
   std::vector<Filling> fillings;
   Bytes total = 0;
-  while (total < size) {
-    // The smallest that suffices, else the largest.
-    auto next = sources.begin();
-    for (auto it = sources.begin(); it != sources.end(); ++it) {
-      const Bytes candidate = it->piece->size;
-      const Bytes best = next->piece->size;
-      const bool suffices = total + candidate >= size;
-      if (suffices ? (total + best < size || candidate < best) : candidate > best) next = it;
+  for (auto next = sources.begin(); total < size; ++next) {  // the largest
+    const auto suffices = [&](Bytes each) { return total + each >= size; };
+    const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
+    if (enough != next) {  // the smallest that suffices
+      next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
-    total += next->piece->size;
+    total += size_of(*next);
     fillings.push_back(Filling::by(*next));
-    sources.erase(next);
   }
   std::optional<AddressRange> hole = space.hole_for(total);
   if (!hole && arenas_.add_reservation(space, total)) hole = space.hole_for(total);

@@ -17,6 +17,7 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
   }
 }
 
+// Whether new memory is part of what fills the place.
 bool makes_memory(const std::vector<Filling>& fillings) {
   return std::ranges::any_of(fillings, [](const Filling& each) { return each.from == nullptr; });
 }
@@ -116,6 +117,8 @@ Block* Growth::try_to_grow(const Request& request) {
   std::optional<Place> place = place_for(request, pieces);
   if (!place) return nullptr;
   std::vector<Filling> fillings = filler_.plan(*request.space, *place, pieces);
+  // Whether there is a limit or not: a program that needed free memory only there would need more
+  // or less by chance.
   if (makes_memory(fillings) && !request.space->no_split()) {
     if (auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources)) {
       fillings = std::move(*whole);

@@ -6,9 +6,9 @@
 // larger ones are made of pieces in proportion to what is reserved, or to themselves where they are
 // more, 2 to 16 MiB.
 //
-// Nothing that is decided here depends on a limit: `fill` alone asks whether new memory may be had.
-// So a program decides under any limit as it does without one, until memory is refused. See
-// docs/elastic.md, "A limit never makes a program need more".
+// No plan for dedicated memory depends on a limit: `fill` alone asks whether new memory may be had.
+// So a program gets the same places under any limit, until memory is refused (docs/elastic.md, "A
+// limit never makes a program need more").
 //
 // Everything here is guarded by the allocator's `mutex_`, and by the locks of the arenas involved,
 // which the caller holds.
@@ -52,7 +52,6 @@ class Filler {
 
  private:
   static constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
-  static constexpr Bytes kLeastOwnPiece = 2 * kGranule;  // or as much as that
   static constexpr Bytes kLargestPart = 16 * kMiB;
   static constexpr Bytes kFewestParts = 64;                // that make up all that is reserved
   static constexpr Bytes kMostParts = 512;                 // likewise

@@ -9,7 +9,8 @@
 //      What is mapped there already, since the piece served there before, costs no call of the
 //      driver;
 //   2. free pieces of other streams and pools, if the work that used them is known to be done;
-//   3. the driver, if the limit allows;
+//   3. the driver, if the limit allows, and only if all free pieces together are less than the
+//      request: else they serve it at another place, be they more than it needs;
 //   4. whatever becomes free once all streams have been waited for.
 //
 // Only then a request fails, or spills where that is the policy: it gets what dedicated memory is
