@@ -1,8 +1,10 @@
 // A limit never makes a program need more: what it takes without one is enough, and any limit above
 // that changes nothing.
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -12,12 +14,13 @@
 namespace plimsoll {
 namespace {
 
+// A request if it has a size, else the free of what an earlier request got.
 struct Operation {
-  Bytes size = 0;                  // of a request; of nothing else
-  std::size_t freed = 0;           // else the request, by its number, whose block is freed
-  StreamId stream = 0;             // of the request
-  double launched_ns = 0;          // work that the stream has then
-  bool is_used_elsewhere = false;  // before it is freed
+  Bytes size = 0;
+  StreamId stream = 0;             // of a request
+  double launched_ns = 0;          // of a request: work that its stream has then
+  std::size_t freed = 0;           // of a free: the request's number
+  bool is_used_elsewhere = false;  // of a free: another stream still works with the block
 };
 using Program = std::vector<Operation>;
 
@@ -75,7 +78,7 @@ std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   return static_cast<Bytes>(gpu.allocator.statistics().reserved_bytes.all.peak);
 }
 
-// Around what the program needs, each granule at first.
+// From what the program needs on: in granules at first, then in hundredths.
 std::vector<Bytes> limits_around(Bytes needed) {
   std::vector<Bytes> limits;
   for (Bytes more = 0; more <= 8; ++more) limits.push_back(needed + more * kGranule);
@@ -92,7 +95,7 @@ TEST(elastic_needs_under_a_limit_what_it_takes_without_one) {
     const Program program = random_program(random, 1);
     const Bytes needed = run(program, std::nullopt).value();
     for (const Bytes limit : limits_around(needed)) CHECK(run(program, limit) == needed);
-    for (Bytes less = 1; less <= 8; ++less) {  // nobody else has memory to wait for
+    for (Bytes less = 1; less <= 8; ++less) {  // there is nothing to wait for
       CHECK(!run(program, needed - less * kGranule));
     }
   }

@@ -117,8 +117,7 @@ Block* Growth::try_to_grow(const Request& request) {
   std::optional<Place> place = place_for(request, pieces);
   if (!place) return nullptr;
   std::vector<Filling> fillings = filler_.plan(*request.space, *place, pieces);
-  // Whether there is a limit or not: a program that needed free memory only there would need more
-  // or less by chance.
+  // Also where new memory could be had: so a limit changes nothing until memory is refused.
   if (makes_memory(fillings) && !request.space->no_split()) {
     if (auto whole = filler_.plan_with_whole_pieces(*request.space, request.size, sources)) {
       fillings = std::move(*whole);
