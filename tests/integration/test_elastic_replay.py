@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from plimsoll import _core, replay
@@ -70,11 +72,15 @@ def peak_under(
     return None if run.stopped else run.peak[1]
 
 
-@pytest.mark.parametrize("recorded", [*recordings_in(EXAMPLES), *or_skipped(_LARGE)], ids=name)
+@pytest.mark.parametrize(
+    "path",
+    [*EXAMPLES.glob("*.pickle.gz"), *or_skipped(each.path for each in _LARGE)],
+    ids=lambda path: path.name if path else None,
+)
 @pytest.mark.long
-def test_a_limit_never_makes_a_program_need_more(recorded: Recorded) -> None:
+def test_a_limit_never_makes_a_program_need_more(path: Path) -> None:
     """What it takes without a limit is enough, and what fits under one fits under any above it."""
-    recording = read_recording(recorded.path)
+    recording = read_recording(path)
     version = _core.plain_version(recording.version)
     for trace in recording.devices:
         for completion in (_core.Completion.at_once, _core.Completion.late):
