@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from plimsoll import replay
+from plimsoll import _core, replay
 from plimsoll.base.units import GiB
 from plimsoll.engine.protocol import AllocatorName
+from plimsoll.recordings.reading import read_recording
+from plimsoll.recordings.recording import DeviceTrace
 from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recordings_in
+
+GRANULE = 2 << 20
 
 # Under a limit elastic goes on where PyTorch fails, so the two do not serve the same requests.
 _SMALL = [
@@ -15,7 +21,8 @@ _SMALL = [
     for each in recordings_in(SMALL)
     if each.name.endswith(".default") and each.workload not in ("limited", "pool_on_oom")
 ]
-_PROGRAMS = [each for each in recordings_in(LARGE) if each.name.endswith(".default")]
+_LARGE = recordings_in(LARGE)
+_PROGRAMS = [each for each in _LARGE if each.name.endswith(".default")]
 
 
 def name(recorded: Recorded | None) -> str | None:
@@ -40,6 +47,52 @@ def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
     is_small = allocated < 4 * GiB
     assert reserved <= allocated / 0.98 or (is_small and reserved <= 1.015 * allocated + (16 << 20))
     assert result.driver_seconds < 0.01 * recorded.facts["seconds"]
+
+
+def peak_under(
+    trace: DeviceTrace, version: str, limit: int | None, completion: _core.Completion
+) -> int | None:
+    """The most that elastic reserves, in bytes; None where a request fails that was served."""
+    run = _core.Replay(
+        allocator="elastic",
+        conf="",
+        version=version,
+        limit=limit,
+        gpu_memory=1 << 40,
+        shared_memory=None,
+        compare=False,
+        completion=completion,
+        emptied=[],
+        device=trace.device,
+        recorded=_core.RecordedAllocator.native,
+    )
+    for batch in trace.batches():
+        run.feed(batch.to_core())
+    run.finish()
+    return None if run.stopped else run.peak[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*EXAMPLES.glob("*.pickle.gz"), *or_skipped(each.path for each in _LARGE)],
+    ids=lambda path: path.name if path else None,
+)
+@pytest.mark.long
+def test_a_limit_never_makes_a_program_need_more(path: Path) -> None:
+    """What it takes without a limit is enough, and what fits under one fits under any above it."""
+    recording = read_recording(path)
+    version = _core.plain_version(recording.version)
+    for trace in recording.devices:
+        for completion in (_core.Completion.at_once, _core.Completion.late):
+            needed = peak_under(trace, version, None, completion)
+            assert needed is not None
+            step = max(needed // 200 // GRANULE, 1) * GRANULE
+            limits = [needed + step * more for more in range(-19, 21)]
+            peaks = [peak_under(trace, version, limit, completion) for limit in limits]
+            assert peaks[19:] == [needed] * 21
+            assert sorted(peak is not None for peak in peaks) == [
+                peak is not None for peak in peaks
+            ]
 
 
 _EXPANDABLE = [each for each in recordings_in(SMALL) if each.name.endswith(".expandable")]

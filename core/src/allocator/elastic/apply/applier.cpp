@@ -12,18 +12,14 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   const Bytes dedicated = plan.new_memory(Tier::dedicated);
   const Bytes shared = plan.new_memory(Tier::shared);
   if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
-  // Asked once: the driver takes as long to answer as to map a piece.
-  Room room;
-  if (dedicated > 0) room.dedicated = memory_.dedicated_room();
-  if (dedicated + shared > 0 && space.tiers() != Tiers::dedicated) {
-    room.shared = memory_.shared_room();
-  }
   // Do not take memory piece by piece from other processes for a request that must fail.
-  if (dedicated > kLargestOwnPiece && dedicated > room.dedicated) return false;
-  if (shared > room.shared) return false;
-  if (dedicated + shared > 0) cut_new_memory(plan, space, room, ledger_.reserved());
+  if (dedicated > kLargestOwnPiece && dedicated > memory_.dedicated_room()) return false;
+  const bool may_share = dedicated + shared > 0 && space.tiers() != Tiers::dedicated;
+  const Bytes shared_room = may_share ? memory_.shared_room() : 0;
+  if (shared > shared_room) return false;
+  if (plan.makes_memory()) cut_new_memory(plan, space, ledger_.reserved());
   NewPieces made(plan.fillings.size());
-  Status status = create(space, plan.fillings, room.shared - shared, made);
+  Status status = create(space, plan.fillings, shared_room - shared, made);
   if (status == Status::success) status = clear(space, plan.cleared);
   if (status == Status::success) status = map(space, plan.fillings, made);
   if (status == Status::success) {

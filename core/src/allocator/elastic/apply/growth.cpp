@@ -76,11 +76,13 @@ Block* Growth::grow_in(const Request& request) {
       space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
   std::optional<Plan> plan = with_addresses(
       space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
-  if (!plan) return nullptr;
-  if (Block* const block = apply(request, std::move(plan))) return block;
-  return apply(request, with_addresses(space, [&] {
-                 return plan_whole_pieces(arenas_, space, request.size);
-               }));
+  if (plan && plan->makes_memory()) {
+    // Also where new memory could be had: so a limit changes nothing until memory is refused.
+    auto whole =
+        with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
+    if (whole) plan = std::move(whole);
+  }
+  return apply(request, std::move(plan));
 }
 
 template <typename MakePlan>

@@ -13,19 +13,16 @@ constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
 constexpr Bytes kLargestPart = 16 * kMiB;
 constexpr Bytes kFewestParts = 64;  // of all reserved memory
 constexpr Bytes kMostParts = 512;
-constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
 
 // The next piece, where so much is missing of a gap.
-Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes room, Bytes reserved) {
+Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes reserved) {
   if (space.no_split()) return missing;
   if (space.small()) return kGranule;
-  const Bytes largest = std::max(room / kRoomParts, kGranule);
-  const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
+  const Bytes own = std::min(kLargestOwnPiece, space.arena().reserved / kOwnPiecePart);
   if (missing == gap && gap <= own) return gap;
   const Bytes all = std::max(reserved, gap);
   const auto part = [&](Bytes parts) {
-    const Bytes size = std::bit_floor(std::min(all / parts, largest));
-    return std::clamp(size, kGranule, kLargestPart);
+    return std::clamp(std::bit_floor(all / parts), kGranule, kLargestPart);
   };
   const Bytes half = std::bit_floor(missing / 2);
   return std::min(missing, std::clamp(half, part(kMostParts), part(kFewestParts)));
@@ -33,7 +30,7 @@ Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes room,
 
 }  // namespace
 
-void cut_new_memory(Plan& plan, const MappedSpace& space, const Room& room, Bytes reserved) {
+void cut_new_memory(Plan& plan, const MappedSpace& space, Bytes reserved) {
   std::vector<Filling> cut;
   for (const Filling& filling : plan.fillings) {
     if (!filling.is_new()) {
@@ -42,7 +39,7 @@ void cut_new_memory(Plan& plan, const MappedSpace& space, const Room& room, Byte
     }
     Filling piece = filling;
     for (Bytes left = filling.size; left > 0; left -= piece.size) {
-      const Bytes size = piece_size(space, piece.missing, piece.gap, room.of(piece.tier), reserved);
+      const Bytes size = piece_size(space, piece.missing, piece.gap, reserved);
       piece.size = std::min(size, left);
       cut.push_back(piece);
       piece.address += piece.size;

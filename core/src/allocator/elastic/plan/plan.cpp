@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
 #include <span>
 
@@ -249,24 +250,24 @@ Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size, Byt
 
 std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space, Bytes size) {
   if (space.no_split()) return std::nullopt;
+  const auto size_of = [](const FreePiece& each) { return each.piece->size; };
   std::vector<FreePiece> sources = sources_for(arenas, space);
+  Bytes most = 0;
+  for (const FreePiece& each : sources) most += size_of(each);
+  if (most < size) return std::nullopt;
   sort_best_first(space.arena(), sources);
+  std::ranges::stable_sort(sources, std::greater{}, size_of);
   Plan plan;
   Bytes total = 0;
-  while (total < size && !sources.empty()) {
-    // The smallest that suffices, else the largest.
-    auto next = sources.begin();
-    for (auto it = sources.begin(); it != sources.end(); ++it) {
-      const Bytes candidate = it->piece->size;
-      const Bytes best = next->piece->size;
-      const bool suffices = total + candidate >= size;
-      if (suffices ? (total + best < size || candidate < best) : candidate > best) next = it;
+  for (auto next = sources.begin(); total < size; ++next) {  // the largest
+    const auto suffices = [&](Bytes each) { return total + each >= size; };
+    const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
+    if (enough != next) {  // the smallest that suffices
+      next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
-    total += next->piece->size;
+    total += size_of(*next);
     plan.fillings.push_back(filled_by(*next));
-    sources.erase(next);
   }
-  if (total < size) return std::nullopt;
   const std::optional<AddressRange> hole = space.hole_for(total);
   if (!hole) return Plan{{}, {}, total};
   lie_side_by_side(hole->address, plan.fillings);

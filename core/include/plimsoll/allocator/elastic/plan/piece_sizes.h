@@ -7,8 +7,8 @@
 //   others                   half of what is still missing, but 1/512 to 1/64 of what is reserved
 //                            (or of the gap, if that is more), 2 to 16 MiB: so few are mapped, the
 //                            last are small, and a live block that ends there holds little
-//   near the limit           at most 1/256 of what may still be reserved: what a piece leaves over
-//                            may be just what the last request lacks
+//
+// They do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
 //
 // Pure: they call no driver and change no books.
 #pragma once
@@ -19,14 +19,7 @@ namespace plimsoll {
 
 inline constexpr Bytes kLargestOwnPiece = 64 * kMiB;
 
-// The bytes of each tier that may still be reserved.
-struct Room {
-  Bytes dedicated = 0;
-  Bytes shared = 0;
-  [[nodiscard]] Bytes of(Tier tier) const { return tier == Tier::dedicated ? dedicated : shared; }
-};
-
 // Cuts the plan's new memory into pieces. `reserved` is what the allocator has reserved.
-void cut_new_memory(Plan& plan, const MappedSpace& space, const Room& room, Bytes reserved);
+void cut_new_memory(Plan& plan, const MappedSpace& space, Bytes reserved);
 
 }  // namespace plimsoll

@@ -5,9 +5,10 @@
 // request's own, and for `plan_growth` and `plan_whole_pieces` those of all that may give memory.
 //
 // Where a request is to lie comes from `MappedSpace::expected`; how large new pieces are is decided
-// in piece_sizes.h, once it is known how much room there is.
+// in piece_sizes.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -36,6 +37,9 @@ struct Plan {
   std::vector<Filling> fillings;  // in the order in which they are mapped
   Bytes lacks_addresses = 0;      // not 0: a new plan is due, once the space has so many more
 
+  [[nodiscard]] bool makes_memory() const {
+    return std::ranges::any_of(fillings, &Filling::is_new);
+  }
   [[nodiscard]] Bytes new_memory(Tier tier) const {
     Bytes size = 0;
     for (const Filling& each : fillings) size += each.is_new() && each.tier == tier ? each.size : 0;
@@ -61,8 +65,8 @@ struct Plan {
 // memory. In a space of both tiers, new memory is dedicated as far as `dedicated_room` goes.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
-// When no new memory is to be had: free pieces, which may be more than the request needs, in a
-// hole. Nothing if they do not suffice, or the space does not split.
+// Without new memory: free pieces, which may be more than the request needs, in a hole. Nothing if
+// they do not suffice, or the space does not split.
 [[nodiscard]] std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space,
                                                     Bytes size);
 
