@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 namespace plimsoll {
@@ -71,7 +72,10 @@ bool Arenas::add_reservation(MappedSpace& space, Bytes size) {
   const Bytes most = driver_.memory_info().total +
                      (space.tiers() == Tiers::dedicated ? 0 : driver_.shared_info().total);
   if (size > most) return false;
-  const Bytes wanted = std::max(least, round_up(most, kGranule));
+  return reserve(space, std::max(least, round_up(most, kGranule)), least);
+}
+
+bool Arenas::reserve(MappedSpace& space, Bytes wanted, Bytes least) {
   Address address = 0;
   Bytes reserved = wanted;
   Status status = driver_.reserve(reserved, address);
@@ -92,6 +96,32 @@ bool Arenas::add_reservation(MappedSpace& space, Bytes size) {
   reservations_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
   return true;
+}
+
+void Arenas::set_plan(std::shared_ptr<const ProgramPlan> plan) {
+  if (!arenas_.empty()) throw std::logic_error("a plan begins with the first request");
+  plan_ = std::move(plan);
+}
+
+void Arenas::give_plan(Arena& arena) {
+  const Arena::Guard guard(arena);
+  arena.is_plan_known = true;
+  const std::size_t number = planned_streams_++;
+  if (number >= plan_->streams.size()) return;
+  const StreamPlan& plan = plan_->streams[number];
+  const Bytes area = round_up(plan.height(), kGranule);
+  if (area == 0 || !reserve(arena.planned, area, area)) return;
+  arena.plan.emplace(plan, arena.planned.reservations().front().address);
+}
+
+bool Arenas::let_planned_give() {
+  bool any = false;
+  for (Arena& arena : arenas_) {
+    const Arena::Guard guard(arena);
+    if (arena.planned.reservations().empty() || arena.planned_gives) continue;
+    arena.planned_gives = any = true;
+  }
+  return any;
 }
 
 void Arenas::begin_capture(PoolId pool, Allocator::Filter filter) {

@@ -65,6 +65,9 @@ Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId str
     if (Block* const block = take(arena.shared)) return block;
     if (Block* const block = growth_.try_to_grow(request.in(arena.shared))) return block;
   }
+  if (size > kSmallRequest && !prefers_shared) {
+    if (Block* const block = growth_.follow_plan(request)) return block;
+  }
   if (Block* const block = growth_.bring_back(request)) return block;
   if (Block* const block = take(*request.space)) return block;
   if (Block* const block = growth_.grow(request, prefers_shared)) return block;
@@ -273,6 +276,21 @@ void ElasticAllocator::set_limit(std::optional<Bytes> limit) {
   const std::lock_guard lock(mutex_);
   limit_ = limit;
   memory_.set_limit(limit);
+}
+
+void ElasticAllocator::set_plan(std::shared_ptr<const ProgramPlan> plan) {
+  const std::lock_guard lock(mutex_);
+  arenas_.set_plan(std::move(plan));
+}
+
+std::vector<PlanUse> ElasticAllocator::plan_use() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PlanUse> uses;
+  for (Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena);
+    if (arena.plan) uses.push_back(arena.plan->use());
+  }
+  return uses;
 }
 
 std::optional<Bytes> ElasticAllocator::limit() const {

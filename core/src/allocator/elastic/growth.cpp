@@ -1,6 +1,8 @@
 #include "plimsoll/allocator/elastic/growth.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <deque>
 
@@ -36,6 +38,54 @@ void offer_returning(const Request& request, const AddressRange& range, FreePiec
 
 }  // namespace
 
+Block* Growth::follow_plan(const Request& request) {
+  Arena& arena = request.arena();
+  arenas_.know_plan(arena);
+  if (!arena.is_planned()) return nullptr;
+  if (!arena.waiting.is_empty()) work_.poll();
+  const Arena::Guard guard(arena);
+  const Address address = arena.find_planned(request.size).address;
+  if (address == 0) return nullptr;
+  Block* block = arena.planned.take_at(address, request.size);
+  if (block == nullptr && fill_planned(request.in(arena.planned), address)) {
+    block = arena.planned.take_at(address, request.size);
+  }
+  return block == nullptr ? nullptr : lending_.lend(block, request.requested);
+}
+
+// Maps the parts of the area that the request lies in, or, where there is not so much memory, just
+// what it lacks.
+bool Growth::fill_planned(const Request& request, Address address) {
+  MappedSpace& space = *request.space;
+  const AddressRange area = space.reservations().front();
+  const Bytes part =
+      std::clamp(std::bit_floor(area.size / kPlannedParts), kGranule, kLargestPlannedPart);
+  const Address first = area.address + round_down(address - area.address, part);
+  const Address last =
+      std::min(area.end(), area.address + round_up(address + request.size - area.address, part));
+  std::vector<Filling> fillings;
+  for (const Block* block = space.block_at(first); block != nullptr && block->address < last;
+       block = block->next) {
+    if (!is_hole(block)) continue;
+    const Address end = std::min(last, block->address + block->size);
+    for (Address at = std::max(first, block->address); at < end;) {
+      const Address next = area.address + round_down(at - area.address, part) + part;
+      fillings.push_back(Filling::anew(std::min(next, end) - at, Tier::dedicated));
+      fillings.back().address = at;
+      at = std::min(next, end);
+    }
+  }
+  if (filler_.fill(space, fillings)) return true;
+  FreePieces pieces;
+  for (const FreePiece& each : sources_for(request)) pieces.add(each);
+  std::optional<std::uint64_t> idle_age;
+  if (!arenas_.is_capturing()) idle_age = request.arena().idle_age;
+  const std::optional<Place> place = place_at(space, address, request.size, pieces, idle_age);
+  if (!place) return false;
+  fillings = filler_.plan(space, *place, pieces);
+  return filler_.fill(space, fillings, place->cleared);
+}
+
 // Before best fit takes other memory, which a later request of the step then lacks where it was.
 Block* Growth::bring_back(const Request& request) {
   const Arena::Guard guard(request.arena());
@@ -46,6 +96,7 @@ Block* Growth::bring_back(const Request& request) {
 
 Block* Growth::grow(const Request& request, bool prefers_shared) {
   Block* block = try_to_grow(request);
+  if (block == nullptr && arenas_.let_planned_give()) block = try_to_grow(request);
   if (block == nullptr && version_.uses_oom_pools_first()) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
   const bool may_wait = !arenas_.is_capturing();

@@ -56,6 +56,18 @@ class Arenas {
   // that may serve there. Throws DriverError.
   [[nodiscard]] bool add_reservation(MappedSpace& space, Bytes size);
 
+  // Large requests of each stream of the default pool lie where the plan says. Throws
+  // std::logic_error once there is an arena: a plan begins with the first request.
+  void set_plan(std::shared_ptr<const ProgramPlan> plan);
+  // Gives the arena the plan of the stream whose first large request is as early. Called with each
+  // large request of an arena; it is not locked.
+  void know_plan(Arena& arena) {
+    if (plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known) give_plan(arena);
+  }
+  // Free memory where plans have it serves other requests from now on; false if it did already, or
+  // there is none.
+  bool let_planned_give();
+
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
   [[nodiscard]] const PrivatePools<ElasticPool>& private_pools() const { return private_pools_; }
@@ -77,6 +89,10 @@ class Arenas {
   };
   using ReservationTable = std::vector<Reservation>;  // by address
 
+  void give_plan(Arena& arena);
+  // Addresses for the space: `wanted` bytes, or at least `least`.
+  [[nodiscard]] bool reserve(MappedSpace& space, Bytes wanted, Bytes least);
+
   [[nodiscard]] std::atomic<Arena*>& slot_of(StreamId stream) {
     return slots_[(stream * 0x9E3779B97F4A7C15u) >> 58];
   }
@@ -93,6 +109,8 @@ class Arenas {
   std::vector<std::unique_ptr<const ReservationTable>> tables_;
   std::atomic<const ReservationTable*> reservations_{nullptr};
   std::atomic<bool> has_captures_{false};  // private_pools_.is_capturing()
+  std::shared_ptr<const ProgramPlan> plan_;
+  std::size_t planned_streams_ = 0;  // that have made a large request
 };
 
 }  // namespace plimsoll

@@ -37,6 +37,7 @@
 // lock of the driver, the history or the counters. The hot path takes its arena's alone.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -92,6 +93,12 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   void reset_accumulated_statistics() override;
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
+
+  // Large requests of each stream lie where the plan says, as long as the program follows it.
+  // Private pools are not planned. Throws std::logic_error after the first request.
+  void set_plan(std::shared_ptr<const ProgramPlan> plan);
+  // How far each planned stream followed its plan, by the order of their first requests.
+  [[nodiscard]] std::vector<PlanUse> plan_use() const;
 
   void set_spill_policy(SpillPolicy policy);
   [[nodiscard]] SpillPolicy spill_policy() const;

@@ -60,6 +60,9 @@ class Growth {
     return prefers_shared || spill_policy_ == SpillPolicy::spill;
   }
 
+  // A lent block where the plan says, of a large request; null if there is no plan, or no such
+  // place that is free and gets memory. Throws DriverError.
+  [[nodiscard]] Block* follow_plan(const Request& request);
   // A lent block where the program had the request in the step before, if its memory serves
   // elsewhere and is free; else null.
   [[nodiscard]] Block* bring_back(const Request& request);
@@ -69,11 +72,16 @@ class Growth {
   [[nodiscard]] Block* try_to_grow(const Request& request);
 
  private:
+  // A planned area is mapped in parts of a size, from the first request on that lies in one: most
+  // of an area is in use at the program's peak, so parts may be large.
+  static constexpr Bytes kPlannedParts = 64;
+  static constexpr Bytes kLargestPlannedPart = 64 * kMiB;
   static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least, of a request
   // So many pieces come back where the stream is waited for. To map them takes half a millisecond.
   static constexpr std::size_t kLeastToWaitFor = 16;
 
   Block* take(const Request& request);
+  [[nodiscard]] bool fill_planned(const Request& request, Address address);
   Block* recall(const Request& request);
   Block* revive(const Request& request, std::span<const Address> addresses);
   Block* revive_anywhere(const Request& request);

@@ -19,7 +19,8 @@
 //   what is mapped at some addresses either serves there or is retired;
 //   pieces_away_ == number of pieces whose home is elsewhere;
 //   retired_count_ == number of retired blocks;
-//   piece->space == this and mappings_[piece->address].serves == piece, for each piece here.
+//   piece->space == this and mappings_[piece->address].serves == piece, for each piece here;
+//   by_address_ has all blocks of a planned space, and none of another.
 #pragma once
 
 #include <array>
@@ -80,8 +81,13 @@ class MappedSpace {
   };
   using Holes = std::set<Block*, ByAddress>;
 
-  explicit MappedSpace(Arena& arena, bool small, Tiers tiers = Tiers::dedicated)
-      : arena_(arena), small_(small), tiers_(tiers) {}
+  enum class Kind : std::uint8_t {
+    small,    // requests
+    large,    // each where the program had it in the step before, if that is free
+    planned,  // each where a plan says
+  };
+  MappedSpace(Arena& arena, Kind kind, Tiers tiers = Tiers::dedicated)
+      : arena_(arena), kind_(kind), small_(kind == Kind::small), tiers_(tiers) {}
   ~MappedSpace();
   MappedSpace(const MappedSpace&) = delete;
   MappedSpace& operator=(const MappedSpace&) = delete;
@@ -137,6 +143,8 @@ class MappedSpace {
   // Whether what the request surely had in the step before is retired, in part or as a whole, and
   // its pieces still serve this space.
   [[nodiscard]] bool may_come_back(Bytes size);
+  // Whether no block of the program, nor one whose free waits, has any of these addresses.
+  [[nodiscard]] bool is_unused(Address address, Bytes size) const;
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
   // `age` says which frees came before; see `free_pieces`. Returns the free block around it.
@@ -280,6 +288,8 @@ class MappedSpace {
     block->address += size;
     block->size -= size;
     free_.insert(block);
+    know(front);
+    know(block);
     return front;
   }
   void link(Block* block);
@@ -299,7 +309,14 @@ class MappedSpace {
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
+  [[nodiscard]] bool is_planned() const { return kind_ == Kind::planned; }
+  // In a planned space each block is known by its address.
+  void know(Block* block) {
+    if (is_planned()) by_address_[block->address] = block;
+  }
+
   Arena& arena_;
+  Kind kind_;
   bool small_;
   Tiers tiers_;
   bool no_split_ = false;
@@ -311,6 +328,7 @@ class MappedSpace {
   std::size_t retired_count_ = 0;
   std::unordered_map<Address, Bytes> given_way_;  // how often, by address
   Repetition repetition_;                         // of large requests
+  FlatMap<Block*> by_address_;                    // in a planned space: all
   std::vector<AddressRange> reservations_;
   std::vector<Block*> firsts_;  // of each reservation
 };
