@@ -11,13 +11,15 @@ namespace {
 
 constexpr std::size_t kSoon = 6;  // requests, of which a step has some more
 
-// The best first: the arena's own, then those of others; large ones first, and of equal ones those
-// that were freed long ago where the request recurs, else those of small free blocks, which are of
-// less use where they are.
+// The best first: the arena's own, then what a plan wants back, then those of others; large ones
+// first, and of equal ones those that were freed long ago where the request recurs, else those of
+// small free blocks, which are of less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
     if (is_own != (b.block->arena == &own)) return is_own;
+    const bool is_planned = a.piece->space == &own.planned;
+    if (is_planned != (b.piece->space == &own.planned)) return !is_planned;
     if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
     const bool is_older = a.block->age_base < b.block->age_base;
     if (recurs && is_own && a.block->age_base != b.block->age_base) return is_older;
@@ -138,7 +140,7 @@ void Filler::fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated
 // there holds little.
 Bytes Filler::piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes room) const {
   if (space.no_split()) return missing;
-  if (space.small()) return kGranule;
+  if (space.small() || &space == &space.arena().planned) return kGranule;
   const Bytes largest = std::max(room / kRoomParts, kGranule);
   const Bytes own = std::min({kLargestOwnPiece, space.arena().reserved / kOwnPiecePart, largest});
   if (missing == gap && gap <= own) return gap;

@@ -9,12 +9,60 @@
 namespace plimsoll {
 namespace {
 
+// A planned area is mapped in parts, from the first request on that lies in one: most of an area is
+// in use at the program's peak, so parts may be large.
+constexpr Bytes kPlannedParts = 64;
+constexpr Bytes kLargestPlannedPart = 64 * kMiB;
+// The top of an area, which is in use at the peak alone, exchanges its memory with other requests
+// of its stream, in granules.
+constexpr Bytes kGivingPart = 64;
+constexpr Bytes kMostGiving = 64 * kMiB;
+
 // Free pieces of the arena that may serve the request.
 void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
                  std::vector<FreePiece>& found) {
   for (const FreePiece& free : arena.free_pieces(age)) {
     if (may_use(request.space->tiers(), free.piece->tier)) found.push_back(free);
   }
+}
+
+// Of a planned area, as long as its plan is followed, pieces of one granule alone serve elsewhere,
+// and only in their own stream: others would have to know when that one is done.
+void add_small_planned_pieces(const Arena& arena, std::vector<FreePiece>& found) {
+  if (arena.planned_gives) return;
+  for (const FreePiece& free : arena.planned.free_pieces(kAnyAge)) {
+    if (free.piece->size == kGranule) found.push_back(free);
+  }
+}
+
+// The border in a planned area above which its memory serves other requests as well.
+Address giving_border(const AddressRange& area) {
+  const Bytes giving = std::min(area.size / kGivingPart, kMostGiving);
+  return area.address + round_down(area.size - giving, kGranule);
+}
+
+// New memory for the holes of all parts below the border that the range lies in.
+std::vector<Filling> planned_parts(const MappedSpace& space, const AddressRange& range) {
+  const AddressRange area = space.reservations().front();
+  const Address border = giving_border(area);
+  const Bytes part =
+      std::clamp(std::bit_floor(area.size / kPlannedParts), kGranule, kLargestPlannedPart);
+  const auto next_part = [&](Address address) {
+    return std::min(border, area.address + round_down(address - area.address, part) + part);
+  };
+  std::vector<Filling> fillings;
+  if (range.address >= border) return fillings;
+  const Address end = next_part(std::min(range.end(), border) - 1);
+  for (Address at = area.address + round_down(range.address - area.address, part); at < end;) {
+    const Block* const block = space.block_at(at);
+    const Address next = std::min(next_part(at), block->address + block->size);
+    if (is_hole(block)) {
+      fillings.push_back(Filling::anew(next - at, Tier::dedicated));
+      fillings.back().address = at;
+    }
+    at = next;
+  }
+  return fillings;
 }
 
 // Offers free pieces of the arena that can come back to these addresses.
@@ -43,47 +91,65 @@ Block* Growth::follow_plan(const Request& request) {
   arenas_.know_plan(arena);
   if (!arena.is_planned()) return nullptr;
   if (!arena.waiting.is_empty()) work_.poll();
+  Address address = 0;
+  {
+    const Arena::Guard guard(arena);
+    address = arena.find_planned(request.size).address;
+    if (address == 0) return nullptr;
+    if (Block* const block = take_planned(request, address)) return block;
+    if (arenas_.is_capturing() || !waits_for_stream(request.in(arena.planned), address)) {
+      return nullptr;
+    }
+  }
+  work_.mark_idle(arena, true);
   const Arena::Guard guard(arena);
-  const Address address = arena.find_planned(request.size).address;
-  if (address == 0) return nullptr;
-  Block* block = arena.planned.take_at(address, request.size);
-  if (block == nullptr && fill_planned(request.in(arena.planned), address)) {
-    block = arena.planned.take_at(address, request.size);
+  return take_planned(request, address);
+}
+
+Block* Growth::take_planned(const Request& request, Address address) {
+  MappedSpace& planned = request.arena().planned;
+  Block* block = planned.take_at(address, request.size);
+  if (block == nullptr && fill_planned(request.in(planned), address)) {
+    block = planned.take_at(address, request.size);
   }
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Maps the parts of the area that the request lies in, or, where there is not so much memory, just
-// what it lacks.
+// Maps the parts of the area that the request lies in. Above the border, and where there is not so
+// much memory, what the request lacks comes from where it went, from other free memory of the
+// stream, or from the driver.
 bool Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& space = *request.space;
-  const AddressRange area = space.reservations().front();
-  const Bytes part =
-      std::clamp(std::bit_floor(area.size / kPlannedParts), kGranule, kLargestPlannedPart);
-  const Address first = area.address + round_down(address - area.address, part);
-  const Address last =
-      std::min(area.end(), area.address + round_up(address + request.size - area.address, part));
-  std::vector<Filling> fillings;
-  for (const Block* block = space.block_at(first); block != nullptr && block->address < last;
-       block = block->next) {
-    if (!is_hole(block)) continue;
-    const Address end = std::min(last, block->address + block->size);
-    for (Address at = std::max(first, block->address); at < end;) {
-      const Address next = area.address + round_down(at - area.address, part) + part;
-      fillings.push_back(Filling::anew(std::min(next, end) - at, Tier::dedicated));
-      fillings.back().address = at;
-      at = std::min(next, end);
-    }
-  }
-  if (filler_.fill(space, fillings)) return true;
+  std::vector<Filling> fillings = planned_parts(space, {address, request.size});
+  const bool fills = !fillings.empty() && filler_.fill(space, fillings);
+  if (fills && address + request.size <= giving_border(space.reservations().front())) return true;
   FreePieces pieces;
-  for (const FreePiece& each : sources_for(request)) pieces.add(each);
+  offer_returning(request, {address, request.size}, pieces);
+  std::optional<Place> place = place_at(space, address, request.size, pieces);
+  if (place && place->gaps.empty()) {
+    fillings = Filler::revivals(space, *place, pieces);
+    moves_.commit(space, fillings);
+    return true;
+  }
+  for (const FreePiece& each : sources_for(request)) {
+    if (!pieces.has(each.piece)) pieces.add(each);
+  }
   std::optional<std::uint64_t> idle_age;
   if (!arenas_.is_capturing()) idle_age = request.arena().idle_age;
-  const std::optional<Place> place = place_at(space, address, request.size, pieces, idle_age);
+  place = place_at(space, address, request.size, pieces, idle_age);
   if (!place) return false;
   fillings = filler_.plan(space, *place, pieces);
   return filler_.fill(space, fillings, place->cleared);
+}
+
+// Whether the place can be had as soon as the stream is done with what was freed there. The host
+// waits, so that what is done does not hang on time.
+bool Growth::waits_for_stream(const Request& request, Address address) const {
+  FreePieces pieces;
+  const auto place = [&](std::uint64_t idle_age) {
+    return place_at(*request.space, address, request.size, pieces, idle_age);
+  };
+  return !place(request.arena().idle_age) && place(kAnyAge);
 }
 
 // Before best fit takes other memory, which a later request of the step then lacks where it was.
@@ -222,7 +288,10 @@ Block* Growth::lend_grown(const Request& request) {
 std::vector<FreePiece> Growth::sources_for(const Request& request) const {
   std::vector<FreePiece> sources;
   const Arena& own = request.arena();
-  if (own.pool->may_give()) add_sources(request, own, kAnyAge, sources);
+  if (own.pool->may_give()) {
+    add_sources(request, own, kAnyAge, sources);
+    if (request.space != &own.planned) add_small_planned_pieces(own, sources);
+  }
   for (const Arena& other : arenas_.all()) {
     if (&other == &own || !other.pool->may_give() || other.idle_age == 0) continue;
     add_sources(request, other, other.idle_age, sources);

@@ -72,16 +72,14 @@ class Growth {
   [[nodiscard]] Block* try_to_grow(const Request& request);
 
  private:
-  // A planned area is mapped in parts of a size, from the first request on that lies in one: most
-  // of an area is in use at the program's peak, so parts may be large.
-  static constexpr Bytes kPlannedParts = 64;
-  static constexpr Bytes kLargestPlannedPart = 64 * kMiB;
   static constexpr Bytes kSizePerPriceOfStaying = 2;  // at least, of a request
   // So many pieces come back where the stream is waited for. To map them takes half a millisecond.
   static constexpr std::size_t kLeastToWaitFor = 16;
 
   Block* take(const Request& request);
+  Block* take_planned(const Request& request, Address address);
   [[nodiscard]] bool fill_planned(const Request& request, Address address);
+  [[nodiscard]] bool waits_for_stream(const Request& request, Address address) const;
   Block* recall(const Request& request);
   Block* revive(const Request& request, std::span<const Address> addresses);
   Block* revive_anywhere(const Request& request);
