@@ -13,10 +13,6 @@ from plimsoll.base.printable import printable
 if TYPE_CHECKING:
     from plimsoll.engine.plans.plan import MadeFor, Plan
 
-PlanToFollow = Annotated[
-    Path | None,
-    typer.Option("--plan", metavar="FILE", help="A plan of places that elastic follows."),
-]
 PlanToWrite = Annotated[
     Path | None,
     typer.Option("--write-plan", metavar="FILE", help="Write the program's plan of places."),

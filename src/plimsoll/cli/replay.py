@@ -13,8 +13,8 @@ from plimsoll.base.endings import SNAPSHOTS, TRACES
 from plimsoll.base.files import check_can_be_made
 from plimsoll.base.json_text import json_line
 from plimsoll.base.printable import printable
-from plimsoll.cli.options import ReadMemory
-from plimsoll.cli.plans import PlanToFollow, PlanToWrite, tell_difference, wrote_plan
+from plimsoll.cli.options import PlanToFollow, ReadMemory
+from plimsoll.cli.plans import PlanToWrite, tell_difference, wrote_plan
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 
