@@ -40,9 +40,11 @@ def predicted_plan(request: Request, found: Prediction) -> Plan:
     assert request.record is not None
     file = Path(request.record)
     files = sorted(file.parent.glob(f"{file.stem}.rank*{file.suffix}")) or [file]
-    if found.processes or not all(each.exists() for each in files):
+    recordings = [read_recording(each) for each in files if each.exists()]
+    used = [each for each in recordings if any(trace.event_count for trace in each.devices)]
+    if found.processes or not used:
         raise InputError(
             f"{found.script} starts processes that use GPUs and have no rank; a plan is of one "
             "process, or of the ranks of a job"
         )
-    return plan_of([read_recording(each) for each in files], program_of(request))
+    return plan_of(used, program_of(request))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plimsoll.engine.gpus.profiles import gpu_profiles
-from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.assumed import (
     EXTRAPOLATED_NCCL,
@@ -129,7 +128,7 @@ def _prediction(
         nccl_range_bytes=simulation.nccl_range_bytes(device),
         shared_used_bytes=shared.peak_bytes if shared else 0,
         shared=shared,
-        plan=_plan_use(simulation, device),
+        plan=simulation.plan_use(device),
         shared_by_category=peak.shared_by_category,
         shared_lines=peak.shared_lines,
         fits=fits,
@@ -160,12 +159,6 @@ def _prediction(
         limit_bytes=None if fullest.limit is None else fullest.limit.limit_bytes,
         no_other_cards=no_others,
     )
-
-
-def _plan_use(simulation: Simulation, device: int) -> PlanUse | None:
-    if simulation.setup.plan is None or simulation.allocator != "elastic":
-        return None
-    return PlanUse.of_streams(simulation.allocators[device].engine.plan_use)
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
