@@ -9,6 +9,7 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostDistances = 32;  // that are tried as the length of a step
+constexpr std::uint32_t kContext = 8;       // requests that tell two alike ones from others
 constexpr std::uint32_t kLeastSaved = 16;   // slots; fewer are not worth a section
 constexpr std::uint32_t kPartSaved = 20;    // of all requests, likewise
 
@@ -72,18 +73,19 @@ class StepSearch {
     return best;
   }
 
-  // The distances from a request to the one like it before that explain the most requests.
+  // The distances from a request to the one like it before that explain the most requests. Some
+  // tell by themselves which ones are alike, others only with those before them.
   [[nodiscard]] std::vector<std::uint32_t> likely_steps(std::uint32_t begin,
                                                         std::uint32_t end) const {
-    std::unordered_map<std::uint64_t, std::uint32_t> latest;
     std::unordered_map<std::uint32_t, std::uint64_t> weights;
-    for (std::uint32_t i = begin; i < end; ++i) {
-      const std::uint64_t size = likeness_ == Likeness::same_size ? requests_[i].size : 0;
-      const std::uint64_t key = size * 0x9E3779B97F4A7C15u + (requests_[i].is_shared ? 0 : life(i));
-      const auto [entry, is_new] = latest.try_emplace(key, i);
-      if (is_new) continue;
-      const std::uint32_t distance = i - std::exchange(entry->second, i);
-      weights[distance] += distance;  // a step explains as many requests
+    for (const std::uint32_t context : {std::uint32_t{1}, kContext}) {
+      std::unordered_map<std::uint64_t, std::uint32_t> latest;
+      for (std::uint32_t i = begin; i < end; ++i) {
+        const auto [entry, is_new] = latest.try_emplace(key(begin, i, context), i);
+        if (is_new) continue;
+        const std::uint32_t distance = i - std::exchange(entry->second, i);
+        weights[distance] += distance;  // a step explains as many requests
+      }
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> sorted;
     for (const auto& [distance, weight] : weights) {
@@ -95,6 +97,20 @@ class StepSearch {
     for (const auto& [weight, distance] : sorted) steps.push_back(distance);
     std::ranges::sort(steps);
     return steps;
+  }
+
+  // Equal for requests that are alike, with so many before them.
+  [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
+                                  std::uint32_t context) const {
+    constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;
+    std::uint64_t key = 0;
+    for (std::uint32_t back = 0; back < std::min(context, i - begin + 1); ++back) {
+      const TimedRequest& request = requests_[i - back];
+      const bool counts_size = likeness_ == Likeness::same_size || request.is_shared;
+      key = (key + (counts_size ? request.size : 0)) * kFactor;
+      key = (key + (request.is_shared ? 0 : life(i - back))) * kFactor;
+    }
+    return key;
   }
 
   std::span<const TimedRequest> requests_;

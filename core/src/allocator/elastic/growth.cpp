@@ -11,8 +11,8 @@ namespace {
 
 // A planned area is mapped in parts, from the first request on that lies in one: most of an area is
 // in use at the program's peak, so parts may be large.
-constexpr Bytes kPlannedParts = 64;
-constexpr Bytes kLargestPlannedPart = 64 * kMiB;
+constexpr Bytes kPlannedParts = 256;
+constexpr Bytes kLargestPlannedPart = 32 * kMiB;
 // The top of an area, which is in use at the peak alone, exchanges its memory with other requests
 // of its stream, in granules.
 constexpr Bytes kGivingPart = 64;
@@ -41,12 +41,14 @@ Address giving_border(const AddressRange& area) {
   return area.address + round_down(area.size - giving, kGranule);
 }
 
-// New memory for the holes of all parts below the border that the range lies in.
-std::vector<Filling> planned_parts(const MappedSpace& space, const AddressRange& range) {
+// New memory for the holes of all parts below the border that the range lies in. The less `room`
+// there is, the smaller they are: what a part leaves over may be what the last request lacks.
+std::vector<Filling> planned_parts(const MappedSpace& space, const AddressRange& range,
+                                   Bytes room) {
   const AddressRange area = space.reservations().front();
   const Address border = giving_border(area);
-  const Bytes part =
-      std::clamp(std::bit_floor(area.size / kPlannedParts), kGranule, kLargestPlannedPart);
+  const Bytes part = std::clamp(std::bit_floor(std::min(area.size, room) / kPlannedParts), kGranule,
+                                kLargestPlannedPart);
   const auto next_part = [&](Address address) {
     return std::min(border, area.address + round_down(address - area.address, part) + part);
   };
@@ -120,7 +122,8 @@ Block* Growth::take_planned(const Request& request, Address address) {
 // stream, or from the driver.
 bool Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& space = *request.space;
-  std::vector<Filling> fillings = planned_parts(space, {address, request.size});
+  std::vector<Filling> fillings =
+      planned_parts(space, {address, request.size}, memory_.dedicated_room());
   const bool fills = !fillings.empty() && filler_.fill(space, fillings);
   if (fills && address + request.size <= giving_border(space.reservations().front())) return true;
   FreePieces pieces;
