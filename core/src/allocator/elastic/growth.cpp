@@ -26,19 +26,20 @@ void add_sources(const Request& request, const Arena& arena, std::uint64_t age,
   }
 }
 
-// Of a planned area, as long as its plan is followed, pieces of one granule alone serve elsewhere,
-// and only in their own stream: others would have to know when that one is done.
-void add_small_planned_pieces(const Arena& arena, std::vector<FreePiece>& found) {
-  if (arena.planned_gives) return;
-  for (const FreePiece& free : arena.planned.free_pieces(kAnyAge)) {
-    if (free.piece->size == kGranule) found.push_back(free);
-  }
-}
-
 // The border in a planned area above which its memory serves other requests as well.
 Address giving_border(const AddressRange& area) {
   const Bytes giving = std::min(area.size / kGivingPart, kMostGiving);
   return area.address + round_down(area.size - giving, kGranule);
+}
+
+// Of a planned area, as long as its plan is followed, what lies above the border alone serves
+// elsewhere, and only in its own stream: others would have to know when that one is done.
+void add_planned_top(const Arena& arena, std::vector<FreePiece>& found) {
+  if (arena.planned_gives || arena.planned.reservations().empty()) return;
+  const Address border = giving_border(arena.planned.reservations().front());
+  for (const FreePiece& free : arena.planned.free_pieces(kAnyAge)) {
+    if (free.piece->address >= border) found.push_back(free);
+  }
 }
 
 // New memory for the holes of all parts below the border that the range lies in. The less `room`
@@ -293,7 +294,7 @@ std::vector<FreePiece> Growth::sources_for(const Request& request) const {
   const Arena& own = request.arena();
   if (own.pool->may_give()) {
     add_sources(request, own, kAnyAge, sources);
-    if (request.space != &own.planned) add_small_planned_pieces(own, sources);
+    if (request.space != &own.planned) add_planned_top(own, sources);
   }
   for (const Arena& other : arenas_.all()) {
     if (&other == &own || !other.pool->may_give() || other.idle_age == 0) continue;
