@@ -29,7 +29,7 @@ from plimsoll.recordings.reading import read_recording
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from plimsoll.engine.plans.plan import Plan
+    from plimsoll.engine.plans.program_plan import Plan
     from plimsoll.engine.replays.parts import ReplayResult
 
 WITHOUT_LIMIT = "1TiB"

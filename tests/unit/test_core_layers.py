@@ -13,7 +13,7 @@ SOURCES = ROOT / "core" / "src"
 BINDINGS = ROOT / "bindings"
 C_INTERFACES = ROOT / "src" / "plimsoll" / "include" / "plimsoll"
 ORDER = (
-    "base", "driver", "simulated", "events", "formats", "allocator", "allocator/host",
+    "base", "driver", "simulated", "events", "formats", "planning", "allocator", "allocator/host",
     "allocator/native", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
 # What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.

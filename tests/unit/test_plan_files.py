@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll import InputError, _core
 from plimsoll.engine.plans.making import plan_of
-from plimsoll.engine.plans.plan import MadeFor, Plan, RankPlan
+from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
 from plimsoll.engine.plans.plan_file import MOST_BYTES, read_plan, write_plan
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.recordings.reading import read_recording
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MiB = 1 << 20
 ELSEWHERE = (1 << 64) - 1
 STREAMS = [
-    ([(2, 1), (1, 30)], [(4 * MiB, 4 * MiB, 0), (8 * MiB, 6 * MiB, 4 * MiB)] + [(6 * MiB,) * 3]),
+    ([(2, 1), (1, 30)], [(4 * MiB, 4 * MiB, 0), (8 * MiB, 6 * MiB, 4 * MiB), (6 * MiB,) * 3]),
     ([(1, 1)], [(2 * MiB, 2 * MiB, ELSEWHERE)]),
 ]
 VALUES: dict[str, Any] = {

@@ -11,7 +11,7 @@ import typer
 from plimsoll.base.printable import printable
 
 if TYPE_CHECKING:
-    from plimsoll.engine.plans.plan import MadeFor, Plan
+    from plimsoll.engine.plans.program_plan import MadeFor, Plan
 
 PlanToWrite = Annotated[
     Path | None,

@@ -137,7 +137,7 @@ def _run_live(
     plan: Path | None,
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
-    from plimsoll.engine.plans.plan import require_elastic
+    from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.engine.plans.plan_file import read_plan
     from plimsoll.offloading.tiers.limits import Tiers
     from plimsoll.torch.building.compiler import build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll import _core
@@ -11,7 +12,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.script_file import script_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.engine.plans.plan import require_elastic
+from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.plans.plan_file import read_plan
 from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
 from plimsoll.engine.simulator.machine import DriverName
@@ -130,7 +131,7 @@ class Options:
             return None
         require_elastic(self.allocator)
         read_plan(self.plan)  # a bad one ends the command before the first run
-        return os.path.abspath(self.plan)
+        return str(Path(self.plan).absolute())
 
     def _shape(self) -> JobShape:
         shape = JobShape.parse(self.nproc_per_node, self.nnodes, self.world, self.ranks)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.plans.making import plan_of
-from plimsoll.engine.plans.plan import made_for
+from plimsoll.engine.plans.program_plan import made_for
 from plimsoll.recordings.reading import read_recording
 from plimsoll.torch.building.versions import rules_version
 
 if TYPE_CHECKING:
-    from plimsoll.engine.plans.plan import MadeFor, Plan
+    from plimsoll.engine.plans.program_plan import MadeFor, Plan
     from plimsoll.prediction.request import Request
     from plimsoll.prediction.results import Prediction
 

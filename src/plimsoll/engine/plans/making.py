@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.recorded_card import recorded_card
-from plimsoll.engine.plans.plan import MadeFor, Plan, RankPlan
+from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def program_of(recording: Recording) -> MadeFor:
     )
     # PyTorch's own snapshots do not name it.
     torch = recording.version if "allocator" in recording.settings else None
-    return MadeFor(torch=torch, gpu=card and card.name)
+    return MadeFor(torch=torch, gpu=None if card is None else card.name)
 
 
 def _of_process(recording: Recording, *, alone: bool) -> RankPlan:

@@ -14,7 +14,7 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
 from plimsoll.base.units import format_size
-from plimsoll.engine.plans.plan import MadeFor, Plan, RankPlan
+from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -32,7 +32,7 @@ _ELSEWHERE = (1 << 64) - 1
 """An offset for the core; null in the file."""
 
 
-class _Wrong(Exception):
+class _WrongError(Exception):
     """The file says something that no plan says."""
 
 
@@ -84,7 +84,7 @@ def read_plan(path: str | PathLike[str]) -> Plan:
         raise InputError(f"{path}: no plan: not JSON") from None
     try:
         return _plan(values)
-    except _Wrong as error:
+    except _WrongError as error:
         raise InputError(f"{path}: no plan: {error}") from None
 
 
@@ -100,39 +100,39 @@ def _stream_values(stream: tuple[Any, Any]) -> dict[str, Any]:
 
 def _plan(values: Any) -> Plan:
     if not isinstance(values, dict) or "plimsoll_plan" not in values:
-        raise _Wrong('there is no "plimsoll_plan"')
+        raise _WrongError('there is no "plimsoll_plan"')
     if values["plimsoll_plan"] != VERSION:
-        raise _Wrong(f'this plimsoll reads plans of the form {VERSION}, not of this "plimsoll_plan"')
+        raise _WrongError(
+            f'this plimsoll reads plans of the form {VERSION}, not of this "plimsoll_plan"'
+        )
     ranks = tuple(_rank(each) for each in _list(values, "ranks", _MOST_RANKS))
     if len({each.rank for each in ranks}) < len(ranks):
-        raise _Wrong("a rank has two plans")
+        raise _WrongError("a rank has two plans")
     return Plan(_made_for(values.get("made_for")), ranks)
 
 
 def _made_for(values: Any) -> MadeFor:
     if not isinstance(values, dict):
-        raise _Wrong('"made_for" is no object')
+        raise _WrongError('"made_for" is no object')
     arguments = values.get("arguments")
     if arguments is not None:
         arguments = tuple(_list(values, "arguments", _MOST_ARGUMENTS))
         if not all(isinstance(each, str) and len(each) <= _MOST_TEXT for each in arguments):
-            raise _Wrong('"arguments" are no texts')
-    return MadeFor(
-        _text(values, "script"), arguments, _text(values, "torch"), _text(values, "gpu")
-    )
+            raise _WrongError('"arguments" are no texts')
+    return MadeFor(_text(values, "script"), arguments, _text(values, "torch"), _text(values, "gpu"))
 
 
 def _rank(values: Any) -> RankPlan:
     if not isinstance(values, dict):
-        raise _Wrong("a rank is no object")
+        raise _WrongError("a rank is no object")
     rank = None if values.get("rank") is None else _number(values["rank"], "a rank")
     devices: dict[int, _core.ProgramPlan] = {}
     for each in _list(values, "devices", _MOST_DEVICES):
         if not isinstance(each, dict):
-            raise _Wrong("a device is no object")
+            raise _WrongError("a device is no object")
         device = _number(each.get("device"), "a device")
         if device in devices:
-            raise _Wrong(f"device {device} has two plans")
+            raise _WrongError(f"device {device} has two plans")
         devices[device] = _device(each)
     return RankPlan(rank, devices)
 
@@ -141,10 +141,10 @@ def _device(values: dict[str, Any]) -> _core.ProgramPlan:
     streams = []
     for stream in _list(values, "streams", _MOST_NUMBER):
         if not isinstance(stream, dict):
-            raise _Wrong("a stream is no object")
+            raise _WrongError("a stream is no object")
         sections = [_row(row, 2, "a section") for row in _list(stream, "sections", _MOST_NUMBER)]
         if any(number >= 1 << 32 for section in sections for number in section):
-            raise _Wrong("a section has too many slots, or is gone through too often")
+            raise _WrongError("a section has too many slots, or is gone through too often")
         slots = [
             _row([*row[:2], _ELSEWHERE if row[2] is None else row[2]], 3, "a slot")
             if isinstance(row, list) and len(row) == 3
@@ -155,12 +155,12 @@ def _device(values: dict[str, Any]) -> _core.ProgramPlan:
     try:
         return _core.ProgramPlan(streams)  # type: ignore[arg-type]
     except ValueError as error:
-        raise _Wrong(str(error)) from None
+        raise _WrongError(str(error)) from None
 
 
 def _row(values: Any, count: int, what: str) -> tuple[int, ...]:
     if not isinstance(values, list) or len(values) != count:
-        raise _Wrong(f"{what} is no list of {count} numbers")
+        raise _WrongError(f"{what} is no list of {count} numbers")
     return tuple(
         value if value == _ELSEWHERE and type(value) is int else _number(value, what)
         for value in values
@@ -170,18 +170,18 @@ def _row(values: Any, count: int, what: str) -> tuple[int, ...]:
 def _list(values: dict[str, Any], key: str, most: int) -> list[Any]:
     found = values.get(key)
     if not isinstance(found, list) or len(found) > most:
-        raise _Wrong(f'"{key}" is no list, or too long')
+        raise _WrongError(f'"{key}" is no list, or too long')
     return found
 
 
 def _number(value: Any, what: str) -> int:
     if type(value) is not int or not 0 <= value <= _MOST_NUMBER:
-        raise _Wrong(f"{what} has something that is no number from 0 on")
+        raise _WrongError(f"{what} has something that is no number from 0 on")
     return value
 
 
 def _text(values: dict[str, Any], key: str) -> str | None:
     found = values.get(key)
     if found is not None and (not isinstance(found, str) or len(found) > _MOST_TEXT):
-        raise _Wrong(f'"{key}" is no text, or too long')
+        raise _WrongError(f'"{key}" is no text, or too long')
     return found

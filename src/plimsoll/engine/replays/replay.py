@@ -9,7 +9,7 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import parse_memory
 from plimsoll.engine.gpus.recorded_card import recorded_card
-from plimsoll.engine.plans.plan import Plan, require_elastic
+from plimsoll.engine.plans.program_plan import Plan, require_elastic
 from plimsoll.engine.plans.plan_file import read_plan
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
@@ -366,7 +366,6 @@ def _result(
     peak_reserved = stats["reserved_bytes.all.peak"]
     event, reserved, active, allocated, requested, split = run.peak
     difference = run.first_difference if matches is False else None
-    config = _core.AllocatorConfig.parse(request.conf, request.version)
     return ReplayResult(
         file=request.name,
         device=trace.device,
@@ -397,7 +396,7 @@ def _result(
         first_difference=difference and Difference(*difference),
         reconstructed_start=reconstructed,
         emptied_caches=tuple(run.emptied),
-        conf_without_effect=tuple(config.without_effect),
+        conf_without_effect=_without_effect(request),
         peak=PeakBreakdown(
             event=event,
             reserved_bytes=reserved,
@@ -418,6 +417,10 @@ def _result(
         plan=None if request.plan is None else PlanUse.of_streams(run.plan_use),
         memory_stats=stats,
     )
+
+
+def _without_effect(request: _Request) -> tuple[tuple[str, str], ...]:
+    return tuple(_core.AllocatorConfig.parse(request.conf, request.version).without_effect)
 
 
 def _first_oom(trace: DeviceTrace, run: _core.Replay) -> FirstOom | None:

@@ -128,7 +128,6 @@ def _prediction(
         nccl_range_bytes=simulation.nccl_range_bytes(device),
         shared_used_bytes=shared.peak_bytes if shared else 0,
         shared=shared,
-        plan=simulation.plan_use(device),
         shared_by_category=peak.shared_by_category,
         shared_lines=peak.shared_lines,
         fits=fits,
@@ -232,6 +231,7 @@ def _noted(
     """Returns what was noted while the program ran, and the causes that show in it."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
+        "plan": simulation.plan_use(gpu.device),
         "serving": simulation.serving,
         "assumptions": _assumptions(simulation, hangs_on=hangs_on),
         "convolutions": simulation.library.convolutions(),

@@ -16,6 +16,7 @@ import sys
 import threading
 import warnings
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
@@ -26,7 +27,7 @@ from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import format_size
 from plimsoll.engine.current import set_engines
-from plimsoll.engine.plans.plan import require_elastic
+from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.plans.plan_file import read_plan
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.offloading.tiers.limits import Tiers
@@ -238,7 +239,7 @@ def put_in_place(
         raise InputError("only the elastic allocator uses shared memory")
     if plan is not None:
         require_elastic(allocator)
-        plan = os.path.abspath(plan)
+        plan = str(Path(plan).absolute())
     choice = _Choice(allocator, conf, tiers, plan)
     if _installed is None:
         try:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError, OutOfMemoryError
-from plimsoll.base.watchers import Watchers
 from plimsoll.base.telemetry.job import rank_of_process
+from plimsoll.base.watchers import Watchers
 from plimsoll.engine.gpus.card_files import CONTEXT_PARTS
 from plimsoll.engine.gpus.recorded_card import card_entry
 from plimsoll.engine.plans.plan_file import read_plan
