@@ -11,8 +11,8 @@ import pytest
 
 from plimsoll import InputError, replay
 from plimsoll.engine.plans.making import plan_of
-from plimsoll.engine.plans.program_plan import Plan
 from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import Plan
 from plimsoll.recordings.reading import read_recording
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 from tests.simulated import PROGRAMS

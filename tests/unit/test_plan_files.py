@@ -11,8 +11,8 @@ import pytest
 
 from plimsoll import InputError, _core
 from plimsoll.engine.plans.making import plan_of
-from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
 from plimsoll.engine.plans.plan_file import MOST_BYTES, read_plan, write_plan
+from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.recordings.reading import read_recording
 from tests.fuzz import mutate_bytes, mutate_tree

@@ -137,8 +137,8 @@ def _run_live(
     plan: Path | None,
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
-    from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.engine.plans.plan_file import read_plan
+    from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.offloading.tiers.limits import Tiers
     from plimsoll.torch.building.compiler import build
     from plimsoll.torch.building.versions import is_cuda_build

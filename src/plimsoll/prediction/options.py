@@ -12,8 +12,8 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.script_file import script_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
 from plimsoll.engine.simulator.machine import DriverName
 from plimsoll.offloading.tiers.limits import Tiers

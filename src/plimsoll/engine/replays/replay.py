@@ -9,8 +9,8 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import parse_memory
 from plimsoll.engine.gpus.recorded_card import recorded_card
-from plimsoll.engine.plans.program_plan import Plan, require_elastic
 from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import Plan, require_elastic
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
 from plimsoll.engine.replays.results import Replays

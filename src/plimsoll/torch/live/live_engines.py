@@ -27,8 +27,8 @@ from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import format_size
 from plimsoll.engine.current import set_engines
-from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.plans.use import PlanUse
 from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.torch.building.compiler import load

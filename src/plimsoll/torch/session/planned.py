@@ -11,8 +11,8 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.printable import printable
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.engine.gpus.profiles import gpu_profile
-from plimsoll.engine.plans.program_plan import MadeFor, made_for
 from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import MadeFor, made_for
 from plimsoll.torch.building.versions import rules_version
 
 if TYPE_CHECKING:
