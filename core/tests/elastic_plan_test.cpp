@@ -249,6 +249,23 @@ TEST(a_plan_that_a_program_does_not_follow_is_dropped) {
   CHECK_EQUAL(use.requests, 256U);  // nothing is counted from then on
 }
 
+TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
+  ElasticGpu gpu(4_GiB);
+  StreamPlan stream;
+  for (Bytes i = 0; i < 10; ++i) stream.slots.push_back({64_MiB, 64_MiB, i * 64_MiB});
+  stream.sections = {{10, 1}};
+  give(gpu, {{stream}});
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(gpu.malloc(64_MiB));
+  for (Block* const block : blocks) gpu.allocator.free(block);
+  CHECK(gpu.reserved() >= 640_MiB);
+  for (int i = 0; i < 600; ++i) gpu.free({gpu.malloc(4_MiB)});  // what no plan has
+  CHECK(gpu.allocator.plan_use().front().dropped.has_value());
+  gpu.free({gpu.malloc(5_MiB)});
+  CHECK(gpu.reserved() <= 16_MiB);
+  gpu.allocator.check_invariants();
+}
+
 TEST(a_request_more_or_less_does_not_lose_the_plan) {
   Random random(7);
   Program program = training(random, 6);

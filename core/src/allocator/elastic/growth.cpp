@@ -5,13 +5,15 @@
 #include <bit>
 #include <cstdint>
 #include <deque>
+#include <utility>
 
 namespace plimsoll {
 namespace {
 
 // A planned area is mapped in parts, from the first request on that lies in one: most of an area is
 // in use at the program's peak, so parts may be large.
-constexpr Bytes kPlannedParts = 256;
+constexpr Bytes kPlannedParts = 64;
+constexpr Bytes kRoomParts = 256;  // of what may still be reserved, at most
 constexpr Bytes kLargestPlannedPart = 32 * kMiB;
 // The top of an area, which is in use at the peak alone, exchanges its memory with other requests
 // of its stream, in granules.
@@ -48,8 +50,9 @@ std::vector<Filling> planned_parts(const MappedSpace& space, const AddressRange&
                                    Bytes room) {
   const AddressRange area = space.reservations().front();
   const Address border = giving_border(area);
-  const Bytes part = std::clamp(std::bit_floor(std::min(area.size, room) / kPlannedParts), kGranule,
-                                kLargestPlannedPart);
+  const Bytes part =
+      std::clamp(std::bit_floor(std::min(area.size / kPlannedParts, room / kRoomParts)), kGranule,
+                 kLargestPlannedPart);
   const auto next_part = [&](Address address) {
     return std::min(border, area.address + round_down(address - area.address, part) + part);
   };
@@ -89,15 +92,32 @@ void offer_returning(const Request& request, const AddressRange& range, FreePiec
 
 }  // namespace
 
+// Whether a plan is followed. Frees that its places wait for may be done by now; the memory of one
+// that was dropped goes back to the driver.
+bool Growth::update_plan(Arena& arena) {
+  bool is_followed = false;
+  bool has_waiting = false;
+  bool is_dropped = false;
+  {
+    const Arena::Guard guard(arena);
+    is_followed = arena.is_planned();
+    if (arenas_.is_capturing()) return is_followed;
+    has_waiting = !arena.waiting.is_empty();
+    is_dropped = std::exchange(arena.keeps_dropped_area, false);
+  }
+  if (is_followed && has_waiting) work_.poll();
+  if (is_dropped) release_.release_planned(arena);
+  return is_followed;
+}
+
 Block* Growth::follow_plan(const Request& request) {
   Arena& arena = request.arena();
   arenas_.know_plan(arena);
-  if (!arena.is_planned()) return nullptr;
-  if (!arena.waiting.is_empty()) work_.poll();
+  if (!update_plan(arena)) return nullptr;
   Address address = 0;
   {
     const Arena::Guard guard(arena);
-    address = arena.find_planned(request.size).address;
+    if (arena.is_planned()) address = arena.find_planned(request.size).address;
     if (address == 0) return nullptr;
     if (Block* const block = take_planned(request, address)) return block;
     if (arenas_.is_capturing() || !waits_for_stream(request.in(arena.planned), address)) {

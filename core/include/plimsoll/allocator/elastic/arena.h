@@ -56,7 +56,8 @@ struct alignas(64) Arena {
   std::optional<PlanFollower> plan;
   // Whether free memory of `planned` serves elsewhere: the plan is dropped, or memory is short.
   bool planned_gives = false;
-  bool is_plan_known = false;  // whether there is one for the stream
+  bool is_plan_known = false;       // whether there is one for the stream
+  bool keeps_dropped_area = false;  // until its free memory goes back to the driver
   AddressMap<Block*> live;
   WaitingSizes waiting;  // of blocks that were freed while other streams use them
   Bytes reserved = 0;    // of the driver's memory
@@ -111,7 +112,7 @@ struct alignas(64) Arena {
   // A large request of the default pool was served.
   void note_planned(const Block& block) {
     plan->note(block.size, block.address);
-    if (!plan->is_followed()) planned_gives = true;
+    if (!plan->is_followed()) planned_gives = keeps_dropped_area = true;
   }
   // The block is free from now on; none rests.
   void rest(Block* block) {

@@ -77,6 +77,7 @@ class Growth {
   static constexpr std::size_t kLeastToWaitFor = 16;
 
   Block* take(const Request& request);
+  [[nodiscard]] bool update_plan(Arena& arena);
   Block* take_planned(const Request& request, Address address);
   [[nodiscard]] bool fill_planned(const Request& request, Address address);
   [[nodiscard]] bool waits_for_stream(const Request& request, Address address) const;

@@ -31,6 +31,9 @@ class Release {
   void empty_cache(PoolId pool);
   // Waits for all streams; then nothing free is mapped anywhere else.
   void settle();
+  // Waits for the arena's stream, and gives what is free of a planned area to the driver: the plan
+  // is dropped. Throws DriverError.
+  void release_planned(Arena& arena);
   // After `settle`. Throws DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Programs use one pool after the other, and may never empty the cache. While a graph is captured
@@ -45,7 +48,7 @@ class Release {
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
   void clear_idle(Arena& arena, std::size_t most);  // the arena is locked
-  void release_free_pieces(Arena& arena);
+  void release_free_pieces(MappedSpace& space);     // likewise
   void forget_if_unused(ElasticPool& pool);
 
   Arenas& arenas_;
