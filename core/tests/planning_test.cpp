@@ -177,7 +177,9 @@ TEST(steps_of_one_length_are_planned_as_one_with_the_largest_sizes) {
   Program program;
   for (std::uint32_t step = 0; step < 30; ++step) {
     const Bytes more = step % 3 * kMiB;
-    for (std::uint32_t i = 0; i < 40; ++i) program.request((8 + i % 11) * kMiB + more, 1 + i % 9);
+    for (std::uint32_t i = 0; i < 40; ++i) {
+      program.request((8 + i % 11) * kMiB + more, i < 20 ? 40 - 2 * i : 1);
+    }
   }
   const StreamPlan plan = plan_stream(program.requests());
   CHECK(plan.slots.size() <= 3 * 40);
