@@ -1,4 +1,4 @@
-"""What the elastic allocator takes with a plan of places, on recorded programs.
+"""Measures the memory that the elastic allocator takes with a plan of places, on recordings.
 
     python benchmarks/plans.py FOLDER [--scripts FOLDER]
 

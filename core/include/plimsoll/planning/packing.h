@@ -31,9 +31,10 @@ struct TimeSpan {
   }
 };
 
-// A block whose lifetime crosses into a step that repeats has two spans. They are told apart where
-// the step begins: what the first step found there, the later ones find gone, and what each step
-// leaves to the next, the first one does not find.
+// A block and the times at which it is live. A block of a step that repeats may live on into the
+// next step (`carried`); a block from before the steps may live on into the first one (`entered`).
+// These two never meet: the first step finds no block of a step before it, and later steps find no
+// block from before the steps.
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};

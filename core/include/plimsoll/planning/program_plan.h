@@ -58,8 +58,8 @@ struct ProgramPlan {
   static constexpr Bytes kSmallRequest = kMiB;
   static constexpr Bytes kAlignment = 512;
 
-  // Throws std::invalid_argument with one line that says what is wrong: sections that do not make
-  // up the slots, or a size or an offset that no request has.
+  // Throws std::invalid_argument with one line, if the sections do not make up the slots, or a slot
+  // has a size or an offset that no request has.
   void check() const;
   [[nodiscard]] bool operator==(const ProgramPlan&) const = default;
 };

@@ -96,7 +96,7 @@ struct alignas(64) Arena {
   }
   // Whether a plan says where large requests lie.
   [[nodiscard]] bool is_planned() const { return plan && plan->is_followed(); }
-  // Where the plan says that the next request lies.
+  // Asks the plan for the place of the next request.
   [[nodiscard]] PlanFollower::Answer find_planned(Bytes size) {
     return plan->find(
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });

@@ -13,6 +13,10 @@
 // are removed only where others take their addresses, when there are too many, or when memory goes
 // back to the driver, and not before the work is done that was queued when they served.
 //
+// With a plan, a large request lies where the plan says, in an area of its stream that holds nothing
+// else. A PlanFollower finds the place; Growth maps it. Where the plan has no free place the request
+// goes the way of one without a plan.
+//
 // Where the program or its policy says so, a request is made of shared memory, or of both kinds.
 //
 // A private pool gives memory away only when nobody holds it any more, for a graph remembers its
@@ -23,7 +27,8 @@
 //
 //   Ledger        what is reserved, and who is told
 //   DriverMemory  pieces from the driver, and limits
-//   Arenas        where each stream's memory is; an Arena has MappedSpaces, and these the Pieces
+//   Arenas        where each stream's memory is; an Arena has MappedSpaces, and these the Pieces;
+//                 it may have a PlanFollower
 //   Moves         pieces change their addresses
 //   Lending       blocks to the program and back
 //   QueuedWork    what queued work still uses

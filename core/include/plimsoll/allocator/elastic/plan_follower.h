@@ -76,7 +76,7 @@ class PlanFollower {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint32_t kShortestStep = 256;  // requests, over which bytes are compared
   static constexpr std::uint32_t kLongestStep = 16384;
-  // Of the bytes of a step, in parts of a hundred.
+  // The share of a step's bytes that has to lie where the plan says, in percent.
   static constexpr Bytes kLeastPlaced = 80;
 
   [[nodiscard]] std::uint32_t slots() const {
