@@ -13,9 +13,9 @@
 // are removed only where others take their addresses, when there are too many, or when memory goes
 // back to the driver, and not before the work is done that was queued when they served.
 //
-// With a plan, a large request lies where the plan says, in an area of its stream that holds nothing
-// else. A PlanFollower finds the place; Growth maps it. Where the plan has no free place the request
-// goes the way of one without a plan.
+// With a plan, a large request lies where the plan says, in an area of its stream that holds
+// nothing else. A PlanFollower finds the place; Growth maps it. Where the plan has no free place
+// the request goes the way of one without a plan.
 //
 // Where the program or its policy says so, a request is made of shared memory, or of both kinds.
 //
