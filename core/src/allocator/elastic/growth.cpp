@@ -71,6 +71,16 @@ std::vector<Filling> planned_parts(const MappedSpace& space, const AddressRange&
   return fillings;
 }
 
+// The pieces of the request's own arena that may serve it.
+std::vector<FreePiece> own_sources(const Request& request) {
+  std::vector<FreePiece> sources;
+  const Arena& own = request.arena();
+  if (!own.pool->may_give()) return sources;
+  add_sources(request, own, kAnyAge, sources);
+  if (request.space != &own.planned) add_planned_top(own, sources);
+  return sources;
+}
+
 // Offers free pieces of the arena that can come back to these addresses.
 void offer_returning(const Request& request, const AddressRange& range, FreePieces& pieces) {
   Block* block = nullptr;  // around the piece before, most often the next one's
@@ -155,7 +165,7 @@ bool Growth::fill_planned(const Request& request, Address address) {
     moves_.commit(space, fillings);
     return true;
   }
-  for (const FreePiece& each : sources_for(request)) {
+  for (const FreePiece& each : own_sources(request)) {
     if (!pieces.has(each.piece)) pieces.add(each);
   }
   std::optional<std::uint64_t> idle_age;
@@ -308,14 +318,10 @@ Block* Growth::lend_grown(const Request& request) {
   return block;
 }
 
-// All pieces that may serve the request.
+// All pieces that may serve the request. Who gives is locked.
 std::vector<FreePiece> Growth::sources_for(const Request& request) const {
-  std::vector<FreePiece> sources;
   const Arena& own = request.arena();
-  if (own.pool->may_give()) {
-    add_sources(request, own, kAnyAge, sources);
-    if (request.space != &own.planned) add_planned_top(own, sources);
-  }
+  std::vector<FreePiece> sources = own_sources(request);
   for (const Arena& other : arenas_.all()) {
     if (&other == &own || !other.pool->may_give() || other.idle_age == 0) continue;
     add_sources(request, other, other.idle_age, sources);
