@@ -61,7 +61,7 @@ def predicted(script: Path, folder: Path) -> Plan:
     return read_plan(file)
 
 
-def cells(result: ReplayResult | None) -> str:
+def cells(result: ReplayResult | None, live: int) -> str:
     """A replay's columns."""
     if result is None:
         return f"{'-':>9} {'-':>7} {'-':>8}"
@@ -69,17 +69,11 @@ def cells(result: ReplayResult | None) -> str:
     if result.plan is not None and result.plan.requested_bytes:
         placed = f"{result.plan.placed_bytes / result.plan.requested_bytes:.1%}"
     driver = f"{1e3 * result.driver_seconds:.1f} ms"
-    return f"{ratio(result):>9.4f} {placed:>7} {driver:>8}"
+    return f"{result.peak_reserved_bytes / live:>9.4f} {placed:>7} {driver:>8}"
 
 
-def ratio(result: ReplayResult) -> float:
-    """Reserved over live, at their peaks."""
-    return result.peak_reserved_bytes / result.peak_active_bytes
-
-
-def summary(name: str, results: Sequence[ReplayResult]) -> str:
+def summary(name: str, ratios: Sequence[float]) -> str:
     """Mean and worst of some replays."""
-    ratios = [*map(ratio, results)]
     return f"{name}: mean {sum(ratios) / len(ratios):.4f}, worst {max(ratios):.4f}"
 
 
@@ -91,7 +85,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")
     arguments = parser.parse_args()
     recordings = sorted(arguments.folder.glob(f"*{ENDING}"))
-    found: dict[str, list[ReplayResult]] = {"without": [], "another run": [], "prediction": []}
+    found: dict[str, list[float]] = {"without": [], "another run": [], "prediction": []}
     heads = "".join(f"{name:^27}" for name in ("without", "plan of another run", "of a prediction"))
     lines = [heading(), f"{'':28}{heads}"]
     print("\n".join(lines))
@@ -99,6 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for path in recordings:
             recording = read_recording(path)
+            live = 0
             script = arguments.scripts and arguments.scripts / f"{program_of(path)}.py"
             sources = {"without": None, "another run": other_run(path, recordings)}
             sources["prediction"] = script if script and script.exists() else None
@@ -117,13 +112,14 @@ def main() -> None:
                     (result,) = replay(
                         recording, allocator="elastic", limit=WITHOUT_LIMIT, plan=plan
                     )
-                    found[name].append(result)
-                line += f" {cells(result)}"
+                    live = live or result.peak_active_bytes  # of the replay without a plan
+                    found[name].append(result.peak_reserved_bytes / live)
+                line += f" {cells(result, live)}"
             lines.append(line)
             print(line, flush=True)
-    for name, results in found.items():
-        if results:
-            lines.append(summary(name, results))
+    for name, ratios in found.items():
+        if ratios:
+            lines.append(summary(name, ratios))
             print(lines[-1])
     save("plans", "\n".join(lines) + "\n", arguments.results)
 
