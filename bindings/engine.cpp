@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -18,6 +19,7 @@
 #include "conversions.h"
 #include "event_buffer.h"
 #include "module.h"
+#include "plan_use.h"
 #include "plimsoll/driver/cuda.h"
 #include "plimsoll/driver/locked.h"
 #include "plimsoll/engine/process_engines.h"
@@ -183,6 +185,15 @@ void bind_making(nb::class_<Engine>& engine) {
                   nb::sig("def simulated(driver: SimulatedDriver, allocator: str, conf: str, "
                           "version: str, device: int, account: bool) -> Engine"),
                   "As `cuda`, over a simulated GPU.")
+      .def("set_plan", guarded(+[](Engine& self, std::shared_ptr<ProgramPlan> plan) {
+             self.elastic().set_plan(std::move(plan));
+           }),
+           "plan"_a,
+           "Of the elastic allocator: large requests lie where the plan says; before the first "
+           "request.")
+      .def_prop_ro(
+          "plan_use", [](Engine& self) { return plan_uses(self.elastic()); },
+          nb::sig(kPlanUseSignature))
       .def_prop_ro("handle", [](Engine& self) { return reinterpret_cast<std::uintptr_t>(&self); })
       .def_prop_ro("fell_back", &Engine::fell_back);
 }

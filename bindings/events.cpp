@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "columns.h"
 #include "module.h"
 #include "plimsoll/base/units.h"
 #include "plimsoll/events/event.h"
@@ -29,6 +30,14 @@ void bind_events(nb::module_& module) {
         return names;
       },
       "The names of the actions, by code.");
+
+  nb::class_<RecordedColumns>(module, "Columns")
+      .def(nb::init<Column<std::uint8_t>, Column<Address>, Column<Bytes>, Column<StreamId>,
+                    Column<std::uint64_t>, Column<std::uint64_t>>(),
+           "action"_a, "address"_a, "size"_a, "stream"_a, "pool_first"_a, "pool_second"_a,
+           nb::sig("def __init__(self, action: numpy.ndarray, address: numpy.ndarray, "
+                   "size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, "
+                   "pool_second: numpy.ndarray) -> None"));
 
   nb::class_<PoolId>(module, "PoolId")
       .def(nb::init<std::uint64_t, std::uint64_t>(), "first"_a = 0, "second"_a = 0)

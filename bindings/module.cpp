@@ -9,6 +9,7 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_events(module);
   plimsoll::python::bind_formats(module);
   plimsoll::python::bind_allocator(module);
+  plimsoll::python::bind_plans(module);
   plimsoll::python::bind_replay(module);
   plimsoll::python::bind_stacks(module);
   plimsoll::python::bind_event_buffer(module);

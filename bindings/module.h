@@ -15,6 +15,7 @@ void bind_events(nanobind::module_& module);
 void bind_formats(nanobind::module_& module);
 void bind_allocator(nanobind::module_& module);
 void bind_replay(nanobind::module_& module);
+void bind_plans(nanobind::module_& module);
 void bind_stacks(nanobind::module_& module);
 void bind_event_buffer(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);

@@ -1,7 +1,7 @@
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,8 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "columns.h"
 #include "conversions.h"
 #include "module.h"
+#include "plan_use.h"
 #include "plimsoll/engine/allocators.h"
 #include "plimsoll/replay/limit.h"
 #include "plimsoll/replay/replayer.h"
@@ -23,28 +25,6 @@ using namespace nb::literals;
 
 namespace plimsoll::python {
 namespace {
-
-struct Columns {
-  Column<std::uint8_t> action;
-  Column<Address> address;
-  Column<Bytes> size;
-  Column<StreamId> stream;
-  Column<std::uint64_t> pool_first;
-  Column<std::uint64_t> pool_second;
-
-  [[nodiscard]] EventSpan span() const {
-    const EventSpan events{as_span(action), as_span(address),    as_span(size),
-                           as_span(stream), as_span(pool_first), as_span(pool_second)};
-    for (const std::size_t count : {events.address.size(), events.size.size(), events.stream.size(),
-                                    events.pool_first.size(), events.pool_second.size()}) {
-      if (count != events.count()) throw nb::value_error("the columns differ in length");
-    }
-    for (const std::uint8_t code : events.action) {
-      if (code >= kActionCount) throw nb::value_error("a column holds an unknown action");
-    }
-    return events;
-  }
-};
 
 // One replay: a simulated GPU, an allocator on it, and the events fed so far. With shared memory
 // the elastic allocator spills into it, and for any other one the driver does, as under Windows.
@@ -62,6 +42,7 @@ class Replay {
         emptied_(std::move(emptied)) {
     NamedAllocator made =
         make_allocator(allocator, driver_, conf, version_, static_cast<int>(device));
+    elastic_ = made.elastic;
     if (made.elastic != nullptr && shared_memory)
       made.elastic->set_spill_policy(SpillPolicy::spill);
     allocator_ = std::move(made.allocator);
@@ -74,10 +55,15 @@ class Replay {
     replayer_ = std::make_unique<Replayer>(*allocator_, driver_, made.native, options);
   }
 
+  [[nodiscard]] ElasticAllocator& elastic() const {
+    if (elastic_ == nullptr) throw nb::value_error("only the elastic allocator follows a plan");
+    return *elastic_;
+  }
+
   void restore(const std::vector<SegmentInfo>& segments) { replayer_->restore(segments); }
   void scatter_segments(std::uint64_t seed) { driver_.scatter_allocations(seed); }
 
-  void feed(const Columns& columns) {
+  void feed(const RecordedColumns& columns) {
     const EventSpan events = columns.span();
     const nb::gil_scoped_release released;
     const auto poll = [] {
@@ -114,6 +100,7 @@ class Replay {
   TorchVersion version_;
   std::optional<std::vector<std::uint64_t>> emptied_;
   std::unique_ptr<Allocator> allocator_;
+  ElasticAllocator* elastic_ = nullptr;  // the allocator, if it is one
   std::unique_ptr<Replayer> replayer_;
   double engine_seconds_ = 0;
 };
@@ -148,14 +135,6 @@ void bind_replay(nb::module_& module) {
       .value("elastic", RecordedAllocator::elastic)
       .value("uncached", RecordedAllocator::uncached);
 
-  nb::class_<Columns>(module, "Columns")
-      .def(nb::init<Column<std::uint8_t>, Column<Address>, Column<Bytes>, Column<StreamId>,
-                    Column<std::uint64_t>, Column<std::uint64_t>>(),
-           "action"_a, "address"_a, "size"_a, "stream"_a, "pool_first"_a, "pool_second"_a,
-           nb::sig("def __init__(self, action: numpy.ndarray, address: numpy.ndarray, "
-                   "size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, "
-                   "pool_second: numpy.ndarray) -> None"));
-
   nb::class_<Replay>(module, "Replay")
       .def(nb::init<const std::string&, const std::string&, const std::string&,
                     std::optional<Bytes>, Bytes, std::optional<Bytes>, bool, Completion,
@@ -164,6 +143,15 @@ void bind_replay(nb::module_& module) {
            "shared_memory"_a.none(), "compare"_a, "completion"_a, "emptied"_a.none(), "device"_a,
            "recorded"_a)
       .def("restore", &Replay::restore, "segments"_a)
+      .def(
+          "set_plan",
+          [](Replay& replay, std::shared_ptr<ProgramPlan> plan) {
+            replay.elastic().set_plan(std::move(plan));
+          },
+          "plan"_a, "Large requests lie where the plan says; before the first event.")
+      .def_prop_ro(
+          "plan_use", [](const Replay& replay) { return plan_uses(replay.elastic()); },
+          nb::sig(kPlanUseSignature))
       .def("scatter_segments", &Replay::scatter_segments, "seed"_a)
       .def("feed", &Replay::feed, "columns"_a)
       .def("finish", &Replay::finish)
@@ -210,7 +198,9 @@ void bind_replay(nb::module_& module) {
           "conf"_a, "version"_a, "reserved_at_start"_a)
       .def(
           "feed",
-          [](LimitEvidence& evidence, const Columns& columns) { evidence.feed(columns.span()); },
+          [](LimitEvidence& evidence, const RecordedColumns& columns) {
+            evidence.feed(columns.span());
+          },
           "columns"_a)
       .def_prop_ro("has_segments", &LimitEvidence::has_segments)
       .def_prop_ro("range",
@@ -222,14 +212,14 @@ void bind_replay(nb::module_& module) {
 
   module.def(
       "starts_from_nothing",
-      [](const Columns& columns, const std::vector<SegmentInfo>& segments) {
+      [](const RecordedColumns& columns, const std::vector<SegmentInfo>& segments) {
         return starts_from_nothing(columns.span(), segments);
       },
       "columns"_a, "segments"_a);
   module.def(
       "reconstruct_start",
-      [](const Columns& columns, const std::vector<SegmentInfo>& segments, const std::string& conf,
-         const std::string& version) {
+      [](const RecordedColumns& columns, const std::vector<SegmentInfo>& segments,
+         const std::string& conf, const std::string& version) {
         return reconstruct_start(columns.span(), segments, config_of(conf, version));
       },
       "columns"_a, "segments"_a, "conf"_a, "version"_a);

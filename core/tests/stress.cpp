@@ -487,10 +487,32 @@ struct Mailbox {
   std::vector<Live> blocks;
 };
 
+// Places for requests as threads make them, in no order that any thread keeps: some overlap, some
+// are in use, and some requests find one.
+std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
+  auto plan = std::make_shared<ProgramPlan>();
+  plan->streams.resize(1 + random.below(kStreams));
+  for (StreamPlan& stream : plan->streams) {
+    for (std::uint64_t i = 1 + random.below(200); i > 0; --i) {
+      const Bytes size = kMiB + kUnit * (1 + random.below(39 * kMiB / kUnit));
+      const Bytes least = random.one_in(2) ? kMiB + kUnit : size;
+      const Bytes offset = kUnit * random.below(128 * kMiB / kUnit);
+      stream.slots.push_back({size, least, random.one_in(20) ? PlanSlot::kElsewhere : offset});
+    }
+    const auto slots = static_cast<std::uint32_t>(stream.slots.size());
+    stream.sections = {{slots, 1 + static_cast<std::uint32_t>(random.below(3))}};
+  }
+  plan->check();
+  return plan;
+}
+
 // What all threads share.
 struct Machine {
   explicit Machine(const Options& chosen)
-      : options(chosen), boxes(chosen.threads), live_of(chosen.threads) {}
+      : options(chosen), boxes(chosen.threads), live_of(chosen.threads) {
+    Random random(chosen.seed);
+    if (!random.one_in(3)) elastic.set_plan(wrong_plan(random));
+  }
 
   Options options;
   SimulatedHost host{kShared};

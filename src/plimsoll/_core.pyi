@@ -163,6 +163,9 @@ class SimulatedDriver:
 def action_names() -> list[str]:
     """The names of the actions, by code."""
 
+class Columns:
+    def __init__(self, action: numpy.ndarray, address: numpy.ndarray, size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, pool_second: numpy.ndarray) -> None: ...
+
 class PoolId:
     def __init__(self, first: int = 0, second: int = 0) -> None: ...
 
@@ -336,6 +339,30 @@ class PoolOption(enum.Enum):
 
     no_split = 1
 
+class ProgramPlan:
+    """See plimsoll/planning/program_plan.h."""
+
+    def __init__(self, streams: Sequence[tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int, int]]]]) -> None:
+        """
+        From (sections, slots) of each stream: sections are (length, times), slots are (size, least, offset). Raises ValueError, with a line, if they do not make a plan.
+        """
+
+    @property
+    def streams(self) -> list[tuple[list[tuple[int, int]], list[tuple[int, int, int]]]]: ...
+
+    @property
+    def heights(self) -> list[int]:
+        """Bytes of each stream's area."""
+
+class PlanMaker:
+    """See plimsoll/replay/plan_maker.h."""
+
+    def __init__(self) -> None: ...
+
+    def feed(self, columns: Columns) -> None: ...
+
+    def plan(self) -> ProgramPlan: ...
+
 class ReplayError(ValueError):
     pass
 
@@ -353,13 +380,16 @@ class RecordedAllocator(enum.Enum):
 
     uncached = 2
 
-class Columns:
-    def __init__(self, action: numpy.ndarray, address: numpy.ndarray, size: numpy.ndarray, stream: numpy.ndarray, pool_first: numpy.ndarray, pool_second: numpy.ndarray) -> None: ...
-
 class Replay:
     def __init__(self, allocator: str, conf: str, version: str, limit: int | None, gpu_memory: int, shared_memory: int | None, compare: bool, completion: Completion, emptied: Sequence[int] | None, device: int, recorded: RecordedAllocator) -> None: ...
 
     def restore(self, segments: Sequence[SegmentInfo]) -> None: ...
+
+    def set_plan(self, plan: ProgramPlan) -> None:
+        """Large requests lie where the plan says; before the first event."""
+
+    @property
+    def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]: ...
 
     def scatter_segments(self, seed: int) -> None: ...
 
@@ -476,6 +506,14 @@ class Engine:
     @staticmethod
     def simulated(driver: SimulatedDriver, allocator: str, conf: str, version: str, device: int, account: bool) -> Engine:
         """As `cuda`, over a simulated GPU."""
+
+    def set_plan(self, plan: ProgramPlan) -> None:
+        """
+        Of the elastic allocator: large requests lie where the plan says; before the first request.
+        """
+
+    @property
+    def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]: ...
 
     @property
     def handle(self) -> int: ...

@@ -13,8 +13,8 @@ SOURCES = ROOT / "core" / "src"
 BINDINGS = ROOT / "bindings"
 C_INTERFACES = ROOT / "src" / "plimsoll" / "include" / "plimsoll"
 ORDER = (
-    "base", "driver", "simulated", "events", "formats", "allocator", "allocator/host",
-    "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
+    "base", "driver", "simulated", "events", "formats", "planning", "allocator",
+    "allocator/host", "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
     "allocator/elastic/apply", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
 # What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.

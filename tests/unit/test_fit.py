@@ -56,7 +56,7 @@ def prediction(need_bytes: int, used_bytes: int = 0) -> Prediction:
         conf="", torch="2.13", total_bytes=total, used_bytes=used_bytes,
         context_bytes=CARD.context_bytes,
         peak_allocated_bytes=allocated, peak_reserved_bytes=allocated, device_used_bytes=used,
-        shared_used_bytes=0, shared=None, shared_by_category={}, shared_lines=[],
+        shared_used_bytes=0, plan=None, shared=None, shared_by_category={}, shared_lines=[],
         fits=used <= total, headroom_bytes=total - used,
         peak_allocated_range_bytes=None, peak_reserved_range_bytes=None, stopped=None,
         out_of_memory=None, num_ooms=0, by_category={"rounding": allocated - need_bytes},

@@ -16,7 +16,9 @@ import plimsoll
 from plimsoll import InputError, SimulatedGpu, _core
 from plimsoll.base.telemetry.accounts import make_account
 from plimsoll.base.telemetry.nvml import Nvml
-from plimsoll.base.units import GiB
+from plimsoll.base.units import GiB, MiB
+from plimsoll.engine.plans.plan_file import write_plan
+from plimsoll.engine.plans.program_plan import MadeFor, Plan, RankPlan
 from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.torch.array_libraries.rmm_resources import RmmCallbacks
 from plimsoll.torch.live import live_engines
@@ -54,24 +56,76 @@ def test_a_cpu_build_of_pytorch_is_refused() -> None:
         plimsoll.install()
 
 
-class TestSizes:
-    """A limit that a card cannot keep: said at once where that is known, else by each request."""
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The engines that were made, on simulated cards of 1 GiB."""
+    made = []
+
+    def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
+        gpu = SimulatedGpu(GiB)
+        made.append(_core.Engine.simulated(gpu._driver, allocator, conf, version, device, account))
+        return made[-1]
+
+    engines = SimpleNamespace(cuda=cuda)
+    monkeypatch.setattr(live_engines, "_core", SimpleNamespace(Engine=engines))
+    return made
+
+
+class TestPlans:
+    """Each GPU of each rank follows its own plan of places."""
 
     @pytest.fixture
-    def made(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        """The engines that were made, on simulated cards of 1 GiB."""
-        made = []
+    def plan(self, tmp_path: Path) -> Path:
+        path = tmp_path / "plan.json"
+        slots = [(4 * MiB, 4 * MiB, 0), (8 * MiB, 8 * MiB, 4 * MiB)]
+        of_gpu = _core.ProgramPlan([([(2, 1)], slots)])
+        ranks = (RankPlan(0, {0: of_gpu}), RankPlan(1, {1: of_gpu}))
+        write_plan(Plan(MadeFor("train.py"), ranks), path)
+        return path
 
-        def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
-            gpu = SimulatedGpu(GiB)
-            made.append(
-                _core.Engine.simulated(gpu._driver, allocator, conf, version, device, account)
+    def engines(self, plan: Path) -> live_engines.LiveEngines:
+        choice = live_engines._Choice("elastic", "", Tiers(), str(plan))
+        return live_engines.LiveEngines(choice, keeps_account=False)
+
+    @pytest.mark.usefixtures("made")
+    def test_the_account_says_how_far_it_was_followed(
+        self, plan: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("RANK", "1")
+        engines = self.engines(plan)
+        engine = engines.open(1)
+        first = engine.allocate(4 * MiB, 0)
+        assert engine.allocate(8 * MiB, 0) == first + 4 * MiB
+        (account,) = engines.accounts()
+        assert account.plan == (
+            "100.0% of the bytes of 2 requests above 1 MiB lay where the plan says"
+        )
+        assert account.line().endswith(f"; {account.plan}")
+
+    @pytest.mark.usefixtures("made")
+    def test_one_line_says_that_there_is_none(
+        self, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setenv("RANK", "2")
+        engines = self.engines(plan)
+        engines.open(0).allocate(4 * MiB, 0)
+        assert capsys.readouterr().err == f"plimsoll: {plan} has no plan for rank 2, GPU 0\n"
+        assert engines.accounts()[0].plan == "the plan has no place for any request above 1 MiB"
+
+    def test_another_allocator_follows_none(self, plan: Path) -> None:
+        with pytest.raises(InputError, match="a plan is for the elastic allocator, not native"):
+            live_engines.put_in_place(
+                "native", "", Tiers(), plan=str(plan), keeps_account=False, under_pytorch=False
             )
-            return made[-1]
 
-        engines = SimpleNamespace(cuda=cuda)
-        monkeypatch.setattr(live_engines, "_core", SimpleNamespace(Engine=engines))
-        return made
+    def test_what_is_no_plan_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "plan.json").write_text("[]")
+        with pytest.raises(InputError, match="no plan: there is no"):
+            self.engines(tmp_path / "plan.json")
+
+
+class TestSizes:
+    """A limit that a card cannot keep: said at once where that is known, else by each request."""
 
     def engines(self, **sizes: int) -> live_engines.LiveEngines:
         choice = live_engines._Choice("elastic", "", Tiers(**sizes))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ OWN = ""  # the modules of a room that are in none of its packages
 ROOMS = {
     "base": (OWN, "telemetry", "workers"),
     "recordings": (OWN, "analysis", "causes"),
-    "engine": ("gpus", OWN, "simulator", "recorder", "replays"),
+    "engine": ("gpus", OWN, "simulator", "recorder", "plans", "replays"),
     "offloading": ("tiers", OWN, "training", "data"),
     "torch": (OWN, "array_libraries", "building", "wheel", "live", "simulated", "session"),
     "page": (OWN,),

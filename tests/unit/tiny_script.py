@@ -242,7 +242,7 @@ def prediction(
         script="train.py", gpu="T4", driver="linux", allocator=allocator, policy="strict",
         conf="", torch="2.13", total_bytes=room + CONTEXT, context_bytes=CONTEXT,
         peak_allocated_bytes=allocated, peak_reserved_bytes=reserved,
-        device_used_bytes=reserved + CONTEXT, shared_used_bytes=0, shared=None,
+        device_used_bytes=reserved + CONTEXT, shared_used_bytes=0, plan=None, shared=None,
         shared_by_category={}, shared_lines=[], fits=reserved <= room,
         headroom_bytes=room - reserved, peak_allocated_range_bytes=None,
         peak_reserved_range_bytes=None, stopped=None, out_of_memory=None, num_ooms=0,

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     Shown = Callable[[int | None, Trial | None], None]
 
 
-@options.takes_simulation(*(name for name in options.SIMULATION if name not in ("world", "ranks")))
+@options.takes_simulation(
+    *(name for name in options.SIMULATION if name not in ("world", "ranks", "plan"))
+)
 def fit(
     script: options.NoScript = None,
     arguments: options.Arguments = None,

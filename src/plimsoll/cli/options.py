@@ -158,6 +158,11 @@ Address = Annotated[
     ),
 ]
 
+PlanToFollow = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="A plan of places that elastic follows."),
+]
+
 Simulation = dict[str, Any]
 """Options of a simulation, by name."""
 SIMULATION: Mapping[str, tuple[Any, Any]] = {
@@ -169,6 +174,7 @@ SIMULATION: Mapping[str, tuple[Any, Any]] = {
     "driver": (Driver, "linux"),
     "conf": (Conf, ""),
     "allocator": (Allocator, "native"),
+    "plan": (PlanToFollow, None),
     "policy": (Policy, None),
     "dedicated": (Dedicated, None),
     "used": (Used, None),

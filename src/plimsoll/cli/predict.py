@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.base.errors import InputError
+from plimsoll.base.files import check_can_be_made
 from plimsoll.base.json_text import json_line
 from plimsoll.base.layout import paragraphs, table
 from plimsoll.base.units import format_size
 from plimsoll.cli import options
+from plimsoll.cli.plans import PlanToWrite, tell_difference, wrote_plan
 from plimsoll.cli.program import Program, chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import NOT_KNOWN, Verdict, console, show
@@ -58,6 +60,7 @@ def predict(
         Path | None,
         typer.Option(metavar="FILE", help="Write the page of plimsoll view for the run, .html."),
     ] = None,
+    write_plan: PlanToWrite = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
     quiet: Annotated[
         bool,
@@ -83,12 +86,13 @@ def predict(
     from plimsoll.prediction.not_kept import each_once, tell
     from plimsoll.prediction.options import Options
     from plimsoll.prediction.predicted_page import check_page, recorded, write_page
+    from plimsoll.prediction.predicted_plan import predicted_plan
     from plimsoll.prediction.recording_check import check_request, recorded_gpu
     from plimsoll.prediction.text import verdict_words
     from plimsoll.recordings.reading import read_recording
 
-    if check is not None and (plot or view is not None):
-        raise InputError("--plot and --view are of a prediction; leave out --check")
+    if check is not None and (plot or view is not None or write_plan is not None):
+        raise InputError("--plot, --view and --write-plan are of a prediction; leave out --check")
     if plot and as_json:
         raise InputError("--plot is for people; with --json the timeline is in the answer")
     recording = None if check is None else read_recording(check)
@@ -105,6 +109,8 @@ def predict(
     ]  # bad options end the command before the first run
     if view is not None:
         check_page(requests, view, force=force)
+    if write_plan is not None:
+        _check_plan(requests, write_plan, force=force)
     program = program.saved(save_recipe, force=force)
     requests = [replace(request, script=program.script) for request in requests]
     if recording is not None:
@@ -118,7 +124,9 @@ def predict(
         if not checked.matches:
             raise typer.Exit(1)
         return
-    with nullcontext(requests) if view is None else recorded(requests) as asked:
+    _tell_plan(requests[0], simulation["plan"])
+    keeps_none = view is None and write_plan is None
+    with nullcontext(requests) if keeps_none else recorded(requests) as asked:
         results = _predicted(asked, quiet=quiet)
         if advise:
             results[0] = with_advice(asked[0], results[0])
@@ -129,6 +137,9 @@ def predict(
                 print(json_line(result.to_dict() | words))
         else:
             _show(results, program, plots=plot, quiet=quiet)
+        if write_plan is not None:
+            told = wrote_plan(predicted_plan(asked[0], results[0]), write_plan, force=force)
+            print(told, file=sys.stderr if as_json else sys.stdout)
         if view is not None:
             page = write_page(asked, results, view, force=force)
             print(f"\n{page}", file=sys.stderr if as_json else sys.stdout)
@@ -136,6 +147,23 @@ def predict(
         raise typer.Exit(1)
     if any(result.fits is None for result in results):
         raise typer.Exit(NOT_KNOWN)
+
+
+def _check_plan(requests: Sequence[Request], output: Path, *, force: bool) -> None:
+    """Says what is wrong with --write-plan before the first run."""
+    if len(requests) > 1:
+        raise InputError("a plan is for one card; give one --gpu")
+    check_can_be_made(output, force=force)
+
+
+def _tell_plan(request: Request, path: Path | None) -> None:
+    """Says in a line where the plan is made for another program."""
+    if path is None:
+        return
+    from plimsoll.engine.plans.plan_file import read_plan
+    from plimsoll.prediction.predicted_plan import program_of
+
+    tell_difference(read_plan(path), path, program_of(request))
 
 
 def _predicted(asked: Sequence[Request], *, quiet: bool) -> list[Prediction]:

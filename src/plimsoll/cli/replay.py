@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from plimsoll.base.endings import SNAPSHOTS, TRACES
+from plimsoll.base.files import check_can_be_made
 from plimsoll.base.json_text import json_line
 from plimsoll.base.printable import printable
-from plimsoll.cli.options import ReadMemory
+from plimsoll.cli.options import PlanToFollow, ReadMemory
+from plimsoll.cli.plans import PlanToWrite, tell_difference, wrote_plan
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
 
 if TYPE_CHECKING:
     from plimsoll.engine.replays.parts import ReplayResult
+    from plimsoll.recordings.recording import Recording
 
 
 def replay(
@@ -62,6 +65,9 @@ def replay(
             metavar="VERSION",
         ),
     ] = None,
+    plan: PlanToFollow = None,
+    write_plan: PlanToWrite = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the plan's file.")] = False,
     read_memory: ReadMemory = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a replay, one a line.")
@@ -72,16 +78,29 @@ def replay(
     A history is what torch.cuda.memory._dump_snapshot() writes after
     torch.cuda.memory._record_memory_history(). Under the recorded configuration every address is
     checked against the recording.
+
+    --write-plan writes where each large request lies best, for runs of the same program under the
+    elastic allocator. Of a job, give the recordings of all ranks.
     """
+    from plimsoll.engine.plans.making import plan_of, program_of
+    from plimsoll.engine.plans.plan_file import read_plan
     from plimsoll.engine.replays.replay import replay as run
     from plimsoll.engine.replays.text import replays_text
     from plimsoll.recordings.reading import read_recording
 
+    if write_plan is not None:
+        check_can_be_made(write_plan, force=force)
+    given = None if plan is None else read_plan(plan)
     fits = True
     differs = False
+    recordings: list[Recording] = []
     for number, path in enumerate(files):
         with Progress(f"reading {path}"):
             recording = read_recording(path, memory=read_memory)
+        if write_plan is not None:
+            recordings.append(recording)
+        if given is not None and plan is not None:
+            tell_difference(given, plan, program_of(recording))
         for problem in recording.problems:
             print(printable(f"note: {path}: {problem}"), file=sys.stderr)
         results: list[ReplayResult] = []
@@ -98,6 +117,7 @@ def replay(
                     dedicated=dedicated,
                     shared=shared,
                     version=version,
+                    plan=given,
                     progress=progress.reach,
                 )
             results += ran
@@ -114,7 +134,10 @@ def replay(
             show(partial(replays_text, results), "yes" if any_fits else "no")
         fits = fits and any_fits
         differs = differs or any(result.matches_recording is False for result in results)
-    if not as_json:
+    if write_plan is not None:
+        told = wrote_plan(plan_of(recordings), write_plan, force=force)
+        print(told, file=sys.stderr if as_json else sys.stdout)
+    elif not as_json:
         follow = ["--conf", "", "--conf", "expandable_segments:True"]
         if conf and len(conf) > 1:
             follow = ["--limit", "24GiB"]

@@ -46,6 +46,7 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Record what happens to GPU memory, as .plim."),
     ] = None,
+    plan: options.PlanToFollow = None,
     policy: options.Policy = None,
     dedicated: options.Dedicated = None,
     shared: Annotated[
@@ -87,7 +88,7 @@ def run(
                 raise InputError(f"--{name.replace('_', '-')} goes with --simulate")
         command = [sys.executable, *(["-m"] if module else []), script, *own]
         tiers = {"POLICY": policy, "DEDICATED": dedicated, "SHARED": shared}
-        _run_live(command, allocator or "elastic", conf, json, tiers, libraries)
+        _run_live(command, allocator or "elastic", conf, json, tiers, libraries, plan)
     if any(libraries.values()):
         raise InputError(
             "--cupy, --numba and --rmm need a real GPU: they do not go with --simulate"
@@ -96,7 +97,7 @@ def run(
     from plimsoll.prediction.options import Options
 
     chosen = Options(
-        gpu=simulate, conf=conf, allocator=allocator or "native", policy=policy,
+        gpu=simulate, conf=conf, allocator=allocator or "native", plan=plan, policy=policy,
         dedicated=dedicated, shared=shared, **simulation,
     )  # fmt: skip
     request = chosen.request(script, own, is_module=module)
@@ -133,8 +134,11 @@ def _run_live(
     json: Path | None,
     tiers: dict[str, str | None],
     libraries: dict[str, bool],
+    plan: Path | None,
 ) -> NoReturn:
     """Become the script's process: exit status, signals and stdin are its own."""
+    from plimsoll.engine.plans.plan_file import read_plan
+    from plimsoll.engine.plans.program_plan import require_elastic
     from plimsoll.offloading.tiers.limits import Tiers
     from plimsoll.torch.building.compiler import build
     from plimsoll.torch.building.versions import is_cuda_build
@@ -145,6 +149,9 @@ def _run_live(
         raise InputError(f"unknown allocator {allocator!r}; there are elastic, native and torch")
     if allocator == "torch" and any(libraries.values()):
         raise InputError("PyTorch's allocator serves PyTorch alone: choose elastic or native")
+    if plan is not None:
+        require_elastic(allocator)
+        read_plan(plan)  # a bad one ends the command before the script begins
     if count_gpus() == 0:
         raise InputError("there is no NVIDIA GPU here; --simulate H100 runs the script without one")
     if not is_cuda_build():
@@ -160,6 +167,8 @@ def _run_live(
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "1"
     environment |= {f"PLIMSOLL_{key}": value for key, value in tiers.items() if value is not None}
     environment |= {f"PLIMSOLL_{key}": "1" for key, wanted in libraries.items() if wanted}
+    if plan is not None:
+        environment["PLIMSOLL_PLAN"] = str(plan.absolute())
     if conf:
         environment["PYTORCH_ALLOC_CONF"] = environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
     if sys.stdout is not None:  # else it is closed

@@ -223,7 +223,7 @@ class _Run:
             raise KeyboardInterrupt
         try:
             found = _result(request, status, report, outcome)
-            self._move(_RECORDED, request.record)
+            self._move_recordings(request.record)
             self._move(_SURVEY, request.survey)
             return self._with_writes(found, outcome) if is_held else found
         except (InputError, ScriptError) as error:
@@ -243,6 +243,16 @@ class _Run:
         """Moves a file of the folder to where the caller wants it, if the process wrote it."""
         if wanted is not None and (self._folder / name).exists():
             shutil.move(self._folder / name, wanted)
+
+    def _move_recordings(self, wanted: str | None) -> None:
+        """Moves the recording, and those of a job's ranks beside it."""
+        if wanted is None:
+            return
+        self._move(_RECORDED, wanted)
+        own, to = Path(_RECORDED), Path(wanted)
+        for file in self._folder.glob(f"{own.stem}.rank*{own.suffix}"):
+            rank = file.name.removeprefix(own.stem).removesuffix(own.suffix)
+            self._move(file.name, str(to.with_name(f"{to.stem}{rank}{to.suffix}")))
 
     def _with_writes(self, found: Prediction, outcome: Outcome | None) -> Prediction:
         if outcome is None:

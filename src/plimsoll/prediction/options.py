@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from plimsoll import _core
@@ -11,6 +12,8 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.script_file import script_file
 from plimsoll.base.units import format_size, parse_memory
 from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import require_elastic
 from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
 from plimsoll.engine.simulator.machine import DriverName
 from plimsoll.offloading.tiers.limits import Tiers
@@ -39,6 +42,7 @@ class Options:
     driver: str = "linux"
     conf: str = ""
     allocator: str = "native"
+    plan: str | PathLike[str] | None = None
     policy: str | None = None
     dedicated: int | str | None = None
     shared: int | str | None = None
@@ -81,6 +85,7 @@ class Options:
         driver, policy = self._who_spills(tiers)
         _check_name("choice of values", self.values, tuple(_VALUES))
         unknown, seed = self._parsed_unknown()
+        plan = self._checked_plan()
         if self.at_most_events is not None and self.at_most_events < 1:
             raise InputError(f"at least 1 event must be allowed, not {self.at_most_events}")
         if self.steps is not None and self.steps < 1:
@@ -94,6 +99,7 @@ class Options:
                 conf=self._checked_conf(),
                 allocator="native" if wheel else self.allocator,  # type: ignore[arg-type]
                 wheel=wheel,
+                plan=plan,
                 policy=policy,
                 dedicated_bytes=tiers.dedicated_bytes,
                 used_bytes=used,
@@ -119,6 +125,13 @@ class Options:
             return True
         _check_name("allocator", self.allocator, get_args(SimulatedAllocatorName))
         return False
+
+    def _checked_plan(self) -> str | None:
+        if self.plan is None:
+            return None
+        require_elastic(self.allocator)
+        read_plan(self.plan)  # a bad one ends the command before the first run
+        return str(Path(self.plan).absolute())
 
     def _shape(self) -> JobShape:
         shape = JobShape.parse(self.nproc_per_node, self.nnodes, self.world, self.ranks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self, TypeVar
 
+from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.shared_use import SharedUse
 from plimsoll.prediction.assumed import NEEDS_TRIALS, Assumed
 from plimsoll.prediction.compiled_use import CompiledUse
@@ -191,6 +192,7 @@ class PredictionParts:
             holds the peak. If several processes use the card, the most that all have at one time.
         shared_used_bytes: The most reserved in shared memory. With `wddm` the driver spills
             silently.
+        plan: How far the requests followed the plan; None where there was none.
         shared: The use of shared memory, and the least that it costs; None where no memory could
             spill or be placed there. If the script does not fit, this and the next two cover the
             run up to the failure.
@@ -273,6 +275,7 @@ class PredictionParts:
     device_used_bytes: int
     shared_used_bytes: int
     shared: SharedUse | None
+    plan: PlanUse | None
     shared_by_category: dict[str, int]
     shared_lines: list[LineShare]
     fits: bool | None
@@ -373,6 +376,7 @@ class PredictionParts:
                 "stopped": values["stopped"] and Stopped(**values["stopped"]),
                 "fewer_steps": values["fewer_steps"] and FewerSteps(**values["fewer_steps"]),
                 "shared": values["shared"] and SharedUse(**values["shared"]),
+                "plan": values["plan"] and PlanUse(**values["plan"]),
                 "shared_lines": [LineShare(**line) for line in values["shared_lines"]],
                 "top_lines": [LineShare(**line) for line in values["top_lines"]],
                 "other_cards": [CardVerdict(**card) for card in values["other_cards"]],

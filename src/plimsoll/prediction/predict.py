@@ -45,6 +45,7 @@ def predict(
     driver: DriverName = "linux",
     conf: str = "",
     allocator: SimulatedAllocatorName = "native",
+    plan: str | PathLike[str] | None = None,
     policy: SpillPolicyName | None = None,
     dedicated: int | str | None = None,
     shared: int | str | None = None,
@@ -86,6 +87,7 @@ def predict(
             or the script.
         allocator: "native" (PyTorch's), "elastic" or "uncached"; "wheel" is PyTorch's by its own
             code, from the CUDA build that is installed.
+        plan: The file of a plan of places that "elastic" follows (docs/plans.md).
         policy: "strict" or "spill". When dedicated memory is used up, a request fails under
             "strict". Under "spill" it is served from shared memory, by the allocator with "elastic"
             and by Windows' driver otherwise.
@@ -126,8 +128,8 @@ def predict(
         ScriptError: If the script failed for another reason than memory.
     """
     options = Options(
-        gpu=gpu, gpus=gpus, driver=driver, conf=conf, allocator=allocator, policy=policy,
-        dedicated=dedicated, shared=shared, host_memory=host_memory, values=values,
+        gpu=gpu, gpus=gpus, driver=driver, conf=conf, allocator=allocator, plan=plan,
+        policy=policy, dedicated=dedicated, shared=shared, host_memory=host_memory, values=values,
         unknown=unknown, steps=steps, at_most_events=at_most_events, keep_writes=keep_writes,
         nproc_per_node=nproc_per_node, nnodes=nnodes, world=world, ranks=ranks, used=used,
         network=network,

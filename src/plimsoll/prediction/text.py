@@ -71,7 +71,7 @@ def prediction_text(
         files = [written_lines(prediction.written), kept_apart_lines(prediction.kept_apart)]
         return paragraphs([[first, *programs], *files], width)
     sections = (
-        *(serving_lines, _categories, _lines, _shared, _in_shared, _compiled, _steps),
+        *(serving_lines, _categories, _lines, _plan, _shared, _in_shared, _compiled, _steps),
         _fewer_steps,
         *(_time, _cards),
         lambda p: assumed_lines(p.assumptions),
@@ -323,6 +323,11 @@ def _lines(p: PredictionParts) -> Iterator[str]:
         yield "Lines that hold the most then:"
     for line in p.top_lines[:_MOST_LINES]:
         yield f"  {size_row(line.bytes, line.line)}"
+
+
+def _plan(p: PredictionParts) -> Iterator[str]:
+    if p.plan is not None:
+        yield f"Plan: {p.plan.line()}."
 
 
 def _shared(p: PredictionParts) -> Iterator[str]:

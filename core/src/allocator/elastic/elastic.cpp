@@ -256,6 +256,21 @@ void ElasticAllocator::set_limit(std::optional<Bytes> limit) {
   memory_.set_limit(limit);
 }
 
+void ElasticAllocator::set_plan(std::shared_ptr<const ProgramPlan> plan) {
+  const std::lock_guard lock(mutex_);
+  arenas_.set_plan(std::move(plan));
+}
+
+std::vector<PlanUse> ElasticAllocator::plan_use() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PlanUse> uses;
+  for (Arena& arena : arenas_.all()) {
+    const Arena::Guard guard(arena);
+    if (arena.plan) uses.push_back(arena.plan->use());
+  }
+  return uses;
+}
+
 std::optional<Bytes> ElasticAllocator::limit() const {
   const std::lock_guard lock(mutex_);
   return limit_;

@@ -33,6 +33,7 @@ class Account:
         torch_peak_reserved_bytes: What PyTorch's own allocator would have reserved at most, or by
             the time when it had run out of memory.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
+        plan: How far its requests followed a plan of places, in words; None without a plan.
     """
 
     allocator: str
@@ -45,6 +46,7 @@ class Account:
     card_peak_bytes: int | None = None
     torch_peak_reserved_bytes: int | None = None
     torch_num_ooms: int | None = None
+    plan: str | None = None
 
     def line(self) -> str:
         """For people."""
@@ -63,6 +65,8 @@ class Account:
             reserved = format_size(self.torch_peak_reserved_bytes)
             ended = "run out of memory at" if self.torch_num_ooms else "reserved"
             text += f"; PyTorch's allocator would have {ended} {reserved}"
+        if self.plan is not None:
+            text += f"; {self.plan}"
         return text
 
 

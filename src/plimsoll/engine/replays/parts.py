@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plimsoll.engine.plans.use import PlanUse
     from plimsoll.engine.shared_use import SharedUse
 
 
@@ -130,6 +131,7 @@ class ReplayResult:
         conf_without_effect: Keys of `conf` that change no device memory, each with why.
         peak: Where the bytes were at the peak of reserved memory.
         shared: What spilled, and the least that it costs; None where there is no shared memory.
+        plan: How far the requests followed the plan; None where there was none.
         memory_stats: All counters at the end, by the keys of torch.cuda.memory_stats().
     """
 
@@ -165,6 +167,7 @@ class ReplayResult:
     conf_without_effect: tuple[tuple[str, str], ...]
     peak: PeakBreakdown
     shared: SharedUse | None
+    plan: PlanUse | None
     memory_stats: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:

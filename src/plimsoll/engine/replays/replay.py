@@ -9,6 +9,9 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.units import parse_memory
 from plimsoll.engine.gpus.recorded_card import recorded_card
+from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import Plan, require_elastic
+from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.replays.parts import Difference, FirstOom, PeakBreakdown, ReplayResult
 from plimsoll.engine.replays.results import Replays
 from plimsoll.engine.shared_use import SharedUse
@@ -43,6 +46,7 @@ def replay(
     dedicated: int | str | None = None,
     shared: int | str | None = None,
     version: str | None = None,
+    plan: str | PathLike[str] | Plan | None = None,
     progress: Progress | None = None,
 ) -> Replays:
     """Replay every device's history in a recording.
@@ -71,6 +75,7 @@ def replay(
         shared: How much shared memory there is then.
         version: The PyTorch to follow, such as "2.11"; by default the recorded one, as far as the
             recording tells (`Recording.version`).
+        plan: A plan of places, or its file, which "elastic" follows (docs/plans.md).
         progress: Called with the number of events done and to do, now and then.
 
     Returns:
@@ -81,6 +86,9 @@ def replay(
     """
     check_allocator(allocator)
     tiers = _tiers(gpu_memory, dedicated, shared)
+    if plan is not None:
+        require_elastic(allocator)
+        plan = plan if isinstance(plan, Plan) else read_plan(plan)
     recording = source if isinstance(source, Recording) else read_recording(source)
     version = _plain_version(version or recording.version)
     if allocator != "native" and conf:
@@ -99,6 +107,7 @@ def replay(
             shared_memory=tiers[1],
             card=recorded_card(recording.settings, trace.device),
             recorded_allocator=recording.allocator,
+            plan=None if plan is None else _own_plan(plan, recording, trace),
         )
         try:
             results.append(_replay_device(trace, request, recorded_conf, progress))
@@ -120,6 +129,16 @@ class _Request:
     shared_memory: int | None
     card: RecordedCard | None
     recorded_allocator: str
+    plan: _core.ProgramPlan | None = None
+
+
+def _own_plan(plan: Plan, recording: Recording, trace: DeviceTrace) -> _core.ProgramPlan:
+    rank = None if recording.process is None else recording.process.rank
+    own = plan.for_process(rank, trace.device)
+    if own is None:
+        whose = "" if rank is None else f"rank {rank}, "
+        raise InputError(f"{recording.name}: the plan has no part for {whose}device {trace.device}")
+    return own
 
 
 def _tiers(
@@ -173,7 +192,7 @@ def _replay_device(
     start = trace.start(recorded_conf, request.version)
     evidence = _evidence(trace, start, recorded_conf, request.version)
     recorded = replace(request, allocator="native", conf=recorded_conf, limit=None)
-    recorded = replace(recorded, gpu_memory=None, shared_memory=None)
+    recorded = replace(recorded, gpu_memory=None, shared_memory=None, plan=None)
     if evidence.range is not None:
         recorded = replace(recorded, limit=_inferred_limit(trace, start, recorded, evidence.range))
     comparable = bool(start) or evidence.has_segments
@@ -287,6 +306,8 @@ def _run(
         trace.device,
         _core.RecordedAllocator[request.recorded_allocator],
     )
+    if request.plan is not None:
+        run.set_plan(request.plan)
     if start:
         run.restore(start)
     for batch in trace.batches():
@@ -345,7 +366,6 @@ def _result(
     peak_reserved = stats["reserved_bytes.all.peak"]
     event, reserved, active, allocated, requested, split = run.peak
     difference = run.first_difference if matches is False else None
-    config = _core.AllocatorConfig.parse(request.conf, request.version)
     return ReplayResult(
         file=request.name,
         device=trace.device,
@@ -376,7 +396,7 @@ def _result(
         first_difference=difference and Difference(*difference),
         reconstructed_start=reconstructed,
         emptied_caches=tuple(run.emptied),
-        conf_without_effect=tuple(config.without_effect),
+        conf_without_effect=_without_effect(request),
         peak=PeakBreakdown(
             event=event,
             reserved_bytes=reserved,
@@ -394,8 +414,13 @@ def _result(
             peak_dedicated_bytes=run.peak_dedicated,
             by_driver=request.allocator != "elastic",
         ),
+        plan=None if request.plan is None else PlanUse.of_streams(run.plan_use),
         memory_stats=stats,
     )
+
+
+def _without_effect(request: _Request) -> tuple[tuple[str, str], ...]:
+    return tuple(_core.AllocatorConfig.parse(request.conf, request.version).without_effect)
 
 
 def _first_oom(trace: DeviceTrace, run: _core.Replay) -> FirstOom | None:

@@ -148,6 +148,8 @@ def _explain(result: ReplayResult) -> Iterator[str]:
 
 def _verdict(result: ReplayResult) -> Iterator[str]:
     """What speaks against a replay."""
+    if result.plan is not None:
+        yield f"Plan: {result.plan.line()}."
     if result.shared is not None:
         yield from result.shared.lines()
     if (oom := result.first_oom) is not None:

@@ -231,6 +231,7 @@ def _noted(
     """Returns what was noted while the program ran, and the causes that show in it."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
+        "plan": simulation.plan_use(gpu.device),
         "serving": simulation.serving,
         "assumptions": _assumptions(simulation, hangs_on=hangs_on),
         "convolutions": simulation.library.convolutions(),

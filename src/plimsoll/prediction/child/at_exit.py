@@ -64,7 +64,14 @@ def _accounts(
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes
             figures["torch_num_ooms"] = replayed.num_ooms
         account = make_account(simulation.allocator, device, figures)
-        accounts.append(replace(account, rank=_known(simulation.rank, account.rank)))
+        plan = simulation.plan_use(device)
+        accounts.append(
+            replace(
+                account,
+                rank=_known(simulation.rank, account.rank),
+                plan=None if plan is None else plan.line(),
+            )
+        )
     return accounts
 
 

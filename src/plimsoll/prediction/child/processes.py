@@ -38,6 +38,7 @@ from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, le
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.child.verdict import fullest, verdict
 from plimsoll.prediction.request import Request
+from plimsoll.torch.session.record import rank_recorder
 from plimsoll.torch.session.simulate import simulate_started
 
 if TYPE_CHECKING:
@@ -68,10 +69,15 @@ class StartedProcesses:
         if surveyor is not None:
             surveyor.listen()
 
+        recorder = self.request.record and rank_recorder(Path(self.request.record))
+
         def install() -> None:
             torch = sys.modules["torch"]
             high_water.install(torch)
             labels.install(torch)
+            if recorder:
+                recorder.__enter__()
+                Finalize(None, recorder.stop, exitpriority=3)
             if surveyor is not None:
                 surveyor.install(torch)
 

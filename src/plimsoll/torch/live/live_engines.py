@@ -15,15 +15,21 @@ import os
 import sys
 import threading
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
 from plimsoll.base.telemetry.accounts import Account, make_account
+from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import format_size
 from plimsoll.engine.current import set_engines
+from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import require_elastic
+from plimsoll.engine.plans.use import PlanUse
 from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.torch.building.compiler import load
 from plimsoll.torch.building.versions import NEWEST, rules_version, tell_if_unknown, text
@@ -50,6 +56,7 @@ class _Choice:
     allocator: LiveAllocatorName
     conf: str
     tiers: Tiers
+    plan: str | None = None
 
 
 class LiveEngines:
@@ -63,6 +70,8 @@ class LiveEngines:
         self._conf = choice.conf
         self._allocator = choice.allocator
         self._tiers = choice.tiers
+        self._plan = None if choice.plan is None else read_plan(choice.plan)
+        self._plan_file = choice.plan
         self._keeps_account = keeps_account
         self._version = _rules()
         # Garbage that is collected while an engine is made may be a library's, and ask here again.
@@ -84,6 +93,7 @@ class LiveEngines:
                     self._allocator, self._conf, self._version, device, self._keeps_account
                 )
                 self._open[device] = engine
+                self._follow_plan(engine, device)
                 if engine.fell_back is not None:
                     print(f"plimsoll: {engine.fell_back}", file=sys.stderr)
             is_new = device not in self._limited
@@ -93,6 +103,28 @@ class LiveEngines:
         if is_new:
             self._told(device)
         return self._open[device]
+
+    def _follow_plan(self, engine: _core.Engine, device: int) -> None:
+        """Let the engine follow the plan of this rank and GPU; say so where there is none."""
+        if self._plan is None or engine.fell_back is not None:
+            return
+        rank = rank_of_process()
+        own = self._plan.for_process(rank, device)
+        if own is not None:
+            engine.set_plan(own)
+            return
+        whose = f"GPU {device}" if rank is None else f"rank {rank}, GPU {device}"
+        print(printable(f"plimsoll: {self._plan_file} has no plan for {whose}"), file=sys.stderr)
+
+    def plan_uses(self) -> dict[int, PlanUse]:
+        """How far the requests of each GPU that is used followed the plan; none without one."""
+        if self._plan is None:
+            return {}
+        return {
+            device: PlanUse.of_streams(engine.plan_use)
+            for device, engine in sorted(self.opened().items())
+            if engine.fell_back is None
+        }
 
     def tell(self, told: Callable[[int], None]) -> None:
         """Call `told` with the GPU of each engine, those that there are first."""
@@ -133,11 +165,16 @@ class LiveEngines:
 
     def accounts(self) -> list[Account]:
         """What was used of each GPU."""
-        return [
+        plans = self.plan_uses()
+        accounts = [
             make_account(
                 self._allocator if engine.fell_back is None else "native", device, engine.account()
             )
             for device, engine in sorted(self._open.items())
+        ]
+        return [
+            replace(each, plan=plans[each.device].line()) if each.device in plans else each
+            for each in accounts
         ]
 
 
@@ -174,6 +211,7 @@ def put_in_place(
     conf: str | None,
     tiers: Tiers,
     *,
+    plan: str | None = None,
     keeps_account: bool,
     under_pytorch: bool = True,
 ) -> LiveEngines:
@@ -183,6 +221,7 @@ def put_in_place(
         allocator: Which one.
         conf: As PYTORCH_CUDA_ALLOC_CONF; None for what the environment says.
         tiers: What is to hold on every GPU.
+        plan: The file of a plan of places that the elastic allocator follows.
         keeps_account: Whether the engines keep what `LiveEngines.accounts` tells.
         under_pytorch: Put them under PyTorch, which may have been left out before.
 
@@ -198,7 +237,10 @@ def put_in_place(
         conf = next((os.environ[name] for name in _CONF if name in os.environ), "")
     if allocator != "elastic" and (tiers.policy == "spill" or tiers.shared_bytes is not None):
         raise InputError("only the elastic allocator uses shared memory")
-    choice = _Choice(allocator, conf, tiers)
+    if plan is not None:
+        require_elastic(allocator)
+        plan = str(Path(plan).absolute())
+    choice = _Choice(allocator, conf, tiers, plan)
     if _installed is None:
         try:
             _core.AllocatorConfig.parse(conf, _rules())
@@ -212,7 +254,7 @@ def put_in_place(
         there = _installed.choice
         raise InputError(
             f"the {there.allocator} allocator is installed already, with the configuration "
-            f"{there.conf!r} and {there.tiers}; a process has one"
+            f"{there.conf!r}, {there.tiers} and the plan {there.plan}; a process has one"
         )
     keep = None if _installed is None else _installed.keep
     if under_pytorch and keep is None:

@@ -28,6 +28,7 @@ from plimsoll.torch.live.live_engines import (
     put_in_place,
 )
 from plimsoll.torch.session.environment import record_if_asked
+from plimsoll.torch.session.planned import tell_of_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -50,6 +51,7 @@ def install(
     dedicated: int | str | None = None,
     shared: int | str | None = None,
     rebalance: RebalanceTime | None = None,
+    plan: str | os.PathLike[str] | None = None,
     pytorch: bool = True,
     cupy: bool = False,
     numba: bool = False,
@@ -73,6 +75,8 @@ def install(
         dedicated: The most of each card's own memory, as bytes or "6GiB".
         shared: The most of the host's memory that each GPU may use; by default half of it.
         rebalance: When spilled memory comes back to the card, see `plimsoll.set_tiers`.
+        plan: The file of a plan of places, which "elastic" follows (docs/plans.md). Simulated GPUs
+            have theirs from the start.
         pytorch: False leaves PyTorch alone, which then need not be there: for programs that use
             other libraries only.
         cupy: CuPy's arrays come from the same memory. docs/live.md says more of libraries.
@@ -105,7 +109,8 @@ def install(
         _check_pytorch()
     elif count_gpus() == 0:
         raise InputError(_NO_GPU)
-    _install(allocator, conf, tiers, libraries, under_pytorch=pytorch)
+    file = None if plan is None else os.fspath(plan)
+    _install(allocator, conf, tiers, libraries, plan=file, under_pytorch=pytorch)
 
 
 def _check_pytorch() -> None:
@@ -131,7 +136,7 @@ def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers)
 def install_from_environment() -> None:
     """Do what PLIMSOLL_ALLOCATOR and its like say; ends the process if that is impossible.
 
-    PLIMSOLL_POLICY, _DEDICATED, _SHARED and _REBALANCE are as `install` takes them, and
+    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN are as `install` takes them, and
     PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. Where PyTorch has no CUDA, or there is no GPU,
     it does nothing: such a process uses no GPU.
     """
@@ -151,7 +156,8 @@ def install_from_environment() -> None:
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]
-            _install(name, None, tiers, asked)  # type: ignore[arg-type]
+            plan = os.environ.get("PLIMSOLL_PLAN") or None
+            _install(name, None, tiers, asked, plan=plan)  # type: ignore[arg-type]
             return
         _publish_once_cuda_runs(TorchCounters(), torch_snapshot)
         if to := _report():
@@ -176,14 +182,17 @@ def _install(
     tiers: Tiers,
     libraries: Collection[LibraryName] = (),
     *,
+    plan: str | None = None,
     under_pytorch: bool = True,
 ) -> None:
     to = _report()
     was_there, was_under_pytorch = is_installed(), is_under_pytorch()
     check_libraries(libraries)  # what they refuse changes nothing
     engines = put_in_place(
-        allocator, conf, tiers, keeps_account=bool(to), under_pytorch=under_pytorch
+        allocator, conf, tiers, plan=plan, keeps_account=bool(to), under_pytorch=under_pytorch
     )
+    if plan is not None and not was_there:
+        tell_of_plan(engines, plan, is_accounted=bool(to))
     if to and not was_there:
         report_at_exit(engines.accounts, to)
     if under_pytorch and not was_under_pytorch:

@@ -126,6 +126,19 @@ def _end(recorder: Recorder) -> None:
         print(printable(f"next: {command}"), file=sys.stderr)
 
 
+def rank_recorder(path: Path) -> Recorder | None:
+    """Makes the recorder of this rank's GPUs, into `run.rank0.plim` for `run.plim`.
+
+    Returns:
+        The recorder, which has not begun; None if this process has no rank, or another process of
+        the rank has the file.
+    """
+    if rank_of_process() is None:
+        return None
+    own = own_path(path)
+    return None if own.exists() else record(own, stacks=False)
+
+
 def own_path(path: Path) -> Path:
     """Where this process records, of a job that is to record to `path`.
 

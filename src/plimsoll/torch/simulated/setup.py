@@ -27,6 +27,7 @@ class Setup:
         conf: As PYTORCH_CUDA_ALLOC_CONF; "" for what the environment and the program say.
         allocator: "native" (PyTorch's rules), "elastic" or "uncached".
         wheel: PyTorch's own allocator, as its wheel brings it, serves as "native".
+        plan: The file of a plan of places, which "elastic" follows; None for none.
         policy: "strict" or "spill"; None for what the driver does.
         dedicated_bytes: What of each card's memory there is for the program; None for all.
         used_bytes: What others already have of each card.
@@ -46,6 +47,7 @@ class Setup:
     conf: str = ""
     allocator: AllocatorName = "native"
     wheel: bool = False
+    plan: str | None = None
     policy: SpillPolicyName | None = None
     dedicated_bytes: int | None = None
     used_bytes: int = 0

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
 from plimsoll.base.errors import InputError, OutOfMemoryError
+from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.watchers import Watchers
 from plimsoll.engine.gpus.card_files import CONTEXT_PARTS
 from plimsoll.engine.gpus.recorded_card import card_entry
+from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.use import PlanUse
 from plimsoll.engine.simulator.allocator import Allocator
 from plimsoll.engine.simulator.machine import SimulatedMachine
 from plimsoll.engine.snapshot import note_fragments, snapshot_dict
@@ -162,12 +165,28 @@ class Simulation:
         for allocator, limits in zip(allocators, self.limits, strict=True):
             limits[:] = [MemoryLimit(0, allocator.config.per_process_memory_fraction)]
             self._lift_limit(allocator)
+        self._follow_plan(allocators)
         return allocators
+
+    def _follow_plan(self, allocators: list[Allocator]) -> None:
+        if self.setup.plan is None or self.setup.allocator != "elastic":
+            return
+        plan = read_plan(self.setup.plan)
+        for device, allocator in enumerate(allocators):
+            own = plan.for_process(rank_of_process(), device)
+            if own is not None:
+                allocator.engine.set_plan(own)
 
     @property
     def has_own_allocator(self) -> bool:
         """Whether the requests go to PyTorch's own allocator, as its wheel brings it."""
         return self._wheel != 0 and self.setup.allocator == "native"
+
+    def plan_use(self, device: int) -> PlanUse | None:
+        """How far the requests of a GPU followed the plan of places; None without one."""
+        if self.setup.plan is None or self.setup.allocator != "elastic":
+            return None
+        return PlanUse.of_streams(self.allocators[device].engine.plan_use)
 
     def limit_memory(self, device: int, fraction: float) -> None:
         """As torch.cuda.set_per_process_memory_fraction.

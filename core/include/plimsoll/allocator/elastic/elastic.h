@@ -33,6 +33,10 @@
 //   malloc: no free block -> Growth::serve -> plan_return: does all its memory return?
 //   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
 //
+// With a plan of the whole program (planning/program_plan.h) a large request lies where the plan
+// says, in an area of its stream that holds nothing else: books/plan_follower.h finds the place, and
+// plan/planned_area.h what is mapped there. Without a free place the request goes the usual way.
+//
 // Limits. A live block that shares a piece with a free one holds all of the piece. A private pool
 // gives memory away only once it is released, since a graph remembers its addresses. Sizes that
 // never recur move pieces for ever. docs/elastic.md has figures.
@@ -42,6 +46,7 @@
 // alone.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -97,6 +102,12 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   void reset_accumulated_statistics() override;
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
+
+  // Large requests of each stream lie where the plan says, as long as the program follows it.
+  // Private pools are not planned. Throws std::logic_error after the first request.
+  void set_plan(std::shared_ptr<const ProgramPlan> plan);
+  // How far each planned stream followed its plan, by the order of their first requests.
+  [[nodiscard]] std::vector<PlanUse> plan_use() const;
 
   void set_spill_policy(SpillPolicy policy);
   [[nodiscard]] SpillPolicy spill_policy() const;

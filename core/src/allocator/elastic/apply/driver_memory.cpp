@@ -40,12 +40,14 @@ std::optional<AddressRange> DriverMemory::reserve_addresses(Tiers tiers, Bytes s
   const Bytes most =
       driver_.memory_info().total + (tiers == Tiers::dedicated ? 0 : driver_.shared_info().total);
   if (size > most) return std::nullopt;
-  AddressRange range{0, std::max(least, round_up(most, kGranule))};
-  Status status = driver_.reserve(range.size, range.address);
-  if (status == Status::out_of_memory && range.size > least) {
-    range.size = least;
-    status = driver_.reserve(range.size, range.address);
-  }
+  const Bytes wanted = std::max(least, round_up(most, kGranule));
+  auto range = reserve_exactly(wanted);
+  return range || wanted == least ? range : reserve_exactly(least);
+}
+
+std::optional<AddressRange> DriverMemory::reserve_exactly(Bytes size) {
+  AddressRange range{0, size};
+  const Status status = driver_.reserve(range.size, range.address);
   if (status == Status::out_of_memory) return std::nullopt;
   if (status != Status::success) {
     throw DriverError("reserve addresses", status, driver_.last_error());

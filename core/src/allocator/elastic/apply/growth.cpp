@@ -3,6 +3,8 @@
 #include <deque>
 #include <utility>
 
+#include "plimsoll/allocator/elastic/plan/planned_area.h"
+
 namespace plimsoll {
 
 Block* Growth::serve(const Request& request, bool prefers_shared) {
@@ -15,6 +17,9 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(arena.shared))) return block;
   }
+  if (!request.space->small() && !prefers_shared) {
+    if (Block* const block = follow_plan(request)) return block;
+  }
   {
     const Arena::Guard guard(arena);
     if (Block* const block = apply(request, plan_sure_return(*request.space, request.size))) {
@@ -24,9 +29,79 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
   return grow(request, prefers_shared);
 }
 
+// Gives a stream that makes its first large request the plan of its requests, and the area for it.
+void Growth::begin_plan(Arena& arena) {
+  const Arena::Guard guard(arena);
+  const StreamPlan* const plan = arenas_.next_plan(arena);
+  const Bytes size = plan == nullptr ? 0 : round_up(plan->height(), kGranule);
+  if (size == 0) return;
+  const std::optional<AddressRange> area = memory_.reserve_exactly(size);
+  if (!area) return;
+  arenas_.add_reservation(arena.planned, *area);
+  arena.plan.emplace(*plan, area->address);
+}
+
+// Whether a plan is followed. Frees that its places wait for may be done by now; the memory of one
+// that was dropped is released.
+bool Growth::update_plan(Arena& arena) {
+  if (arenas_.awaits_plan(arena)) begin_plan(arena);
+  bool is_followed = false;
+  bool has_waiting = false;
+  bool is_dropped = false;
+  {
+    const Arena::Guard guard(arena);
+    is_followed = arena.is_planned();
+    if (arenas_.is_capturing()) return is_followed;
+    has_waiting = !arena.waiting.is_empty();
+    is_dropped = std::exchange(arena.keeps_dropped_area, false);
+  }
+  if (is_followed && has_waiting) work_.poll();
+  if (is_dropped) release_.release_planned(arena);
+  return is_followed;
+}
+
+// If the place is free, but the stream still works with what was freed there, the host waits: what
+// is placed where must not depend on time.
+Block* Growth::follow_plan(const Request& request) {
+  Arena& arena = request.arena();
+  if (!update_plan(arena)) return nullptr;
+  Address address = 0;
+  {
+    const Arena::Guard guard(arena);
+    if (arena.is_planned()) address = arena.find_planned(request.size).address;
+    if (address == 0) return nullptr;
+    if (Block* const block = take_planned(request, address)) return block;
+    if (arenas_.is_capturing() || !waits_to_lie_at(arena.planned, request.size, address)) {
+      return nullptr;
+    }
+  }
+  work_.mark_idle(arena, true);
+  const Arena::Guard guard(arena);
+  return take_planned(request, address);
+}
+
+Block* Growth::take_planned(const Request& request, Address address) {
+  MappedSpace& planned = request.arena().planned;
+  Block* block = planned.take_at(address, request.size);
+  if (block == nullptr && fill_planned(planned, {address, request.size})) {
+    block = planned.take_at(address, request.size);
+  }
+  return block == nullptr ? nullptr : lending_.lend(block, request.requested);
+}
+
+bool Growth::fill_planned(MappedSpace& planned, const AddressRange& range) {
+  Plan parts = plan_parts(planned, range, memory_.dedicated_room());
+  const bool fills = !parts.fillings.empty() && applier_.apply(planned, std::move(parts));
+  if (fills && is_below_border(planned, range.end())) return true;
+  std::optional<Plan> plan = plan_return_to(planned, range.size, range.address);
+  if (!plan) plan = plan_growth_at(arenas_, planned, range.size, range.address);
+  return plan && applier_.apply(planned, *std::move(plan));
+}
+
 Block* Growth::grow(const Request& request, bool prefers_shared) {
   const bool pools_first = ledger_.version().uses_oom_pools_first();
   Block* block = grow_in(request);
+  if (block == nullptr && arenas_.let_planned_give()) block = grow_in(request);
   if (block == nullptr && pools_first) block = take_from_oom_pools(request);
   const bool spills = spill_policy_ == SpillPolicy::spill;
   const bool may_wait = !arenas_.is_capturing();

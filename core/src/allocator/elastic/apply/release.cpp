@@ -69,34 +69,39 @@ void Release::clear_all_retired() {
 }
 
 void Release::release_free_memory(const ElasticPool& pool) {
-  arenas_.for_each_of(pool, [this](Arena& arena) { release_free_pieces(arena); });
+  arenas_.for_each_of(pool, [this](Arena& arena) {
+    const Arena::Guard guard(arena);
+    for (MappedSpace* const space : arena.spaces()) release_free_pieces(*space);
+  });
 }
 
-void Release::release_free_pieces(Arena& arena) {
+void Release::release_planned(Arena& arena) {
+  work_.mark_idle(arena, true);
   const Arena::Guard guard(arena);
-  for (MappedSpace* const space : arena.spaces()) {
-    std::vector<Address> unmapped;
-    Status status = Status::success;
-    const std::vector<FreePiece> pieces = space->free_pieces(arena.idle_age);
-    for (auto next = pieces.begin(); next != pieces.end();) {
-      const auto first = next;  // of a free block, whose pieces are unmapped at once
-      while (next != pieces.end() && next->block == first->block) ++next;
-      const Address begin = first->piece->address;
-      status = memory_.unmap({begin, std::prev(next)->piece->end() - begin});
-      if (status != Status::success) break;
-      std::for_each(first, next, [&](const FreePiece& free) {
-        const std::unique_ptr<Piece> piece = space->remove_piece(free);
-        unmapped.push_back(piece->address);
-        ledger_.remove(*piece);
-        ++ledger_.statistics().num_device_free;
-        ledger_.note(Action::segment_unmap, *piece);
-      });
-    }
-    for (const Address address : unmapped) space->clear(address);
-    if (status != Status::success) {
-      throw DriverError("unmap memory", status, driver_.last_error());
-    }
+  clear_idle(arena, kAll);
+  release_free_pieces(arena.planned);
+}
+
+void Release::release_free_pieces(MappedSpace& space) {
+  std::vector<Address> unmapped;
+  Status status = Status::success;
+  const std::vector<FreePiece> pieces = space.free_pieces(space.arena().idle_age);
+  for (auto next = pieces.begin(); next != pieces.end();) {
+    const auto first = next;  // of a free block, whose pieces are unmapped at once
+    while (next != pieces.end() && next->block == first->block) ++next;
+    const Address begin = first->piece->address;
+    status = memory_.unmap({begin, std::prev(next)->piece->end() - begin});
+    if (status != Status::success) break;
+    std::for_each(first, next, [&](const FreePiece& free) {
+      const std::unique_ptr<Piece> piece = space.remove_piece(free);
+      unmapped.push_back(piece->address);
+      ledger_.remove(*piece);
+      ++ledger_.statistics().num_device_free;
+      ledger_.note(Action::segment_unmap, *piece);
+    });
   }
+  for (const Address address : unmapped) space.clear(address);
+  if (status != Status::success) throw DriverError("unmap memory", status, driver_.last_error());
 }
 
 void Release::tidy_unused_pools() {

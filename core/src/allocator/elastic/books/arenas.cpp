@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 namespace plimsoll {
@@ -74,6 +75,27 @@ void Arenas::add_reservation(MappedSpace& space, const AddressRange& range) {
   table->insert(place, Reservation{range, &space.arena()});
   reservations_.store(table.get(), std::memory_order_release);
   tables_.push_back(std::move(table));
+}
+
+void Arenas::set_plan(std::shared_ptr<const ProgramPlan> plan) {
+  if (!arenas_.empty()) throw std::logic_error("a plan begins with the first request");
+  plan_ = std::move(plan);
+}
+
+const StreamPlan* Arenas::next_plan(Arena& arena) {
+  arena.is_plan_known = true;
+  const std::size_t number = planned_streams_++;
+  return number < plan_->streams.size() ? &plan_->streams[number] : nullptr;
+}
+
+bool Arenas::let_planned_give() {
+  bool any = false;
+  for (Arena& arena : arenas_) {
+    const Arena::Guard guard(arena);
+    if (arena.planned.reservations().empty() || arena.planned_gives) continue;
+    arena.planned_gives = any = true;
+  }
+  return any;
 }
 
 void Arenas::begin_capture(PoolId pool, Allocator::Filter filter) {

@@ -57,15 +57,25 @@ Block* MappedSpace::split_at(Block* block, Address address) {
   if (back->next != nullptr) back->next->previous = back;
   block->next = back;
   block->size -= back->size;
+  know(back);
   return back;
 }
 
 void MappedSpace::absorb_next(Block* block, Block* second) {
+  if (planned()) by_address_.erase(by_address_.find(second->address));
   block->size += second->size;
   block->next = second->next;
   if (block->next != nullptr) block->next->previous = block;
   block->age_base = std::max(block->age_base, second->age_base);
   drop(second);
+}
+
+bool MappedSpace::is_unused(Address address, Bytes size) const {
+  for (const Block* block = block_at(address); block != nullptr; block = block->next) {
+    if (block->mapped && block->is_active()) return false;
+    if (address + size <= block->address + block->size) return true;
+  }
+  return false;
 }
 
 Block* MappedSpace::take_at(Address address, Bytes size) {
@@ -143,7 +153,8 @@ void MappedSpace::add_reservation(Address address, Bytes size) {
   reservations_.push_back({address, size});
   firsts_.push_back(hole);
   holes_.insert(hole);
-  if (!small_) repetition_.open();
+  know(hole);
+  if (kind_ == Kind::large) repetition_.open();
 }
 
 std::optional<AddressRange> MappedSpace::hole_for(Bytes size) const {
@@ -368,6 +379,12 @@ Block* MappedSpace::last_retired(Address address) const {
 }
 
 Block* MappedSpace::block_at(Address address) const {
+  if (planned()) {
+    const auto after = by_address_.upper_bound(address);
+    if (after == by_address_.begin()) return nullptr;
+    Block* const block = std::prev(after)->second;
+    return address < block->address + block->size ? block : nullptr;
+  }
   for (std::size_t i = 0; i < reservations_.size(); ++i) {
     if (address < reservations_[i].address || address >= reservations_[i].end()) continue;
     Block* block = last_retired(address);
@@ -382,6 +399,7 @@ void MappedSpace::check_invariants() const {
   const auto require = [](bool holds, const char* invariant) {
     if (!holds) throw std::logic_error(std::string("broken invariant: ") + invariant);
   };
+  std::size_t blocks = 0;
   std::size_t free_blocks = 0;
   std::size_t holes = 0;
   Bytes with_memory = 0;
@@ -400,6 +418,9 @@ void MappedSpace::check_invariants() const {
       if (previous != nullptr) {
         require(!is_hole(block) || !is_hole(previous), "two holes are merged");
       }
+      ++blocks;
+      require(!planned() || block_at(block->address) == block,
+              "a planned space knows its blocks by address");
       if (is_free(block)) ++free_blocks;
       if (is_hole(block)) ++holes;
       if (block->mapped) with_memory += block->size;
@@ -438,6 +459,8 @@ void MappedSpace::check_invariants() const {
     in_pieces += serves->size;
     if (serves->home != address) ++away;
   }
+  const auto known = static_cast<std::size_t>(by_address_.end() - by_address_.begin());
+  require(known == (planned() ? blocks : 0), "only a planned space knows blocks by address");
   require(away == pieces_away_, "the number of pieces away from home is right");
   require(retired_count == retired_count_, "the number of retired blocks is right");
   require(free_.count() == free_blocks, "the index holds exactly the free blocks");

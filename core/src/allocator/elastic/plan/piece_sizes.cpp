@@ -17,7 +17,7 @@ constexpr Bytes kMostParts = 512;
 // The next piece, where so much is missing of a gap.
 Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes reserved) {
   if (space.no_split()) return missing;
-  if (space.small()) return kGranule;
+  if (space.small() || space.planned()) return kGranule;
   const Bytes own = std::min(kLargestOwnPiece, space.arena().reserved / kOwnPiecePart);
   if (missing == gap && gap <= own) return gap;
   const Bytes all = std::max(reserved, gap);
@@ -33,7 +33,7 @@ Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes reser
 void cut_new_memory(Plan& plan, const MappedSpace& space, Bytes reserved) {
   std::vector<Filling> cut;
   for (const Filling& filling : plan.fillings) {
-    if (!filling.is_new()) {
+    if (!filling.is_new() || filling.gap == 0) {
       cut.push_back(filling);
       continue;
     }

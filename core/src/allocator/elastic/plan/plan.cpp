@@ -7,6 +7,7 @@
 #include <span>
 
 #include "plimsoll/allocator/elastic/plan/place_search.h"
+#include "plimsoll/allocator/elastic/plan/planned_area.h"
 
 namespace plimsoll {
 namespace {
@@ -38,30 +39,40 @@ void offer_returning(const MappedSpace& space, const AddressRange& range, FreePi
   });
 }
 
-// All free pieces that may serve the space: those of its own arena, whose reuse the stream orders,
-// and those of arenas whose work is known to be done.
+// The free pieces of its own arena that may serve the space: the stream orders their reuse.
+std::vector<FreePiece> own_sources(const MappedSpace& space) {
+  const Arena& own = space.arena();
+  if (!own.pool->may_give()) return {};
+  std::vector<FreePiece> sources = own.free_pieces(kAnyAge);
+  if (!space.planned()) add_area_top(own, sources);
+  std::erase_if(sources,
+                [&](const FreePiece& free) { return !may_use(space.tiers(), free.piece->tier); });
+  return sources;
+}
+
+// All free pieces that may serve the space: its own arena's, and those of arenas whose work is
+// known to be done.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
-  std::vector<FreePiece> sources;
-  const auto add = [&](const Arena& arena, std::uint64_t age) {
-    for (const FreePiece& free : arena.free_pieces(age)) {
+  std::vector<FreePiece> sources = own_sources(space);
+  for (const Arena& other : arenas.all()) {
+    if (&other == &space.arena() || !other.may_give_to_others()) continue;
+    for (const FreePiece& free : other.free_pieces(other.idle_age)) {
       if (may_use(space.tiers(), free.piece->tier)) sources.push_back(free);
     }
-  };
-  const Arena& own = space.arena();
-  if (own.pool->may_give()) add(own, kAnyAge);
-  for (const Arena& other : arenas.all()) {
-    if (&other != &own && other.may_give_to_others()) add(other, other.idle_age);
   }
   return sources;
 }
 
-// Puts the best pieces first: the arena's own before those of other arenas, then large ones. Among
+// Puts the best pieces first: the arena's own before those of other arenas, what a plan wants back
+// behind the arena's others, then large ones. Among
 // equal ones those come first that were freed long ago, if the request recurs; else those of small
 // free blocks, which are of less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
     const bool is_own = a.block->arena == &own;
     if (is_own != (b.block->arena == &own)) return is_own;
+    const bool is_planned = a.piece->space == &own.planned;
+    if (is_planned != (b.piece->space == &own.planned)) return !is_planned;
     if (a.piece->size != b.piece->size) return a.piece->size > b.piece->size;
     const bool is_older = a.block->age_base < b.block->age_base;
     if (recurs && is_own && a.block->age_base != b.block->age_base) return is_older;
@@ -181,18 +192,6 @@ Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces
 
 // --- where the request lies
 
-std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
-                                   std::span<const Address> addresses) {
-  for (const Address address : addresses) {
-    if (address == 0) break;  // the rest are unknown
-    FreePieces pieces;
-    offer_returning(space, {address, size}, pieces);
-    const std::optional<Place> place = place_at(space, address, size, pieces);
-    if (place && place->gaps.empty()) return Plan{{}, returns_to(space, *place, pieces)};
-  }
-  return std::nullopt;
-}
-
 std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
   if (space.retired_count() == 0) return std::nullopt;
   FreePieces pieces;
@@ -221,12 +220,25 @@ std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreeP
 std::optional<Plan> plan_return(const MappedSpace& space, Bytes size) {
   if (!space.arena().pool->may_give()) return std::nullopt;
   if (space.small()) return plan_return_anywhere(space, size);
-  return plan_return_to(space, size, space.expected(size));
+  for (const Address address : space.expected(size)) {
+    if (address == 0) break;  // the rest are unknown
+    if (auto plan = plan_return_to(space, size, address)) return plan;
+  }
+  return std::nullopt;
 }
 
 std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size) {
   if (!space.arena().pool->may_give() || !space.may_return(size)) return std::nullopt;
-  return plan_return_to(space, size, std::array{space.expected(size)[0]});
+  const Address address = space.expected(size)[0];
+  return address == 0 ? std::nullopt : plan_return_to(space, size, address);
+}
+
+std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size, Address address) {
+  FreePieces pieces;
+  offer_returning(space, {address, size}, pieces);
+  const std::optional<Place> place = place_at(space, address, size, pieces);
+  if (!place || !place->gaps.empty()) return std::nullopt;
+  return Plan{{}, returns_to(space, *place, pieces)};
 }
 
 bool gains_by_waiting(const MappedSpace& space, Bytes size) {
@@ -237,6 +249,25 @@ bool gains_by_waiting(const MappedSpace& space, Bytes size) {
   if (place_at(space, address, size, pieces, space.arena().idle_age)) return false;
   const std::optional<Place> place = place_at(space, address, size, pieces, kAnyAge);
   return place && stays(size, *place) && place->returned.size() >= kLeastToWaitFor;
+}
+
+std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& space, Bytes size,
+                                   Address address) {
+  FreePieces pieces;
+  offer_returning(space, {address, size}, pieces);
+  for (const FreePiece& each : own_sources(space)) {
+    if (!pieces.has(each.piece)) pieces.add(each);
+  }
+  std::optional<std::uint64_t> idle_age;
+  if (!arenas.is_capturing()) idle_age = space.arena().idle_age;
+  const std::optional<Place> place = place_at(space, address, size, pieces, idle_age);
+  if (!place) return std::nullopt;
+  return fill_place(space, *place, pieces, 0);
+}
+
+bool waits_to_lie_at(const MappedSpace& space, Bytes size, Address address) {
+  return !place_at(space, address, size, {}, space.arena().idle_age) &&
+         place_at(space, address, size, {}, kAnyAge);
 }
 
 Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size, Bytes dedicated_room) {

@@ -37,6 +37,8 @@ class DriverMemory {
   // More addresses for at least `size` bytes; nothing if there are none left, or the size is more
   // than all memory of these tiers. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
+  // Addresses of just this size, in granules; nothing if there are none left. Throws DriverError.
+  [[nodiscard]] std::optional<AddressRange> reserve_exactly(Bytes size);
   // A piece of the tier that is asked for, whatever the driver would do by itself.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
   // Unmaps whole pieces that lie side by side, all or none.

@@ -3,11 +3,12 @@
 //
 //   1. the block that the program freed last, if it is of this size and borrows pieces
 //   2. shared memory, if the thread prefers it
-//   3. where the program surely had the request in the step before, if its memory returns there
-//   4. `grow_in`: a free block, else a plan
-//   5. free blocks of private pools that allow it (use_on_oom)
-//   6. `grow_in` again, after waiting for all streams
-//   7. dedicated and shared memory together, if the policy is to spill; once more after waiting
+//   3. where a plan of the whole program says, if there is one and the place gets memory
+//   4. where the program surely had the request in the step before, if its memory returns there
+//   5. `grow_in`: a free block, else a plan; once more with what planned areas have free
+//   6. free blocks of private pools that allow it (use_on_oom)
+//   7. `grow_in` again, after waiting for all streams
+//   8. dedicated and shared memory together, if the policy is to spill; once more after waiting
 //
 // `grow_in` tries a free block; a place to which all memory returns; then it looks at queued work
 // and plans with all free pieces: those of the request's own arena, which are mapped a second time
@@ -61,6 +62,7 @@ class Growth {
 
  private:
   // Each returns a lent block, or null.
+  Block* follow_plan(const Request& request);
   Block* grow(const Request& request, bool prefers_shared);
   Block* grow_in(const Request& request);
   Block* grow_shared(const Request& request, bool prefers_shared);
@@ -68,8 +70,12 @@ class Growth {
   Block* take_from_oom_pools(const Request& request);
   // The same, but the caller holds the locks of the arenas involved.
   Block* take(const Request& request);
+  Block* take_planned(const Request& request, Address address);
+  [[nodiscard]] bool fill_planned(MappedSpace& planned, const AddressRange& range);
   Block* apply(const Request& request, std::optional<Plan> plan);
 
+  void begin_plan(Arena& arena);
+  [[nodiscard]] bool update_plan(Arena& arena);
   // Finds out which memory queued work still uses, so that the rest may move.
   void look_at_queued_work(const Request& request);
   // The plan that the function makes. If it lacks addresses it is made anew, once the driver has

@@ -31,6 +31,9 @@ class Release {
   void empty_cache(PoolId pool);
   // Waits for all streams; then every piece is mapped where it serves, and nowhere else.
   void clear_all_retired();
+  // Waits for the arena's stream, and releases the free memory of a planned area: the plan is
+  // dropped. Throws DriverError.
+  void release_planned(Arena& arena);
   // After `clear_all_retired`. Throws DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Programs use one pool after the other, and may never empty the cache. While a graph is captured
@@ -45,7 +48,7 @@ class Release {
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
   void clear_idle(Arena& arena, std::size_t most);  // the arena is locked
-  void release_free_pieces(Arena& arena);
+  void release_free_pieces(MappedSpace& space);     // likewise
   void forget_if_unused(ElasticPool& pool);
 
   Arenas& arenas_;

@@ -19,6 +19,7 @@
 
 #include "plimsoll/allocator/elastic/books/mapped_space.h"
 #include "plimsoll/allocator/elastic/books/placement.h"
+#include "plimsoll/allocator/elastic/books/plan_follower.h"
 #include "plimsoll/allocator/elastic/books/waiting_sizes.h"
 #include "plimsoll/allocator/private_pools.h"
 #include "plimsoll/base/address_map.h"
@@ -46,10 +47,17 @@ struct alignas(64) Arena {
   StreamId stream;    // constant while the arena has any memory
   ElasticPool* pool;  // likewise
   ConcurrentStatistics::Shard& shard;
-  MappedSpace small{*this, true};
-  MappedSpace large{*this, false};
-  MappedSpace shared{*this, false, Tiers::shared};
-  MappedSpace spilled{*this, false, Tiers::both};
+  MappedSpace small{*this, MappedSpace::Kind::small};
+  MappedSpace large{*this, MappedSpace::Kind::large};
+  MappedSpace planned{*this, MappedSpace::Kind::planned};
+  MappedSpace shared{*this, MappedSpace::Kind::large, Tiers::shared};
+  MappedSpace spilled{*this, MappedSpace::Kind::large, Tiers::both};
+  // Says where large requests lie in `planned`; nothing if there is no plan for the stream.
+  std::optional<PlanFollower> plan;
+  // Whether free memory of `planned` serves elsewhere: the plan is dropped, or memory is short.
+  bool planned_gives = false;
+  bool is_plan_known = false;       // whether there is one for the stream
+  bool keeps_dropped_area = false;  // until its free memory goes back to the driver
   AddressMap<Block*> live;
   WaitingSizes waiting;  // of blocks that were freed while other streams use them
   Bytes reserved = 0;    // of the driver's memory
@@ -77,6 +85,7 @@ struct alignas(64) Arena {
   // nothing.
   Block* take_at_once(Bytes size, bool is_small) {
     MappedSpace& space = space_for(is_small);
+    if (!is_small && is_planned()) return take_planned_at_once(size);
     if (resting != nullptr) {
       const bool is_it =
           resting->size == size && resting->space == &space && space.is_where_expected(resting);
@@ -84,6 +93,26 @@ struct alignas(64) Arena {
       free_resting();
     }
     return space.take_at_once(size);
+  }
+  // Whether a plan says where large requests lie.
+  [[nodiscard]] bool is_planned() const { return plan && plan->is_followed(); }
+  // Asks the plan for the place of the next request.
+  [[nodiscard]] PlanFollower::Answer find_planned(Bytes size) {
+    return plan->find(
+        size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
+  }
+  // As `take_at_once`, where the plan says. Null as well where another stream may be done with what
+  // lies there.
+  Block* take_planned_at_once(Bytes size) {
+    free_resting();
+    const PlanFollower::Answer answer = find_planned(size);
+    if (!answer.is_next && !waiting.is_empty()) return nullptr;
+    return answer.address == 0 ? large.take_at_once(size) : planned.take_at(answer.address, size);
+  }
+  // A large request of the default pool was served.
+  void note_planned(const Block& block) {
+    plan->note(block.size, block.address);
+    if (!plan->is_followed()) planned_gives = keeps_dropped_area = true;
   }
   // The block is free from now on; none rests.
   void rest(Block* block) {
@@ -102,9 +131,11 @@ struct alignas(64) Arena {
     return found == nullptr ? nullptr : *found;
   }
   [[nodiscard]] MappedSpace& space_for(bool is_small) { return is_small ? small : large; }
-  [[nodiscard]] std::array<MappedSpace*, 4> spaces() { return {&small, &large, &shared, &spilled}; }
-  [[nodiscard]] std::array<const MappedSpace*, 4> spaces() const {
-    return {&small, &large, &shared, &spilled};
+  [[nodiscard]] std::array<MappedSpace*, 5> spaces() {
+    return {&small, &large, &planned, &shared, &spilled};
+  }
+  [[nodiscard]] std::array<const MappedSpace*, 5> spaces() const {
+    return {&small, &large, &planned, &shared, &spilled};
   }
   // Whether any free block is large enough for a piece.
   [[nodiscard]] bool has_free_piece() const {
@@ -115,10 +146,12 @@ struct alignas(64) Arena {
   }
   // Whether arenas of other streams and pools may have what was freed at `idle_age` or before.
   [[nodiscard]] bool may_give_to_others() const;
-  // All pieces in free blocks that were freed at `at_age` or before.
+  // All pieces in free blocks that were freed at `at_age` or before, and may serve elsewhere.
   [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
     std::vector<FreePiece> found;
-    for (const MappedSpace* const space : spaces()) space->add_free_pieces(at_age, found);
+    for (const MappedSpace* const space : spaces()) {
+      if (space != &planned || planned_gives) space->add_free_pieces(at_age, found);
+    }
     return found;
   }
   [[nodiscard]] std::size_t retired_count() const {

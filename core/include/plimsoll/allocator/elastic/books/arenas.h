@@ -55,6 +55,20 @@ class Arenas {
   // The space has these addresses as well.
   void add_reservation(MappedSpace& space, const AddressRange& range);
 
+  // Large requests of each stream of the default pool lie where the plan says. Throws
+  // std::logic_error once there is an arena: a plan begins with the first request.
+  void set_plan(std::shared_ptr<const ProgramPlan> plan);
+  // Whether the arena, which makes a large request, has not been given the plan of its stream.
+  [[nodiscard]] bool awaits_plan(const Arena& arena) const {
+    return plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known;
+  }
+  // The plan of the stream whose first large request is as early as this arena's; null if there is
+  // none. The arena awaits a plan, and is locked.
+  [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
+  // Free memory where plans have it serves other requests from now on; false if it did already, or
+  // there is none.
+  bool let_planned_give();
+
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
   [[nodiscard]] const PrivatePools<ElasticPool>& private_pools() const { return private_pools_; }
@@ -91,6 +105,8 @@ class Arenas {
   std::vector<std::unique_ptr<const ReservationTable>> tables_;
   std::atomic<const ReservationTable*> reservations_{nullptr};
   std::atomic<bool> has_captures_{false};  // private_pools_.is_capturing()
+  std::shared_ptr<const ProgramPlan> plan_;
+  std::size_t planned_streams_ = 0;  // that have made a large request
 };
 
 }  // namespace plimsoll

@@ -40,6 +40,9 @@ class Lending {
       recount_shared(*block);
     }
     block->space->note_lent(block);
+    if (block->size > AllocatorConfig::kSmallRequest && arena.is_planned()) {
+      arena.note_planned(*block);
+    }
     arena.live.insert(block->address, block);
     arena.shard.allocate(block->size <= AllocatorConfig::kSmallRequest, block->size, requested);
     log_.note(Action::alloc, block->address, requested, block->stream, arena.pool->id, 0,

@@ -89,13 +89,19 @@ class MappedSpace {
   };
   using Holes = std::set<Block*, ByAddress>;
 
-  explicit MappedSpace(Arena& arena, bool small, Tiers tiers = Tiers::dedicated)
-      : arena_(arena), small_(small), tiers_(tiers) {}
+  enum class Kind : std::uint8_t {
+    small,    // requests
+    large,    // each where the program had it in the step before, if that is free
+    planned,  // each where a plan says
+  };
+  MappedSpace(Arena& arena, Kind kind, Tiers tiers = Tiers::dedicated)
+      : arena_(arena), kind_(kind), small_(kind == Kind::small), tiers_(tiers) {}
   ~MappedSpace();
   MappedSpace(const MappedSpace&) = delete;
   MappedSpace& operator=(const MappedSpace&) = delete;
 
   [[nodiscard]] bool small() const { return small_; }
+  [[nodiscard]] bool planned() const { return kind_ == Kind::planned; }
   [[nodiscard]] Tiers tiers() const { return tiers_; }
   [[nodiscard]] Arena& arena() const { return arena_; }
 
@@ -148,6 +154,8 @@ class MappedSpace {
   // Whether some of the memory that the request surely had in the step before is retired, and its
   // pieces still serve this space.
   [[nodiscard]] bool may_return(Bytes size) const;
+  // Whether no block of the program, nor one whose free waits, has any of these addresses.
+  [[nodiscard]] bool is_unused(Address address, Bytes size) const;
 
   // A block of exactly this range, if one free block holds it all.
   Block* take_at(Address address, Bytes size);
@@ -291,6 +299,8 @@ class MappedSpace {
     block->address += size;
     block->size -= size;
     free_.insert(block);
+    know(front);
+    know(block);
     return front;
   }
   void link(Block* block);
@@ -310,8 +320,14 @@ class MappedSpace {
   // The block of exactly this range, which lies in one hole and is none any more.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
+  // In a planned space each block is known by its address.
+  void know(Block* block) {
+    if (planned()) by_address_[block->address] = block;
+  }
+
   // `check_invariants` checks the invariants of each field.
   Arena& arena_;
+  Kind kind_;
   bool small_;
   Tiers tiers_;
   bool no_split_ = false;  // if it is set, each block is one piece
@@ -330,6 +346,7 @@ class MappedSpace {
   std::size_t retired_count_ = 0;                 // retired blocks
   std::unordered_map<Address, Bytes> given_way_;  // how often, by address
   Repetition repetition_;                         // of large requests
+  FlatMap<Block*> by_address_;                    // in a planned space: all blocks
 };
 
 }  // namespace plimsoll

@@ -20,6 +20,7 @@ class WaitingSizes {
       counts_.insert(size, others);
     }
   }
+  [[nodiscard]] bool is_empty() const { return counts_.size() == 0; }
   [[nodiscard]] bool has(Bytes size) const {
     return counts_.size() != 0 && counts_.find(size) != nullptr;
   }

@@ -1,7 +1,7 @@
 // How large the pieces of new memory are: many small ones leave little over, few large ones are
 // mapped quickly.
 //
-//   small requests           one granule
+//   small requests           one granule; so are gaps above the border of a planned area
 //   a request that is small  one piece of its own size, since the next request like it will take
 //   against its arena        all of it: up to 1/32 of the arena, and 64 MiB
 //   others                   half of what is still missing, but 1/512 to 1/64 of what is reserved

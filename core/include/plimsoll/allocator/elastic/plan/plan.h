@@ -25,7 +25,7 @@ struct Filling {
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null: new memory
   bool is_mapped = false;  // the piece returns to where it is still mapped
-  Bytes gap = 0;           // new memory: the size of the gap that it helps to fill
+  Bytes gap = 0;           // new memory: the size of the gap that it helps to fill; 0: one piece
   Bytes missing = 0;       // new memory: how much of the gap has no memory, from here on
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
@@ -65,6 +65,16 @@ struct Plan {
 // memory. In a space of both tiers, new memory is dedicated as far as `dedicated_room` goes.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
+// The request lies at this address, as a plan of the whole program says; nothing if that is not
+// possible. All its memory returns there, or other free pieces of the request's own arena and new
+// memory fill the place.
+[[nodiscard]] std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
+                                                 Address address);
+[[nodiscard]] std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& space,
+                                                 Bytes size, Address address);
+// Whether the request can lie there only once the stream is done with what was freed there.
+[[nodiscard]] bool waits_to_lie_at(const MappedSpace& space, Bytes size, Address address);
+
 // Without new memory: free pieces, which may be more than the request needs, in a hole. Nothing if
 // they do not suffice, or the space does not split.
 [[nodiscard]] std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space,

@@ -1,0 +1,28 @@
+// How far the streams of an allocator followed their plans, for Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "plimsoll/allocator/elastic/elastic.h"
+
+namespace plimsoll::python {
+
+// (requests, bytes, placed bytes, None or (request, bytes, placed bytes) of the step for which the
+// plan was dropped), one a stream.
+inline constexpr const char* kPlanUseSignature =
+    "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
+
+inline nanobind::list plan_uses(const ElasticAllocator& allocator) {
+  nanobind::list uses;
+  for (const PlanUse& use : allocator.plan_use()) {
+    nanobind::object dropped = nanobind::none();
+    if (use.dropped) {
+      dropped =
+          nanobind::make_tuple(use.dropped->request, use.dropped->bytes, use.dropped->placed_bytes);
+    }
+    uses.append(nanobind::make_tuple(use.requests, use.bytes, use.placed_bytes, dropped));
+  }
+  return uses;
+}
+
+}  // namespace plimsoll::python

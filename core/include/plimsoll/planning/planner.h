@@ -1,0 +1,15 @@
+// Plans where the large requests of one stream lie, from the sequence in which a program made them.
+#pragma once
+
+#include <span>
+
+#include "plimsoll/planning/program_plan.h"
+#include "plimsoll/planning/steps.h"
+
+namespace plimsoll {
+
+// Steps that repeat are planned once. Those whose sizes differ are planned as one, with the largest
+// sizes, where that needs hardly more memory.
+[[nodiscard]] StreamPlan plan_stream(std::span<const TimedRequest> requests);
+
+}  // namespace plimsoll

@@ -1,0 +1,67 @@
+// A plan of a program's memory: where each large request of each stream lies, known before the
+// program runs.
+//
+// A stream has one area of addresses from 0 on, and a slot for each of its large requests, in the
+// order in which the program makes them. Slots are in sections. A section that the program went
+// through several times in a row, as the steps of a training loop, is in the plan once.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "plimsoll/base/units.h"
+
+namespace plimsoll {
+
+// Where one request lies. Where the steps of a program ask for different sizes, the slot is as
+// large as the largest, and `least` is the smallest.
+struct PlanSlot {
+  // The offset of a request that lies outside the area, wherever the allocator has room.
+  static constexpr Bytes kElsewhere = std::numeric_limits<Bytes>::max();
+
+  Bytes size = 0;
+  Bytes least = 0;
+  Bytes offset = 0;  // in the area
+  [[nodiscard]] bool is_elsewhere() const { return offset == kElsewhere; }
+  [[nodiscard]] Bytes end() const { return is_elsewhere() ? 0 : offset + size; }
+  [[nodiscard]] bool serves(Bytes wanted) const { return least <= wanted && wanted <= size; }
+  [[nodiscard]] bool operator==(const PlanSlot&) const = default;
+};
+
+struct PlanSection {
+  std::uint32_t length = 0;  // slots
+  std::uint32_t times = 1;   // how often the program went through it in a row
+  [[nodiscard]] bool operator==(const PlanSection&) const = default;
+};
+
+struct StreamPlan {
+  std::vector<PlanSection> sections;
+  std::vector<PlanSlot> slots;  // of all sections, in order
+
+  // Bytes of the area.
+  [[nodiscard]] Bytes height() const;
+  // Slots of the longest section that repeats; of all, if none does.
+  [[nodiscard]] std::uint32_t step_length() const;
+  [[nodiscard]] bool operator==(const StreamPlan&) const = default;
+};
+
+// The streams of one process on one GPU, in the order of their first large requests.
+struct ProgramPlan {
+  static constexpr Bytes kMostBytes = Bytes{1} << 46;              // of an area
+  static constexpr std::size_t kMostSlots = std::size_t{1} << 18;  // of all streams
+  static constexpr std::size_t kMostStreams = 1024;
+
+  std::vector<StreamPlan> streams;
+
+  // Requests above this size are planned.
+  static constexpr Bytes kSmallRequest = kMiB;
+  static constexpr Bytes kAlignment = 512;
+
+  // Throws std::invalid_argument with one line, if the sections do not make up the slots, or a slot
+  // has a size or an offset that no request has.
+  void check() const;
+  [[nodiscard]] bool operator==(const ProgramPlan&) const = default;
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,78 @@
+#include "plimsoll/allocator/elastic/books/plan_follower.h"
+
+#include <algorithm>
+
+namespace plimsoll {
+
+PlanFollower::PlanFollower(const StreamPlan& plan, Address base)
+    : plan_(plan), base_(base), step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)) {
+  std::uint32_t end = 0;
+  for (const PlanSection& section : plan.sections) {
+    end += section.length;
+    ends_.push_back(end);
+  }
+}
+
+std::size_t PlanFollower::number_of_section(std::uint32_t slot) const {
+  return static_cast<std::size_t>(std::ranges::upper_bound(ends_, slot) - ends_.begin());
+}
+
+PlanFollower::Range PlanFollower::section_of(std::uint32_t slot) const {
+  const std::size_t number = number_of_section(slot);
+  if (number == ends_.size()) return {slot, slot, false};
+  return {number == 0 ? 0 : ends_[number - 1], ends_[number], plan_.sections[number].times > 1};
+}
+
+void PlanFollower::note(Bytes size, Address address) {
+  ++use_.requests;
+  use_.bytes += size;
+  const bool is_elsewhere =
+      place_ == kNone && reached_ != kNone && plan_.slots[reached_].is_elsewhere();
+  const bool is_placed = is_elsewhere || (place_ != kNone && address == address_of(place_));
+  if (is_placed) use_.placed_bytes += size;
+  if (reached_ != kNone) {
+    go_behind(reached_);
+  } else if (is_placed) {
+    go_behind(place_);
+  }
+  place_ = reached_ = kNone;
+  if (use_.requests - at_step_.requests >= step_) judge_step();
+}
+
+// A section is gone through as often as in the plan. The program may go on with it all the same, or
+// leave it early: `other_` is then what comes.
+void PlanFollower::go_behind(std::uint32_t slot) {
+  const std::size_t section = number_of_section(slot);
+  if (section != section_) time_ = 0;
+  section_ = section;
+  next_ = slot + 1;
+  other_ = kNone;
+  if (next_ < ends_[section]) return;
+  const Range range = section_of(slot);
+  const bool is_last = next_ == slots();
+  ++time_;
+  if (range.repeats && (is_last || time_ < plan_.sections[section].times)) {
+    if (!is_last) other_ = next_;
+    next_ = range.begin;
+    return;
+  }
+  if (range.repeats) other_ = range.begin;
+  if (!is_last) return;
+  // The program goes on where the plan ends: with the step that was the last to repeat.
+  for (std::size_t each = plan_.sections.size(); each-- > 0;) {
+    if (plan_.sections[each].times == 1) continue;
+    next_ = each == 0 ? 0 : ends_[each - 1];
+    return;
+  }
+}
+
+void PlanFollower::judge_step() {
+  const Bytes bytes = use_.bytes - at_step_.bytes;
+  const Bytes placed = use_.placed_bytes - at_step_.placed_bytes;
+  at_step_ = use_;
+  if (placed / kLeastPlaced < bytes / 100) {
+    use_.dropped = PlanUse::Dropped{use_.requests, bytes, placed};
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,55 @@
+#include "plimsoll/allocator/elastic/plan/planned_area.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace plimsoll {
+namespace {
+
+constexpr Bytes kPartsOfArea = 64;       // of an area, at least
+constexpr Bytes kPartsOfRoom = 256;  // of what may still be reserved, at least
+constexpr Bytes kLargestAreaPart = 32 * kMiB;
+constexpr Bytes kTopPart = 64;  // of an area, above the border, at most
+constexpr Bytes kLargestTop = 64 * kMiB;
+
+Address border_of(const AddressRange& area) {
+  const Bytes top = std::min(area.size / kTopPart, kLargestTop);
+  return area.address + round_down(area.size - top, kGranule);
+}
+
+}  // namespace
+
+bool is_below_border(const MappedSpace& planned, Address end) {
+  return end <= border_of(planned.reservations().front());
+}
+
+Plan plan_parts(const MappedSpace& planned, const AddressRange& range, Bytes room) {
+  const AddressRange area = planned.reservations().front();
+  const Address border = border_of(area);
+  const Bytes wanted = std::bit_floor(std::min(area.size / kPartsOfArea, room / kPartsOfRoom));
+  const Bytes part = std::clamp(wanted, kGranule, kLargestAreaPart);
+  const auto begin_of = [&](Address address) {
+    return area.address + round_down(address - area.address, part);
+  };
+  const auto end_of = [&](Address address) { return std::min(border, begin_of(address) + part); };
+  Plan plan;
+  if (range.address >= border) return plan;
+  const Address end = end_of(std::min(range.end(), border) - 1);
+  for (Address at = begin_of(range.address); at < end;) {
+    const Block* const block = planned.block_at(at);
+    const Address next = std::min(end_of(at), block->address + block->size);
+    if (is_hole(block)) plan.fillings.push_back({at, next - at});
+    at = next;
+  }
+  return plan;
+}
+
+void add_area_top(const Arena& arena, std::vector<FreePiece>& found) {
+  if (arena.planned_gives || arena.planned.reservations().empty()) return;
+  const Address border = border_of(arena.planned.reservations().front());
+  for (const FreePiece& free : arena.planned.free_pieces(kAnyAge)) {
+    if (free.piece->address >= border) found.push_back(free);
+  }
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,172 @@
+#include "plimsoll/planning/packing.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+using Order = std::vector<std::uint32_t>;  // numbers of blocks
+
+// Blocks times blocks, over all tries.
+constexpr std::uint64_t kMostWork = 1'000'000'000;
+constexpr std::uint64_t kLeastTries = 2;
+constexpr std::uint64_t kMostTries = 60;
+
+// How much is live at each time, and the most within any span.
+class Load {
+ public:
+  explicit Load(std::span<const TimedBlock> blocks) {
+    std::uint32_t end = 0;
+    for (const TimedBlock& block : blocks) {
+      end = std::max({end, block.live.end, block.carried.end, block.entered.end});
+    }
+    std::vector<Bytes> live(end + 1, 0);
+    std::vector<Bytes> carried = live;
+    std::vector<Bytes> entered = live;
+    for (const TimedBlock& block : blocks) {
+      add(live, block.live, block.size);
+      add(carried, block.carried, block.size);
+      add(entered, block.entered, block.size);
+    }
+    for (std::vector<Bytes>* each : {&live, &carried, &entered}) {
+      std::partial_sum(each->begin(), each->end(), each->begin());
+    }
+    for (std::size_t i = 0; i <= end; ++i) live[i] += std::max(carried[i], entered[i]);
+    most_.push_back(std::move(live));
+    for (std::size_t width = 1; 2 * width <= std::size_t{end} + 1; width *= 2) {
+      const std::vector<Bytes>& half = most_.back();
+      std::vector<Bytes> twice(half.size() - width);
+      for (std::size_t i = 0; i < twice.size(); ++i) twice[i] = std::max(half[i], half[i + width]);
+      most_.push_back(std::move(twice));
+    }
+  }
+
+  // No area is lower.
+  [[nodiscard]] Bytes peak() const { return std::ranges::max(most_.front()); }
+  [[nodiscard]] Bytes most_during(const TimedBlock& block) const {
+    return std::max(
+        {most_during(block.live), most_during(block.carried), most_during(block.entered)});
+  }
+
+ private:
+  // A difference below 0 wraps around, and back in the sum.
+  static void add(std::vector<Bytes>& changes, const TimeSpan& span, Bytes size) {
+    changes[span.begin] += size;
+    changes[span.end] -= size;
+  }
+  [[nodiscard]] Bytes most_during(const TimeSpan& span) const {
+    if (span.is_empty()) return 0;
+    const std::size_t level = std::bit_width(span.end - span.begin) - 1U;
+    const std::vector<Bytes>& most = most_[level];
+    return std::max(most[span.begin], most[span.end - (std::size_t{1} << level)]);
+  }
+
+  std::vector<std::vector<Bytes>> most_;  // [k][i]: from time i on, 2^k long
+};
+
+// The lowest offset that is free for all of the block's lifetime.
+Bytes lowest_fit(std::span<const TimedBlock> blocks, const Order& placed_by_offset,
+                 const std::vector<Bytes>& offsets, const TimedBlock& block) {
+  Bytes lowest = 0;
+  for (const std::uint32_t other : placed_by_offset) {
+    if (offsets[other] >= lowest + block.size) break;
+    const Bytes end = offsets[other] + blocks[other].size;
+    if (end > lowest && blocks[other].meets(block)) lowest = end;
+  }
+  return lowest;
+}
+
+Packing pack_in_order(std::span<const TimedBlock> blocks, const Order& order) {
+  Packing packing{std::vector<Bytes>(blocks.size(), 0), 0};
+  std::vector<Bytes>& offsets = packing.offsets;
+  Order placed;
+  placed.reserve(blocks.size());
+  for (const std::uint32_t number : order) {
+    const TimedBlock& block = blocks[number];
+    offsets[number] = lowest_fit(blocks, placed, offsets, block);
+    packing.height = std::max(packing.height, offsets[number] + block.size);
+    const auto place = std::ranges::upper_bound(placed, offsets[number], {},
+                                                [&](std::uint32_t each) { return offsets[each]; });
+    placed.insert(place, number);
+  }
+  return packing;
+}
+
+// The tries at one set of blocks: the best so far, and whether another one is worth its time.
+class Tries {
+ public:
+  explicit Tries(std::span<const TimedBlock> blocks) : blocks_(blocks), load_(blocks) {
+    const std::uint64_t work = std::max<std::uint64_t>(blocks.size() * blocks.size(), 1);
+    left_ = std::clamp<std::uint64_t>(kMostWork / work, kLeastTries, kMostTries);
+  }
+
+  [[nodiscard]] const Load& load() const { return load_; }
+  [[nodiscard]] bool is_done() const { return left_ == 0 || best_.height == load_.peak(); }
+  // Blocks by a key, the largest first; of equal keys in the order of births.
+  template <typename Key>
+  void try_by(Key key) {
+    if (is_done()) return;
+    Order order(blocks_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, {},
+                             [&](std::uint32_t each) { return blocks_[each].live.begin; });
+    std::ranges::stable_sort(order, std::ranges::greater{},
+                             [&](std::uint32_t each) { return key(blocks_[each]); });
+    Packing packing = try_order(order);
+    if (best_.offsets.empty() || packing.height < best_.height) keep(std::move(packing), order);
+  }
+  // From the best order on, the blocks at the top of the area before come first.
+  void raise_top() {
+    Order order = best_order_;
+    Packing packing = best_;
+    while (!is_done()) {
+      const Bytes top = packing.height - (packing.height - load_.peak()) / 2;
+      const auto is_above = [&](std::uint32_t each) {
+        return packing.offsets[each] + blocks_[each].size > top;
+      };
+      std::ranges::stable_partition(order, is_above);
+      packing = try_order(order);
+      if (packing.height < best_.height) keep(packing, order);
+    }
+  }
+  [[nodiscard]] Packing take() { return std::move(best_); }
+
+ private:
+  [[nodiscard]] Packing try_order(const Order& order) {
+    --left_;
+    return pack_in_order(blocks_, order);
+  }
+  void keep(Packing packing, const Order& order) {
+    best_ = std::move(packing);
+    best_order_ = order;
+  }
+
+  std::span<const TimedBlock> blocks_;
+  Load load_;
+  std::uint64_t left_;
+  Packing best_;
+  Order best_order_;
+};
+
+}  // namespace
+
+Packing pack(std::span<const TimedBlock> blocks) {
+  if (blocks.empty()) return {};
+  Tries tries(blocks);
+  const auto size = [](const TimedBlock& block) { return block.size; };
+  const auto life = [](const TimedBlock& block) { return block.live.end - block.live.begin; };
+  const auto crowd = [&](const TimedBlock& block) { return tries.load().most_during(block); };
+  tries.try_by(size);
+  tries.try_by([&](const TimedBlock& block) { return std::pair(crowd(block), life(block)); });
+  tries.try_by([&](const TimedBlock& block) { return std::pair(crowd(block), size(block)); });
+  tries.try_by(life);
+  tries.try_by([](const TimedBlock&) { return 0; });
+  tries.raise_top();
+  return tries.take();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,127 @@
+#include "plimsoll/planning/planner.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "plimsoll/planning/packing.h"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kLeastFewer = 4;      // of the slots, the part that has to be saved
+constexpr Bytes kPartForFewerSlots = 1000;  // of the area: what it may cost to plan steps as one
+
+// A request in the plan: its section, how often that was gone through before, and its slot.
+struct Position {
+  std::uint32_t section = 0;
+  std::uint32_t time = 0;
+  std::uint32_t slot = 0;
+};
+
+// The sections of a program, each laid out once, side by side: time as the plan counts it.
+class FoldedTime {
+ public:
+  explicit FoldedTime(std::vector<Section> sections) : sections_(std::move(sections)) {
+    std::uint32_t start = 0;
+    for (const Section& section : sections_) {
+      starts_.push_back(start);
+      start += section.length;
+    }
+    starts_.push_back(start);
+  }
+
+  [[nodiscard]] const std::vector<Section>& sections() const { return sections_; }
+  [[nodiscard]] std::uint32_t slots() const { return starts_.back(); }
+  [[nodiscard]] Position of(std::uint32_t request) const {
+    const auto after = std::ranges::upper_bound(sections_, request, {}, &Section::first);
+    const auto number = static_cast<std::uint32_t>(after - sections_.begin() - 1);
+    const std::uint32_t place = request - sections_[number].first;
+    return {number, place / sections_[number].length,
+            starts_[number] + place % sections_[number].length};
+  }
+  // Adds the time from `begin`, where the slot's request is made, to `last`, before whose next
+  // request it is freed.
+  void add_life(TimedBlock& block, const Position& begin, const Position& last) const {
+    const std::uint32_t start = starts_[begin.section];
+    if (begin.section == last.section && last.time == begin.time + 1 && last.slot < begin.slot) {
+      extend(block.live, {begin.slot, starts_[begin.section + 1]});
+      extend(block.carried, {start, last.slot + 1});
+      return;
+    }
+    const bool is_in_one = begin.section == last.section && begin.time == last.time;
+    const bool comes_again = begin.time + 1 < sections_[begin.section].times;
+    const bool came_before = last.time > 0;
+    const std::uint32_t from = !is_in_one && comes_again ? start : begin.slot;
+    const bool enters = begin.section < last.section && sections_[last.section].times > 1;
+    if (enters && !came_before) {
+      extend(block.live, {from, starts_[last.section]});
+      extend(block.entered, {starts_[last.section], last.slot + 1});
+      return;
+    }
+    extend(block.live,
+           {from, !is_in_one && came_before ? starts_[last.section + 1] : last.slot + 1});
+  }
+
+ private:
+  static void extend(TimeSpan& span, const TimeSpan& by) {
+    if (span.begin == span.end) {
+      span = by;
+      return;
+    }
+    span = {std::min(span.begin, by.begin), std::max(span.end, by.end)};
+  }
+
+  std::vector<Section> sections_;
+  std::vector<std::uint32_t> starts_;  // of each section, and the end
+};
+
+struct Planned {
+  StreamPlan plan;
+  Bytes height = 0;
+};
+
+Planned plan_in_sections(std::span<const TimedRequest> requests, std::vector<Section> sections) {
+  const FoldedTime time(std::move(sections));
+  std::vector<TimedBlock> blocks(time.slots());
+  Planned planned;
+  planned.plan.slots.resize(time.slots());
+  for (std::uint32_t i = 0; i < requests.size(); ++i) {
+    const Position begin = time.of(i);
+    TimedBlock& block = blocks[begin.slot];
+    PlanSlot& slot = planned.plan.slots[begin.slot];
+    slot.least = slot.size == 0 ? requests[i].size : std::min(slot.least, requests[i].size);
+    slot.size = std::max(slot.size, requests[i].size);
+    if (requests[i].is_shared) {
+      slot.offset = PlanSlot::kElsewhere;
+      continue;
+    }
+    block.size = slot.size;
+    time.add_life(block, begin, time.of(requests[i].end - 1));
+  }
+  const Packing packing = pack(blocks);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    PlanSlot& slot = planned.plan.slots[i];
+    if (!slot.is_elsewhere()) slot.offset = packing.offsets[i];
+  }
+  for (const Section& section : time.sections()) {
+    planned.plan.sections.push_back({section.length, section.times});
+  }
+  planned.height = packing.height;
+  return planned;
+}
+
+}  // namespace
+
+StreamPlan plan_stream(std::span<const TimedRequest> requests) {
+  if (requests.empty()) return {};
+  Planned exact = plan_in_sections(requests, find_sections(requests, Likeness::same_size));
+  std::vector<Section> fewer = find_sections(requests, Likeness::similar_size);
+  std::size_t slots = 0;
+  for (const Section& section : fewer) slots += section.length;
+  if (slots > exact.plan.slots.size() / kLeastFewer * (kLeastFewer - 1)) return exact.plan;
+  Planned similar = plan_in_sections(requests, std::move(fewer));
+  const bool is_as_low = similar.height <= exact.height + exact.height / kPartForFewerSlots;
+  return is_as_low ? similar.plan : exact.plan;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,311 @@
+// The elastic allocator with a plan: a good one decides where requests lie, a wrong one changes
+// nothing that a program gets.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "elastic_gpu.h"
+#include "plimsoll/planning/planner.h"
+#include "support.h"
+
+namespace plimsoll {
+namespace {
+
+struct Step {
+  Bytes size = 0;          // of a request; 0: a free
+  std::size_t number = 0;  // of the request that is freed
+};
+using Program = std::vector<Step>;
+
+// Steps of a training loop, with small requests among the large ones.
+Program training(Random& random, int steps) {
+  Program program;
+  std::size_t requests = 0;
+  const auto request = [&](Bytes size) {
+    program.push_back({size, 0});
+    return requests++;
+  };
+  for (int i = 0; i < 6; ++i) request(random.between(2, 12) * kMiB);
+  std::vector<Bytes> sizes(random.between(8, 24));
+  for (Bytes& size : sizes) size = random.between(3, 40) * 512 * kKiB + random.below(64) * 512;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<std::size_t> live;
+    for (const Bytes size : sizes) {
+      live.push_back(request(size));
+      program.push_back({0, request(4_KiB)});
+    }
+    for (std::size_t i = live.size(); i-- > 0;) program.push_back({0, live[i]});
+  }
+  return program;
+}
+
+ProgramPlan plan_of(const Program& program) {
+  std::vector<TimedRequest> requests;
+  std::vector<std::optional<std::size_t>> large;
+  for (const Step& step : program) {
+    if (step.size == 0) {
+      if (large[step.number]) {
+        requests[*large[step.number]].end = static_cast<std::uint32_t>(requests.size());
+      }
+      continue;
+    }
+    const bool is_large = step.size > ProgramPlan::kSmallRequest;
+    large.push_back(is_large ? std::optional(requests.size()) : std::nullopt);
+    if (is_large) requests.push_back({round_up(step.size, 512), 0, false});
+  }
+  for (TimedRequest& each : requests) {
+    if (each.end == 0) each.end = static_cast<std::uint32_t>(requests.size());
+  }
+  return {{plan_stream(requests)}};
+}
+
+// Runs a program, and looks after each request whether it lies in nobody else's block. Returns the
+// offsets of all requests from the first one.
+std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0) {
+  std::vector<Block*> blocks;
+  std::vector<Bytes> offsets;
+  Address first = 0;
+  std::map<Address, Address> live;  // begin to end
+  for (const Step& step : program) {
+    if (step.size == 0) {
+      Block* const freed = std::exchange(blocks[step.number], nullptr);
+      live.erase(freed->address);
+      gpu.allocator.free(freed);
+      continue;
+    }
+    Block* const block = gpu.malloc(step.size);
+    if (work > 0) gpu.driver.launch(0, work);
+    CHECK(block->size >= step.size);
+    const Address end = block->address + block->size;
+    const auto after = live.lower_bound(block->address);
+    CHECK(after == live.end() || end <= after->first);
+    CHECK(after == live.begin() || std::prev(after)->second <= block->address);
+    live.emplace(block->address, end);
+    blocks.push_back(block);
+    if (offsets.empty()) first = block->address;
+    offsets.push_back(block->address - first);
+  }
+  gpu.allocator.check_invariants();
+  for (Block* const block : blocks) {
+    if (block != nullptr) gpu.allocator.free(block);
+  }
+  gpu.allocator.empty_cache();
+  gpu.allocator.check_invariants();
+  CHECK_EQUAL(gpu.reserved(), Bytes{0});
+  return offsets;
+}
+
+void give(ElasticGpu& gpu, ProgramPlan plan) {
+  plan.check();
+  gpu.allocator.set_plan(std::make_shared<const ProgramPlan>(std::move(plan)));
+}
+
+Bytes peak_reserved(const ElasticGpu& gpu) {
+  return static_cast<Bytes>(gpu.allocator.statistics().reserved_bytes.all.peak);
+}
+
+ProgramPlan shifted(ProgramPlan plan, std::size_t by) {
+  std::vector<PlanSlot>& slots = plan.streams.front().slots;
+  std::ranges::rotate(slots, slots.begin() + static_cast<std::ptrdiff_t>(by % slots.size()));
+  return plan;
+}
+
+ProgramPlan truncated(ProgramPlan plan, std::size_t to) {
+  StreamPlan& stream = plan.streams.front();
+  stream.slots.resize(std::max<std::size_t>(to % stream.slots.size(), 1));
+  stream.sections = {{static_cast<std::uint32_t>(stream.slots.size()), 1}};
+  return plan;
+}
+
+// Places that overlap at will.
+ProgramPlan scrambled(Random& random, ProgramPlan plan) {
+  for (PlanSlot& slot : plan.streams.front().slots) {
+    slot.offset = random.one_in(10) ? PlanSlot::kElsewhere : random.below(20000) * 512;
+  }
+  return plan;
+}
+
+ProgramPlan of_nothing_like_it(Random& random) {
+  StreamPlan stream;
+  for (std::uint64_t i = random.between(1, 60); i > 0; --i) {
+    const Bytes size = random.between(3, 40) * 512 * kKiB;
+    stream.slots.push_back({size, random.one_in(2) ? size : size - 512, random.below(40000) * 512});
+  }
+  stream.sections = {{static_cast<std::uint32_t>(stream.slots.size()),
+                      static_cast<std::uint32_t>(random.between(1, 4))}};
+  return {{stream}};
+}
+
+}  // namespace
+
+TEST(a_program_that_follows_its_plan_takes_what_the_plan_says) {
+  Random random(1);
+  for (int round = 0; round < 20; ++round) {
+    const Program program = training(random, 6);
+    const ProgramPlan plan = plan_of(program);
+    const Bytes height = round_up(plan.streams.front().height(), kGranule);
+    ElasticGpu gpu(4_GiB);
+    give(gpu, plan);
+    run(gpu, program);
+    const PlanUse use = gpu.allocator.plan_use().front();
+    CHECK_EQUAL(use.placed_bytes, use.bytes);
+    CHECK(peak_reserved(gpu) <= height + kGranule);  // and one for small requests
+  }
+}
+
+TEST(a_plan_serves_more_steps_than_it_was_made_of) {
+  Random random(2);
+  Program few = training(random, 3);
+  Random again(2);
+  const Program many = training(again, 40);
+  ElasticGpu gpu(4_GiB);
+  give(gpu, plan_of(few));
+  run(gpu, many);
+  const PlanUse use = gpu.allocator.plan_use().front();
+  CHECK_EQUAL(use.placed_bytes, use.bytes);
+}
+
+TEST(nothing_is_mapped_after_the_first_step) {
+  Random random(3);
+  const Program program = training(random, 2);
+  ElasticGpu gpu(4_GiB);
+  give(gpu, plan_of(program));
+  run(gpu, program);
+  Random again(3);
+  const Program longer = training(again, 30);
+  ElasticGpu other(4_GiB);
+  give(other, plan_of(program));
+  run(other, longer);
+  CHECK_EQUAL(other.driver.calls(Call::create), gpu.driver.calls(Call::create));
+  CHECK_EQUAL(other.driver.calls(Call::map), gpu.driver.calls(Call::map));
+}
+
+TEST(a_wrong_plan_changes_nothing_that_a_program_gets) {
+  Random random(4);
+  for (std::size_t round = 0; round < 150; ++round) {
+    const Program program = training(random, 8);
+    const ProgramPlan right = plan_of(program);
+    const std::array plans{shifted(right, 1 + random.below(100)),
+                           truncated(right, random.below(99)), scrambled(random, right),
+                           of_nothing_like_it(random), plan_of(training(random, 3))};
+    ElasticGpu gpu(4_GiB);
+    give(gpu, plans[round % plans.size()]);
+    const std::vector<Bytes> offsets = run(gpu, program);
+    CHECK_EQUAL(offsets.size(), static_cast<std::size_t>(std::ranges::count_if(
+                                    program, [](const Step& each) { return each.size > 0; })));
+  }
+}
+
+TEST(a_wrong_plan_makes_no_program_fail_that_runs_without_one) {
+  Random random(5);
+  for (std::size_t round = 0; round < 40; ++round) {
+    const Program program = training(random, 8);
+    ElasticGpu free(4_GiB);
+    run(free, program);
+    ElasticGpu gpu(peak_reserved(free) + 16 * kMiB);
+    give(gpu, round % 2 == 0 ? of_nothing_like_it(random) : scrambled(random, plan_of(program)));
+    run(gpu, program);
+    CHECK_EQUAL(gpu.allocator.statistics().num_ooms, 0);
+  }
+}
+
+TEST(where_requests_lie_does_not_hang_on_time) {
+  Random random(6);
+  for (int round = 0; round < 20; ++round) {
+    const Program program = training(random, 5);
+    const ProgramPlan plan = plan_of(program);
+    std::vector<std::vector<Bytes>> found;
+    for (const double work : {0.0, 1e4, 1e7}) {
+      ElasticGpu gpu(4_GiB);
+      give(gpu, plan);
+      found.push_back(run(gpu, program, work));
+    }
+    CHECK(found[0] == found[1]);
+    CHECK(found[0] == found[2]);
+  }
+}
+
+TEST(a_plan_that_a_program_does_not_follow_is_dropped) {
+  ElasticGpu gpu(4_GiB);
+  give(gpu, {{{{{1, 1}}, {{64_MiB, 64_MiB, 0}}}}});
+  Program program;
+  for (std::size_t i = 0; i < 300; ++i) {
+    program.push_back({4_MiB, 0});
+    program.push_back({0, i});
+  }
+  run(gpu, program);
+  const PlanUse use = gpu.allocator.plan_use().front();
+  CHECK(use.dropped.has_value());
+  CHECK_EQUAL(use.dropped->request, 256U);
+  CHECK_EQUAL(use.dropped->placed_bytes, Bytes{0});
+  CHECK_EQUAL(use.requests, 256U);  // nothing is counted from then on
+}
+
+TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
+  ElasticGpu gpu(4_GiB);
+  StreamPlan stream;
+  for (Bytes i = 0; i < 10; ++i) stream.slots.push_back({64_MiB, 64_MiB, i * 64_MiB});
+  stream.sections = {{10, 1}};
+  give(gpu, {{stream}});
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(gpu.malloc(64_MiB));
+  for (Block* const block : blocks) gpu.allocator.free(block);
+  CHECK(gpu.reserved() >= 640_MiB);
+  for (int i = 0; i < 600; ++i) gpu.free({gpu.malloc(4_MiB)});  // what no plan has
+  CHECK(gpu.allocator.plan_use().front().dropped.has_value());
+  gpu.free({gpu.malloc(5_MiB)});
+  CHECK(gpu.reserved() <= 16_MiB);
+  gpu.allocator.check_invariants();
+}
+
+TEST(a_request_more_or_less_does_not_lose_the_plan) {
+  Random random(7);
+  Program program = training(random, 6);
+  const ProgramPlan plan = plan_of(program);
+  ElasticGpu gpu(4_GiB);
+  give(gpu, plan);
+  std::size_t requests = 0;
+  Program changed;
+  for (const Step& step : program) {
+    if (step.size > 0) ++requests;
+    changed.push_back(step);
+  }
+  for (int i = 0; i < 3; ++i) {  // at the end, again and again: what no plan has
+    changed.push_back({33_MiB + 512, 0});
+    changed.push_back({0, requests++});
+  }
+  run(gpu, changed);
+  const PlanUse use = gpu.allocator.plan_use().front();
+  CHECK(!use.dropped.has_value());
+  CHECK_EQUAL(use.bytes - use.placed_bytes, 3 * (33_MiB + 512));
+}
+
+TEST(private_pools_are_not_planned) {
+  ElasticGpu gpu(4_GiB);
+  give(gpu, {{{{{1, 1}}, {{4_MiB, 4_MiB, 0}}}}});
+  gpu.allocator.begin_allocate_to_pool({0, 7}, {});
+  Block* const in_pool = gpu.malloc(4_MiB);
+  gpu.allocator.end_allocate_to_pool({0, 7});
+  CHECK(gpu.allocator.plan_use().empty());
+  Block* const block = gpu.malloc(4_MiB);
+  CHECK_EQUAL(gpu.allocator.plan_use().front().placed_bytes, 4_MiB);
+  gpu.free({in_pool, block});
+  gpu.allocator.check_invariants();
+}
+
+TEST(a_plan_comes_before_the_first_request) {
+  ElasticGpu gpu(4_GiB);
+  Block* const block = gpu.malloc(4_MiB);
+  CHECK_THROWS(gpu.allocator.set_plan(std::make_shared<const ProgramPlan>()), std::logic_error);
+  gpu.free({block});
+}
+
+}  // namespace plimsoll

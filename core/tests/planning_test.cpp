@@ -1,0 +1,221 @@
+// Plans: blocks that are live at the same time never overlap, however often steps are repeated.
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "plimsoll/planning/packing.h"
+#include "plimsoll/planning/planner.h"
+#include "support.h"
+
+namespace plimsoll {
+namespace {
+
+TimeSpan random_span(Random& random, std::uint32_t end) {
+  const auto begin = static_cast<std::uint32_t>(random.below(end));
+  return {begin, static_cast<std::uint32_t>(random.between(begin + 1, end))};
+}
+
+// The most that is live at once.
+Bytes most_live(std::span<const TimedBlock> blocks, std::uint32_t end) {
+  Bytes most = 0;
+  for (std::uint32_t time = 0; time < end; ++time) {
+    const TimeSpan now{time, time + 1};
+    Bytes live = 0;
+    for (const TimedBlock& block : blocks) live += block.live.meets(now) ? block.size : 0;
+    most = std::max(most, live);
+  }
+  return most;
+}
+
+// A program that asks for memory in steps. What it frees, it frees before a later request.
+class Program {
+ public:
+  void request(Bytes size, std::uint32_t life, bool is_shared = false) {
+    const auto number = static_cast<std::uint32_t>(requests_.size());
+    requests_.push_back({size, life == 0 ? 0 : number + life, is_shared});
+  }
+  [[nodiscard]] std::vector<TimedRequest> requests() const {
+    std::vector<TimedRequest> all = requests_;
+    const auto count = static_cast<std::uint32_t>(all.size());
+    for (TimedRequest& each : all) each.end = each.end == 0 ? count : std::min(each.end, count);
+    return all;
+  }
+
+ private:
+  std::vector<TimedRequest> requests_;
+};
+
+// Goes through a plan as its sections say, and looks whether live blocks overlap: the tiny model.
+void check_plan(const StreamPlan& plan, const std::vector<TimedRequest>& requests) {
+  struct Live {
+    Bytes begin;
+    Bytes end;
+    std::uint32_t until;
+  };
+  std::vector<Live> live;
+  std::uint32_t number = 0;
+  std::size_t first = 0;
+  for (const PlanSection& section : plan.sections) {
+    for (std::uint32_t i = 0; i < section.length * section.times; ++i, ++number) {
+      const PlanSlot& slot = plan.slots[first + i % section.length];
+      const TimedRequest& request = requests[number];
+      CHECK(slot.serves(request.size));
+      CHECK_EQUAL(slot.is_elsewhere(), request.is_shared);
+      if (request.is_shared) continue;
+      std::erase_if(live, [&](const Live& each) { return each.until <= number; });
+      const Bytes end = slot.offset + request.size;
+      CHECK(std::ranges::none_of(
+          live, [&](const Live& each) { return slot.offset < each.end && each.begin < end; }));
+      live.push_back({slot.offset, end, request.end});
+    }
+    first += section.length;
+  }
+  CHECK_EQUAL(number, requests.size());
+}
+
+std::vector<TimedRequest> random_program(Random& random, bool varies) {
+  Program program;
+  for (std::uint64_t i = random.between(1, 20); i > 0; --i) {
+    program.request(random.between(3, 40) * kMiB,
+                    random.one_in(3) ? 0 : 1 + static_cast<std::uint32_t>(random.below(30)));
+  }
+  struct OfStep {
+    Bytes size;
+    std::uint32_t life;
+    bool is_shared;
+  };
+  std::vector<OfStep> step(random.between(4, 40));
+  for (OfStep& each : step) {
+    each = {random.between(8, 40) * kMiB, static_cast<std::uint32_t>(1 + random.below(step.size())),
+            random.one_in(20)};
+  }
+  for (std::uint64_t times = random.between(2, 6); times > 0; --times) {
+    for (const OfStep& each : step) {
+      const bool other = varies && !each.is_shared;
+      program.request(other ? each.size - random.below(4) * kMiB : each.size, each.life,
+                      each.is_shared);
+    }
+  }
+  for (std::uint64_t i = random.below(10); i > 0; --i) {
+    program.request(random.between(3, 40) * kMiB, 1 + static_cast<std::uint32_t>(random.below(4)));
+  }
+  return program.requests();
+}
+
+}  // namespace
+
+TEST(blocks_that_are_live_at_once_do_not_overlap) {
+  Random random(1);
+  for (int round = 0; round < 200; ++round) {
+    const std::uint32_t end = 1 + static_cast<std::uint32_t>(random.below(60));
+    std::vector<TimedBlock> blocks(random.between(1, 80));
+    for (TimedBlock& block : blocks) {
+      block = {random.between(1, 50) * 512, random_span(random, end), {}, {}};
+      if (random.one_in(4)) block.carried = random_span(random, end);
+      if (random.one_in(4)) block.entered = random_span(random, end);
+    }
+    const Packing packing = pack(blocks);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      CHECK(packing.offsets[i] + blocks[i].size <= packing.height);
+      for (std::size_t j = 0; j < i; ++j) {
+        const bool is_apart = packing.offsets[i] + blocks[i].size <= packing.offsets[j] ||
+                              packing.offsets[j] + blocks[j].size <= packing.offsets[i];
+        CHECK(is_apart || !blocks[i].meets(blocks[j]));
+      }
+    }
+    CHECK(packing.height >= most_live(blocks, end));
+  }
+}
+
+TEST(a_stack_of_blocks_takes_no_more_than_what_is_live) {
+  std::vector<TimedBlock> blocks;
+  for (std::uint32_t i = 0; i < 50; ++i)
+    blocks.push_back({(1 + i % 7) * 512, {i, 100 - i}, {}, {}});
+  CHECK_EQUAL(pack(blocks).height, most_live(blocks, 100));
+}
+
+TEST(what_the_first_step_finds_and_what_later_steps_find_may_share_a_place) {
+  const TimedBlock found_by_first{512, {0, 5}, {}, {5, 8}};
+  const TimedBlock left_by_each{512, {12, 15}, {5, 8}, {}};
+  CHECK(!found_by_first.meets(left_by_each));
+  CHECK_EQUAL(pack(std::vector{found_by_first, left_by_each}).height, Bytes{512});
+}
+
+TEST(no_plan_is_made_of_nothing) {
+  CHECK(plan_stream({}).slots.empty());
+  CHECK_EQUAL(pack({}).height, Bytes{0});
+}
+
+TEST(a_plan_holds_for_every_step) {
+  Random random(2);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<TimedRequest> requests = random_program(random, round % 2 == 1);
+    const StreamPlan plan = plan_stream(requests);
+    ProgramPlan{{plan}}.check();
+    check_plan(plan, requests);
+  }
+}
+
+TEST(steps_that_repeat_are_planned_once) {
+  Program program;
+  for (int i = 0; i < 10; ++i) program.request(4_MiB + Bytes(i) * kMiB, 0);
+  const auto step = [&] {
+    for (std::uint32_t i = 0; i < 40; ++i) program.request((3 + i % 11) * kMiB, 1 + i % 9);
+  };
+  for (int i = 0; i < 50; ++i) step();
+  const StreamPlan plan = plan_stream(program.requests());
+  CHECK(plan.slots.size() <= 10 + 3 * 40);
+  CHECK_EQUAL(plan.step_length(), 40U);
+  check_plan(plan, program.requests());
+}
+
+TEST(steps_of_one_length_are_planned_as_one_with_the_largest_sizes) {
+  Program program;
+  for (std::uint32_t step = 0; step < 30; ++step) {
+    const Bytes more = step % 3 * kMiB;
+    for (std::uint32_t i = 0; i < 40; ++i) {
+      program.request((8 + i % 11) * kMiB + more, i < 20 ? 40 - 2 * i : 1);
+    }
+  }
+  const StreamPlan plan = plan_stream(program.requests());
+  CHECK(plan.slots.size() <= 3 * 40);
+  CHECK(std::ranges::any_of(
+      plan.slots, [](const PlanSlot& slot) { return slot.least + 2 * kMiB == slot.size; }));
+  check_plan(plan, program.requests());
+}
+
+TEST(a_block_that_another_stream_uses_has_no_place) {
+  Program program;
+  for (std::uint32_t i = 0; i < 20; ++i) program.request(8_MiB, 2, i % 2 == 0);
+  const StreamPlan plan = plan_stream(program.requests());
+  check_plan(plan, program.requests());
+  CHECK_EQUAL(plan.height(), 8_MiB);
+}
+
+TEST(what_is_no_plan_is_refused) {
+  const auto error_of = [](StreamPlan stream) {
+    return message_of<std::invalid_argument>([&] {
+      ProgramPlan{{std::move(stream)}}.check();
+      return 0;
+    });
+  };
+  CHECK_EQUAL(error_of({{{1, 1}}, {{2_MiB, 2_MiB, 0}}}), "");
+  CHECK_EQUAL(error_of({{{2, 1}}, {{2_MiB, 2_MiB, 0}}}),
+              "the sections of a stream do not make up its slots");
+  CHECK_EQUAL(error_of({{{1, 0}}, {{2_MiB, 2_MiB, 0}}}), "a section of a plan is empty");
+  CHECK_EQUAL(error_of({{{1, 1}}, {{1_MiB, 1_MiB, 0}}}), "a slot is as large as no large request");
+  CHECK_EQUAL(error_of({{{1, 1}}, {{2_MiB, 3_MiB, 0}}}),
+              "a slot's smallest size is above its largest");
+  CHECK_EQUAL(error_of({{{1, 1}}, {{2_MiB, 2_MiB, 7}}}),
+              "the offset of a slot is no multiple of 512 bytes");
+  CHECK_EQUAL(error_of({{{1, 1}}, {{2_MiB + 1, 2_MiB, 0}}}),
+              "the size of a slot is no multiple of 512 bytes");
+  CHECK_EQUAL(error_of({{{1, 1}}, {{2_MiB, 2_MiB, Bytes{1} << 50}}}),
+              "a slot's offset is beyond any GPU's memory");
+}
+
+}  // namespace plimsoll

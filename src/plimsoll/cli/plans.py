@@ -1,0 +1,37 @@
+"""What the verbs that read and write plans of places share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from plimsoll.base.printable import printable
+
+if TYPE_CHECKING:
+    from plimsoll.engine.plans.program_plan import MadeFor, Plan
+
+PlanToWrite = Annotated[
+    Path | None,
+    typer.Option("--write-plan", metavar="FILE", help="Write the program's plan of places."),
+]
+
+
+def tell_difference(plan: Plan, path: Path, program: MadeFor) -> None:
+    """Says in a line where a plan is made for another program than the one that follows it."""
+    if difference := plan.made_for.difference(program):
+        print(printable(f"note: {path} is a plan {difference}"), file=sys.stderr)
+
+
+def wrote_plan(plan: Plan, path: Path, *, force: bool) -> str:
+    """Writes a plan, and returns what to tell of it.
+
+    Raises:
+        InputError: If it cannot be written.
+    """
+    from plimsoll.engine.plans.plan_file import write_plan
+
+    write_plan(plan, path, force=force)
+    return f"plan: {path}, {plan}"

@@ -1,0 +1,59 @@
+"""How far a program followed its plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from plimsoll.base.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class PlanUse:
+    """How far the large requests of one GPU followed the plan.
+
+    Attributes:
+        requests: Requests above 1 MiB of the streams that have a plan.
+        requested_bytes: The bytes that they asked for.
+        placed_bytes: The bytes of those that lay where the plan says.
+        dropped_after: After how many requests of its stream a plan was dropped, because less than
+            80 % of the bytes of a step lay where it says; None where all were followed.
+        dropped_share: The share of that step, from 0 to 1; None likewise.
+    """
+
+    requests: int
+    requested_bytes: int
+    placed_bytes: int
+    dropped_after: int | None = None
+    dropped_share: float | None = None
+
+    @classmethod
+    def of_streams(
+        cls, streams: Sequence[tuple[int, int, int, tuple[int, int, int] | None]]
+    ) -> PlanUse:
+        """Adds up what an engine says of its streams; the first plan that was dropped counts."""
+        dropped = next((each[3] for each in streams if each[3] is not None), None)
+        return cls(
+            requests=sum(each[0] for each in streams),
+            requested_bytes=sum(each[1] for each in streams),
+            placed_bytes=sum(each[2] for each in streams),
+            dropped_after=dropped and dropped[0],
+            dropped_share=dropped and dropped[2] / dropped[1],
+        )
+
+    def line(self) -> str:
+        """For people."""
+        if self.dropped_after is not None and self.dropped_share is not None:
+            count = format_count(self.dropped_after, "request")
+            return (
+                f"the plan was dropped after {count} above 1 MiB: {self.dropped_share:.0%} of a "
+                "step's bytes lay where it says"
+            )
+        if not self.requests:
+            return "the plan has no place for any request above 1 MiB"
+        share = self.placed_bytes / self.requested_bytes
+        count = format_count(self.requests, "request")
+        return f"{share:.1%} of the bytes of {count} above 1 MiB lay where the plan says"

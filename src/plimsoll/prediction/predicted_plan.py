@@ -1,0 +1,50 @@
+"""The plan of places of a program that was predicted, of each rank of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.plans.making import plan_of
+from plimsoll.engine.plans.program_plan import made_for
+from plimsoll.recordings.reading import read_recording
+from plimsoll.torch.building.versions import rules_version
+
+if TYPE_CHECKING:
+    from plimsoll.engine.plans.program_plan import MadeFor, Plan
+    from plimsoll.prediction.request import Request
+    from plimsoll.prediction.results import Prediction
+
+
+def program_of(request: Request) -> MadeFor:
+    """Returns what a plan says of the program that a request is for."""
+    gpu = gpu_profile(request.setup.gpus[0]).name
+    return made_for(request.script, tuple(request.arguments), rules_version(), gpu)
+
+
+def predicted_plan(request: Request, found: Prediction) -> Plan:
+    """Makes the plan of a program whose simulated run was recorded.
+
+    Args:
+        request: The request, with the file of the recording. A job has a recording of each rank
+            beside it.
+        found: The prediction.
+
+    Raises:
+        InputError: If the script uses no GPU, or has processes that are no ranks.
+    """
+    if not found.uses_cuda:
+        raise InputError(f"{found.script} never touches CUDA: there is nothing to plan")
+    assert request.record is not None
+    file = Path(request.record)
+    files = sorted(file.parent.glob(f"{file.stem}.rank*{file.suffix}")) or [file]
+    recordings = [read_recording(each) for each in files if each.exists()]
+    used = [each for each in recordings if any(trace.event_count for trace in each.devices)]
+    if found.processes or not used:
+        raise InputError(
+            f"{found.script} starts processes that use GPUs and have no rank; a plan is of one "
+            "process, or of the ranks of a job"
+        )
+    return plan_of(used, program_of(request))

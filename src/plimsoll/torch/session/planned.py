@@ -1,0 +1,48 @@
+"""What a process says of the plan of places that it follows."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.base.printable import printable
+from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.engine.plans.plan_file import read_plan
+from plimsoll.engine.plans.program_plan import MadeFor, made_for
+from plimsoll.torch.building.versions import rules_version
+
+if TYPE_CHECKING:
+    from plimsoll.torch.live.live_engines import LiveEngines
+
+
+def tell_of_plan(engines: LiveEngines, plan: str, *, is_accounted: bool) -> None:
+    """Says in a line where the plan is made for another program, and at the end if it was dropped.
+
+    Args:
+        engines: The engines that follow the plan.
+        plan: Its file.
+        is_accounted: The account of the process says at the end what came of the plan.
+    """
+    if difference := read_plan(plan).made_for.difference(_running_program()):
+        print(printable(f"plimsoll: {plan} is a plan {difference}"), file=sys.stderr)
+    if not is_accounted:
+        Finalize(None, _tell_dropped, (engines,), exitpriority=2)
+
+
+def _tell_dropped(engines: LiveEngines) -> None:
+    for device, use in engines.plan_uses().items():
+        if use.dropped_after is not None:
+            print(f"plimsoll: GPU {device}: {use.line()}", file=sys.stderr)
+
+
+def _running_program() -> MadeFor:
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    script = spec.name if spec is not None else (sys.argv[0] if sys.argv else None)
+    gpu = None
+    with suppress(InputError, IndexError):
+        gpu = gpu_profile(Nvml().read().gpus[0].name).name
+    return made_for(script or None, tuple(sys.argv[1:]), rules_version(), gpu)
