@@ -1,7 +1,14 @@
 """Training under PyTorch's allocators and plimsoll's, by turns.
 
     python benchmarks/training.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 5]
-        [--settings torch,expandable,async,elastic,native] [--steps N] [--fraction 0.10]
+        [--settings torch,expandable,async,elastic,planned,native] [--steps N] [--fraction 0.10]
+        [--plans FOLDER]
+
+`planned` is the elastic allocator with a plan, PLANS/NAME.json. A machine without a GPU makes it:
+
+    plimsoll predict benchmarks/training.py --gpu H100 --write-plan NAME.json -- OWN
+
+where OWN is `FOLDER/NAME.py --here ""`, and `--steps N` if the script has another number here.
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
 the settings take turns. A step is from one `backward` to the next, or one call of `generate`, by
@@ -55,6 +62,7 @@ class Setting:
     title: str
     conf: str = ""
     allocator: str = ""  # plimsoll's
+    is_planned: bool = False
 
 
 SETTINGS = {
@@ -62,6 +70,7 @@ SETTINGS = {
     "expandable": Setting("expandable_segments", conf="expandable_segments:True"),
     "async": Setting("cudaMallocAsync", conf="backend:cudaMallocAsync"),
     "elastic": Setting("plimsoll elastic", allocator="elastic"),
+    "planned": Setting("elastic with a plan", allocator="elastic", is_planned=True),
     "native": Setting("plimsoll native", allocator="native"),
 }
 
@@ -230,12 +239,14 @@ def run_watched(
     )
 
 
-def run_here(path: Path, allocator: str, steps: int | None, limit: int | None) -> Run:
+def run_here(
+    path: Path, allocator: str, steps: int | None, limit: int | None, plan: str | None
+) -> Run:
     """Run a script in this process under one of plimsoll's allocators, or PyTorch's."""
     if allocator:
         import plimsoll
 
-        plimsoll.install(allocator)  # type: ignore[arg-type]
+        plimsoll.install(allocator, plan=plan)  # type: ignore[arg-type]
     return run_watched(path, steps, limit)
 
 
@@ -262,13 +273,17 @@ def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
     return found
 
 
-def run_apart(path: Path, setting: Setting, steps: int | None, limit: int | None) -> Run:
+def run_apart(
+    path: Path, setting: Setting, steps: int | None, limit: int | None, plans: Path
+) -> Run:
     """Run a script in a process of its own, under a setting."""
     command = [sys.executable, __file__, str(path), "--here", setting.allocator]
     if steps is not None:
         command += ["--steps", str(steps)]
     if limit is not None:
         command += ["--limit", str(limit)]
+    if setting.is_planned:
+        command += ["--plan", str(plans / f"{path.stem}.json")]
     return Run(**found_by(command, f"{path.name} under {setting.title}", setting.conf))
 
 
@@ -319,7 +334,12 @@ def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
 
 
 def compare(
-    path: Path, settings: list[Setting], repetitions: int, steps: int | None, limit: int | None
+    path: Path,
+    settings: list[Setting],
+    repetitions: int,
+    steps: int | None,
+    limit: int | None,
+    plans: Path,
 ) -> str:
     """Run a script under all settings by turns; the table."""
     if steps is None:
@@ -327,7 +347,7 @@ def compare(
     runs: dict[str, list[Run]] = {setting.title: [] for setting in settings}
     for repetition, setting in itertools.product(range(repetitions), settings):
         began = time.perf_counter()
-        run = run_apart(path, setting, steps, limit)
+        run = run_apart(path, setting, steps, limit, plans)
         runs[setting.title].append(run)
         seconds = time.perf_counter() - began
         print(
@@ -363,11 +383,17 @@ def main() -> None:
     parser.add_argument("--fraction", type=float, help="of an H100 80GB's memory")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
     parser.add_argument("--append", action="store_true", help="to what is kept there")
+    parser.add_argument(
+        "--plans", type=Path, default=Path("plans"), help="NAME.json of each script"
+    )
+    parser.add_argument("--plan", help=argparse.SUPPRESS)  # of the script that runs here
     parser.add_argument("--here", help=argparse.SUPPRESS)  # run a script, under this allocator
     parser.add_argument("--limit", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here is not None:
-        run = run_here(arguments.path, arguments.here, arguments.steps, arguments.limit)
+        run = run_here(
+            arguments.path, arguments.here, arguments.steps, arguments.limit, arguments.plan
+        )
         print(json.dumps(asdict(run)))
         return
     limit = None if arguments.fraction is None else int(arguments.fraction * H100_BYTES)
@@ -380,8 +406,9 @@ def main() -> None:
     text += heading()
     print(heading())
     for name in names:
+        path = arguments.path / f"{name}.py"
         table = compare(
-            arguments.path / f"{name}.py", settings, arguments.repetitions, arguments.steps, limit
+            path, settings, arguments.repetitions, arguments.steps, limit, arguments.plans
         )
         print(table)
         text += f"\n{table}"

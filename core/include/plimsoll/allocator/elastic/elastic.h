@@ -34,8 +34,9 @@
 //   -> queued work is looked at -> plan_growth -> Applier::apply -> Lending::lend
 //
 // With a plan of the whole program (planning/program_plan.h) a large request lies where the plan
-// says, in an area of its stream that holds nothing else: books/plan_follower.h finds the place, and
-// plan/planned_area.h what is mapped there. Without a free place the request goes the usual way.
+// says, in an area of its stream that holds nothing else: books/plan_follower.h finds the place,
+// and plan/planned_area.h what is mapped there. Without a free place the request goes the usual
+// way.
 //
 // Limits. A live block that shares a piece with a free one holds all of the piece. A private pool
 // gives memory away only once it is released, since a graph remembers its addresses. Sizes that

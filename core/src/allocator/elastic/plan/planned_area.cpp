@@ -6,7 +6,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr Bytes kPartsOfArea = 64;       // of an area, at least
+constexpr Bytes kPartsOfArea = 64;   // of an area, at least
 constexpr Bytes kPartsOfRoom = 256;  // of what may still be reserved, at least
 constexpr Bytes kLargestAreaPart = 32 * kMiB;
 constexpr Bytes kTopPart = 64;  // of an area, above the border, at most
