@@ -240,7 +240,11 @@ def run_watched(
 
 
 def run_here(
-    path: Path, allocator: str, steps: int | None, limit: int | None, plan: str | None
+    path: Path,
+    allocator: str,
+    steps: int | None,
+    limit: int | None,
+    plan: str | None = None,
 ) -> Run:
     """Run a script in this process under one of plimsoll's allocators, or PyTorch's."""
     if allocator:
