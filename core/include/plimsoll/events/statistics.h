@@ -67,11 +67,12 @@ struct Statistics {
   Stat oversize_allocations;  // of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
-  // plimsoll's own: what of the above is in shared memory, or off the card for the moment.
+  // plimsoll's own counters: the parts of the above in shared memory, and off the card while
+  // paused.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;
-  std::int64_t num_spills = 0;  // requests that got shared memory because dedicated was spent
+  std::int64_t num_spills = 0;  // requests that got shared memory because dedicated memory was full
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;
   std::int64_t num_sync_all_streams = 0;
@@ -84,8 +85,8 @@ struct Statistics {
   void reset_accumulated();
   bool operator==(const Statistics&) const = default;
 
-  // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them;
-  // num_oom_rejections is there from PyTorch 2.12 on; those of the tiers are plimsoll's.
+  // Returns "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them.
+  // num_oom_rejections exists from PyTorch 2.12 on; the tiers' counters are plimsoll's own.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
       bool with_oom_rejections, bool with_tiers = false) const;
 };
