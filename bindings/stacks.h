@@ -1,9 +1,9 @@
 // Numbers Python call stacks; each distinct stack is kept once.
 //
 // Capturing a stack that its thread has seen before walks the thread's own frames and looks the
-// stack up, without the interpreter's lock: a thread's frames do not change while it is in C++, and
-// the code objects of every known stack are kept alive, so equal pointers mean equal code. A new
-// stack takes the lock once, to be kept.
+// stack up, without the interpreter's lock. That is safe because a thread's frames do not change
+// while it is in C++. The code objects of every known stack are kept alive, so equal pointers mean
+// equal code. A new stack takes the lock once, to be kept.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@ namespace plimsoll::scratch {
 // A file that a caller names, by the path that the supervisor knows.
 struct Meant {
   enum class Is {
-    found,    // at `path`; or it could be made there, if it does not `exist`
+    found,    // at `path`, where it can be made if it does not exist
     nowhere,  // a folder on its path is missing, or the path is invalid
     unnamed,  // an open file without a path: a pipe, a socket, a file in memory, a removed file
     unknown,  // the supervisor may not look into the caller

@@ -31,7 +31,7 @@ inline constexpr char kMark[] = "/.//.";
 struct Place {
   enum class Lies { real, bridge, copied };
 
-  Path path;      // for programs: absolute, without links, . and ..
+  Path path;      // as programs see it: absolute, without links, . and ..
   Path physical;  // the path on the disk
   Lies lies = Lies::real;
   bool exists = false;

@@ -21,9 +21,9 @@ extern "C" {
                                                        unsigned long long pass);
 
 // Answers one call that the listener holds. Returns 0 if it let the call through and 1 if it
-// refused it. `text` then has the file's path, a newline, and the program's path; either is empty
-// if the supervisor may not look into the caller. -EAGAIN: no call waits. -ENOENT: the caller has
-// died.
+// refused it. `text` then has the file's path, a newline, and the program's path. Either path is
+// empty if the supervisor may not look into the caller. Returns -EAGAIN if no call waits, and
+// -ENOENT if the caller has died.
 [[gnu::visibility("default")]] int plimsoll_wall_answer(int listener, const char* const* writable,
                                                         int count, char* text, int size);
 }

@@ -7,8 +7,8 @@
 namespace plimsoll::scratch {
 
 enum class Effect : signed char {
-  opens,     // or makes; the flags of open(2) say which
-  makes,     // fails if there is something
+  opens,     // or creates, by the flags of open(2)
+  makes,     // creates a name, and fails if it exists
   names,     // removes a name, or adds one for the same file
   replaces,  // creates a name, or replaces an existing one
   truncates,

@@ -17,9 +17,9 @@ namespace {
 // A request if it has a size, otherwise the free of an earlier request's block.
 struct Operation {
   Bytes size = 0;
-  StreamId stream = 0;             // of a request
-  double launched_ns = 0;          // of a request: work that its stream has then
-  std::size_t freed = 0;           // of a free: the request's number
+  StreamId stream = 0;             // for a request
+  double launched_ns = 0;          // for a request: its stream's work at that time
+  std::size_t freed = 0;           // for a free: the request's number
   bool is_used_elsewhere = false;  // for a free: another stream still works with the block
 };
 using Program = std::vector<Operation>;

@@ -545,14 +545,14 @@ TEST(elastic_cuts_a_block_at_a_place_out_of_a_free_one) {
     CHECK_THROWS(gpu.allocator.malloc_at(address, size, stream, pool), std::invalid_argument);
   };
   refuses(at + 4_MiB, 512, 0, {});         // in use
-  refuses(at, 5_MiB, 0, {});               // in part
-  refuses(at, 512, 1, {});                 // another stream's
-  refuses(at, 512, 0, kPool);              // no such pool
+  refuses(at, 5_MiB, 0, {});               // partly in use
+  refuses(at, 512, 1, {});                 // belongs to another stream
+  refuses(at, 512, 0, kPool);              // there is no such pool
   refuses(at, 100, 0, {});                 // no block ends there
-  refuses(at + 1, 512, 0, {});             // or begins there
-  refuses(at, 0, 0, {});                   // nothing
+  refuses(at + 1, 512, 0, {});             // no block begins there
+  refuses(at, 0, 0, {});                   // no bytes
   refuses(at + 16_MiB, ~Bytes{0}, 0, {});  // beyond all memory
-  refuses(at + 20_MiB, 512, 0, {});        // no memory
+  refuses(at + 20_MiB, 512, 0, {});        // there is no memory
   gpu.free({middle});
   CHECK_EQUAL(gpu.allocator.largest_free_block(), Bytes{20_MiB});
   gpu.allocator.check_invariants();

@@ -214,9 +214,9 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.driver.launch(1, 1e9);
   gpu.free({gpu.malloc(4_MiB, 1)});  // not yet idle, and in use again at once
   gpu.malloc(4_MiB, 1);
-  gpu.free({gpu.malloc(6_MiB)});            // of the stream itself
+  gpu.free({gpu.malloc(6_MiB)});            // the stream's own memory
   gpu.free({gpu.malloc_shared(6_MiB, 1)});  // not dedicated
-  gpu.free({gpu.malloc(600_KiB, 1)});       // no whole piece
+  gpu.free({gpu.malloc(600_KiB, 1)});       // less than a whole piece
   gpu.malloc(512, 1);
   for (int i = 0; i < 5; ++i) gpu.malloc(20_MiB);
   CHECK_EQUAL(spills(gpu), 5);

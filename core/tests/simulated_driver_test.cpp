@@ -240,7 +240,7 @@ TEST(simulated_driver_refuses_invalid_calls_and_changes_nothing) {
       [&] { return driver.release(99); },
       [&] { return driver.map(range + 4_MiB, 4_MiB, released); },
       [&] { return driver.map(range + 4_MiB, 4_MiB, 99); },
-      [&] { return driver.map(range + 4_MiB, 4_MiB, unmapped); },      // not the whole handle
+      [&] { return driver.map(range + 4_MiB, 4_MiB, unmapped); },      // larger than the handle
       [&] { return driver.map(range + 4_MiB + 1, 2_MiB, unmapped); },  // not aligned to a granule
       [&] { return driver.map(range + 2_MiB, 2_MiB, unmapped); },      // mapped already
       [&] { return driver.map(range + 8_MiB, 2_MiB, unmapped); },      // not reserved

@@ -59,7 +59,7 @@ struct Setting {
   Bytes memory;
   RandomProgram::Options options;
   bool within_operations = true;  // whether a replay may start in the middle of an operation
-  bool replays = true;            // whether the start tells where address space begins
+  bool replays = true;            // whether the start shows where address space begins
 };
 
 }  // namespace

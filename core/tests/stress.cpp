@@ -48,7 +48,7 @@ constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
 constexpr std::size_t kGranules =
-    4 * (kMemory + kShared) / kGranule;                         // memory off the card counts too
+    4 * (kMemory + kShared) / kGranule;                         // counts memory off the card too
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock
@@ -886,7 +886,7 @@ class Worker {
   std::size_t number_;
   Random random_;
   std::vector<Live>& live_;
-  std::size_t target_ = 50;    // live blocks at most
+  std::size_t target_ = 50;    // the most live blocks
   std::vector<PoolId> pools_;  // one entry for each use
   std::optional<PoolId> in_pool_;
   Counts counts_;

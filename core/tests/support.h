@@ -146,7 +146,7 @@ class RandomProgram {
     bool uses_pools = true;
     bool empties_cache = true;
     bool beyond_history = false;  // also makes calls that a history does not record
-    Bytes size_step = 1;          // of requests
+    Bytes size_step = 1;          // sizes of requests are its multiples
   };
   struct Live {
     Block* block;

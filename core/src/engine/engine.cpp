@@ -157,7 +157,7 @@ void Engine::empty_cache(PoolId pool) {
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
-// The shadow counts uses of a pool differently, so it is told of the last release only.
+// The shadow counts uses of a pool differently, so it gets the last release only.
 void Engine::release_pool(PoolId pool) {
   int uses = 0;
   {

@@ -27,7 +27,7 @@ namespace plimsoll {
 struct SharedMemoryReport {
   Bytes reserved = 0;
   Bytes allowed = 0;  // as the limit and the host allow
-  Bytes free = 0;     // of that
+  Bytes free = 0;     // the unused part of `allowed`
 };
 
 // The state at the moment a request failed: the request, the free memory and the holders of the
@@ -35,7 +35,7 @@ struct SharedMemoryReport {
 struct OutOfMemoryReport {
   int device = 0;
   Bytes requested = 0;  // as the program asked
-  Bytes tried = 0;      // what the driver was asked for, or would have been
+  Bytes tried = 0;      // bytes requested from the driver, or that would have been
   Bytes device_total = 0;
   Bytes device_free = 0;
   Bytes used_by_others = 0;    // by other processes
@@ -43,9 +43,8 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared =
-      {};                   // set if shared memory might have served the request
-  std::string advice = {};  // what might help, after the figures
+  std::optional<SharedMemoryReport> shared = {};  // set if shared memory might serve it
+  std::string advice = {};                        // what might help, after the figures
   // True if the allocator rejected the request without asking the driver because
   // throw_on_cudamalloc_oom forbids it to give memory back.
   bool is_rejected = false;
@@ -82,7 +81,7 @@ class UnknownAddress : public std::invalid_argument {
 // Options of a private pool. Every option is off at first.
 enum class PoolOption {
   use_on_oom,  // requests outside the pool may take its free blocks when the driver refuses
-  no_split,    // its blocks are never split; it cannot be switched off
+  no_split,    // never splits the pool's blocks; cannot be switched off
 };
 
 class Allocator {

@@ -27,15 +27,14 @@ struct Block {
   Block* next = nullptr;
   Block* left = nullptr;  // subtrees in the BestFitIndex that holds the block while it is free
   Block* right = nullptr;
-  ExpandableSegment* expandable =
-      nullptr;             // native: the segment that holds the block, if it is expandable
-  Arena* arena = nullptr;  // elastic: where it lies
+  ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
+  Arena* arena = nullptr;                   // elastic: where it lies
   MappedSpace* space = nullptr;
-  Piece* piece = nullptr;             // elastic: if retired, what is mapped there and may come back
+  Piece* piece = nullptr;  // elastic: if retired, the piece mapped there, which may return
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
   std::uint64_t age_base = 0;         // the pool's search count when the block became free
-  Bytes shared = 0;                   // elastic: how much of a lent block is in shared memory
-  std::uint64_t lent = 0;             // elastic: the order of such requests
+  Bytes shared = 0;                   // elastic: bytes of a used block in shared memory
+  std::uint64_t lent = 0;             // elastic: the number of the request, in their order
   std::uint32_t context = 0;          // history's number for the stack of the last request
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
   // Streams that used the block during a capture, in order with the capture's own work. In native
@@ -45,8 +44,8 @@ struct Block {
   std::uint32_t order = 0;  // sorts free blocks of equal size, before their addresses do
   bool allocated = false;
   bool mapped = true;     // false: address space of an expandable segment without memory
-  bool retired = false;   // elastic: its memory serves elsewhere already
-  bool borrows = false;   // elastic: some of its pieces go home as soon as it is free
+  bool retired = false;   // elastic: its memory is in use elsewhere
+  bool borrows = false;   // elastic: some pieces return to their old place once it is free
   bool exported = false;  // elastic: other processes may map the memory of a used block
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }

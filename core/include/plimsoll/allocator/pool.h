@@ -36,9 +36,8 @@ struct Pool {
   explicit Pool(bool holds_small, PrivatePool* of = nullptr) : small(holds_small), owner(of) {}
 
   bool small;
-  PrivatePool* owner;  // null for the default pool
-  std::uint64_t searches =
-      0;  // counted only while garbage collection is on; gives the age of blocks
+  PrivatePool* owner;          // null for the default pool
+  std::uint64_t searches = 0;  // counts the searches that age blocks, if garbage is collected
 
   StreamBlocks& on(StreamId stream) {
     if (last_ != nullptr && last_->stream == stream) return *last_;
@@ -75,7 +74,7 @@ struct Pool {
   StreamBlocks& find_or_add(StreamId stream);
 
   std::vector<std::unique_ptr<StreamBlocks>> streams_;  // in ascending order of the stream
-  StreamBlocks* last_ = nullptr;                        // the one asked for last
+  StreamBlocks* last_ = nullptr;                        // the last one that was looked up
 };
 
 struct PrivatePool : PoolBase {

@@ -22,8 +22,8 @@ struct PoolBase {
   explicit PoolBase(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;             // graphs and MemPools that hold it; at 0 it may be emptied
-  Bytes reserved = 0;       // of the driver's memory; at 0 as well it may be forgotten
+  int uses = 1;             // by graphs and MemPools; at 0 the pool may be emptied
+  Bytes reserved = 0;       // if this is 0 as well, the pool may be dropped
   bool use_on_oom = false;  // the pool's options
   bool no_split = false;
 

@@ -22,18 +22,16 @@ struct Location {
   Address block = 0;
   Bytes block_size = 0;
   Bytes requested = 0;
-  Address segment =
-      0;  // the driver's allocation around the block; the block itself if `is_virtual`
+  Address segment = 0;  // the driver's allocation, or the block if `is_virtual`
   Bytes segment_size = 0;
   StreamId stream = 0;
   PoolId pool;
-  bool is_virtual =
-      false;  // the memory consists of mapped handles, not of one allocation of the driver
+  bool is_virtual = false;  // mapped handles, not one allocation of the driver
 };
 
 // The memory behind a block, for another process.
 struct ExportedMemory {
-  Bytes offset = 0;                           // of the block in the first piece
+  Bytes offset = 0;                           // the block's offset in the first piece
   std::vector<ImportedMemory::Piece> pieces;  // in order of address, without gaps
 };
 

@@ -121,13 +121,13 @@ class CudaDriver final : public Driver {
   std::vector<cuda::AllocationProperties> shared_;  // the places for host memory, best first
 
   std::atomic<Bytes> locked_bytes_ = 0;
-  std::mutex mappings_mutex_;    // of the next four
+  std::mutex mappings_mutex_;    // protects the next four
   LockedMemory locked_handles_;  // not released
   LockedMemory host_allocations_;
   Mappings mappings_;
   std::vector<cuda::Device> accessors_;  // this device, followed by its peers
 
-  std::mutex events_mutex_;               // of the next two
+  std::mutex events_mutex_;               // protects the next two
   std::vector<cuda::Event> idle_events_;  // kept for reuse: creating an event costs more
   std::unordered_set<Event> lent_events_;
 };

@@ -24,8 +24,8 @@ enum class Status : std::uint8_t {
   not_supported,
   not_permitted,  // a stream is being captured, or two GPUs cannot reach each other
   device_lost,    // no call on this device will succeed again in this process
-  driver_gone,    // the process is ending, or the device was reset: its memory is gone already
-  failed,         // anything else: `last_error` says what
+  driver_gone,    // the process is ending, or the device was reset; its memory is gone
+  failed,         // any other failure; `last_error` explains it
 };
 
 [[nodiscard]] std::string_view to_string(Status status);

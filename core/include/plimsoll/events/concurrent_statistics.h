@@ -110,9 +110,9 @@ class ConcurrentStatistics {
 
     std::array<Pool, 2> pools_;  // small, large
     alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
-    SpinLock bound_lock_;                // of changes
+    SpinLock bound_lock_;                // held while the bound changes
     std::atomic<Shard*> next_{nullptr};  // all shards form a ring
-    Shard* lender_ = this;               // who was asked last
+    Shard* lender_ = this;               // the shard that was asked last
     ConcurrentStatistics& owner_;
     PerSeries seen_{};  // live values when the owner last looked
   };

@@ -19,7 +19,7 @@ enum class Action : std::uint8_t {
   segment_map,
   segment_unmap,
   snapshot,
-  oom,  // address: the device's free bytes; size: the rounded request
+  oom,  // address is the device's free bytes, size the rounded request
 };
 inline constexpr std::size_t kActionCount = 9;
 
@@ -34,7 +34,7 @@ struct TraceEvent {
   PoolId pool;
   std::int64_t time_us = 0;
   std::uint32_t context = 0;  // the caller's number for a call stack; 0 is none
-  Bytes shared = 0;           // of `size`, in shared memory
+  Bytes shared = 0;           // the part of `size` in shared memory
 };
 
 }  // namespace plimsoll

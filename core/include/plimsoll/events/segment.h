@@ -20,8 +20,7 @@ enum class BlockState : std::uint8_t { active_allocated, active_pending_free, in
 struct BlockInfo {
   Address address = 0;
   Bytes size = 0;
-  Bytes requested =
-      0;  // of the last request; a free block keeps its last owner's value, as in PyTorch
+  Bytes requested = 0;  // of the last request, as in PyTorch also for a free block
   BlockState state = BlockState::inactive;
   std::uint32_t context = 0;
   Bytes shared = 0;  // the part of `size` in shared memory
@@ -36,7 +35,7 @@ struct SegmentInfo {
   bool expandable = false;
   std::uint32_t context = 0;
   std::vector<BlockInfo> blocks;
-  Bytes shared = 0;     // of `total_size`, in shared memory
+  Bytes shared = 0;     // the part of `total_size` in shared memory
   bool paused = false;  // the content is off the card, and the addresses must not be accessed
 };
 

@@ -55,15 +55,15 @@ struct PoolStat {
 };
 
 struct Statistics {
-  PoolStat allocation;       // requests alive
-  PoolStat segment;          // driver allocations held: elastic's pieces, no expandable segments
+  PoolStat allocation;       // live requests
+  PoolStat segment;          // driver allocations, elastic's pieces, but no expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
   PoolStat allocated_bytes;  // in live blocks
   PoolStat reserved_bytes;   // taken from the driver
   PoolStat active_bytes;
   PoolStat inactive_split_bytes;
-  PoolStat requested_bytes;   // as asked for, before rounding
+  PoolStat requested_bytes;   // as requested, before rounding
   Stat oversize_allocations;  // of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;

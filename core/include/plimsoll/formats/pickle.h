@@ -1,9 +1,9 @@
 // Reads a pickle as plain data. Python's pickle format is a program for a small stack machine,
 // which can mostly import and call things; torch writes its memory snapshots in it although they
 // contain only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that
-// builds plain data and refuses all other opcodes by name, so it is safe to open a snapshot from an
-// untrusted source: nothing is imported or called, and time and memory are linear in the input's
-// size. The caller limits the memory.
+// builds plain data and refuses all other opcodes by name. A snapshot from an untrusted source is
+// therefore safe to open: nothing is imported or called, and time and memory are linear in the
+// input's size. The caller limits the memory.
 //
 // Values are 16-byte handles into the document. Strings that the input stores verbatim are views
 // into the input, so the input has to outlive the document. Several paths may lead to a container,

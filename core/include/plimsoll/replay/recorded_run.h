@@ -24,8 +24,8 @@ struct Difference {
 
 // The recorded allocator; each one gives memory back in its own way.
 enum class RecordedAllocator : std::uint8_t {
-  native,    // PyTorch's own: between requests it does nothing that it is not told to do
-  elastic,   // it moves memory by itself: what is unmapped and mapped in one run went nowhere
+  native,    // PyTorch's own, which acts between requests only if it is called
+  elastic,   // moves memory by itself, unmapping and mapping it in one run
   uncached,  // gives back all freed memory at once
 };
 

@@ -26,7 +26,7 @@
 
 namespace plimsoll {
 
-// Where the bytes were at the peak of reserved memory, and the event that led to it.
+// The bytes in each state at the peak of reserved memory, and the event that led to it.
 struct PeakState {
   std::uint64_t event = 0;
   Bytes reserved = 0;

@@ -1,6 +1,6 @@
-// Where whole allocations lie, as the CUDA driver was seen to do on Linux: address space comes in
-// chunks of 32 MiB and more, the highest that were given back first, then below all others; what is
-// left of a chunk is used from its lowest address up.
+// Chooses addresses of whole allocations, as the CUDA driver was observed to do on Linux. Address
+// space comes in chunks of 32 MiB and more: first the highest chunk that was given back, then one
+// below all others. The rest of a chunk is used from its lowest address up.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class AllocationAddresses {
   Address lowest_;  // of all allocations so far, and of those in the upper area
   Address lowest_above_ = 0;
   std::optional<std::mt19937_64> scattered_;
-  AddressSpace returned_;            // given back, above it
+  AddressSpace returned_;            // addresses given back, above `lowest_`
   std::map<Address, Bytes> chunks_;  // address space taken for allocations
   AddressSpace free_in_chunks_;
 };

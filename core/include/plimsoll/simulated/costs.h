@@ -27,7 +27,7 @@ struct CostModel {
   double unmap_per_handle = 22'000;
   double event = 1'000;
   double host_bytes_per_ns = 5.65;            // 1 GiB of host memory pinned in 0.19 s
-  double copy_bytes_per_ns = 55.0;            // host and device, pinned, each way
+  double copy_bytes_per_ns = 55.0;            // between host and device, pinned, in each direction
   double device_copy_bytes_per_ns = 1'515.0;  // 3029 GB/s, the sum of reading and writing
 
   // Nanoseconds for page-locking host memory.

@@ -25,7 +25,7 @@ class SharedCard {
 
   // The entry of one process.
   struct User {
-    std::int64_t process = 0;   // its number
+    std::int64_t process = 0;   // the process's number
     std::uint64_t started = 0;  // in clock ticks, because the system reuses process numbers
     Bytes now = 0;
     Bytes most = 0;

@@ -59,9 +59,8 @@ class Streams {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
-    std::uint64_t blocked_events =
-        0;  // events recorded while the stream was held, and not yet complete
-    std::uint64_t open_events = 0;  // all others
+    std::uint64_t blocked_events = 0;  // events recorded while it was held, and not yet complete
+    std::uint64_t open_events = 0;     // streams that are not held
   };
 
   [[nodiscard]] bool is_blocked(const StreamPoint& point) const;

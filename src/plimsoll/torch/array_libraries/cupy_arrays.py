@@ -45,7 +45,7 @@ class CupyAllocator:
         self._kept: dict[int, list[Any]] = {}
 
     def __call__(self, size: int) -> Any:
-        """Returns a `cupy.cuda.MemoryPointer` to so many bytes on the current GPU.
+        """Returns a `cupy.cuda.MemoryPointer` to `size` bytes on the current GPU.
 
         Raises:
             cupy.cuda.memory.OutOfMemoryError: If there is no memory, with PyTorch's text.

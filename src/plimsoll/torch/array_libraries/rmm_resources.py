@@ -34,7 +34,7 @@ class RmmCallbacks:
         self._device = device
 
     def allocate(self, size: int, stream: Any) -> int:
-        """Returns the address of so many bytes for work on the stream; 0 for no bytes.
+        """Returns the address of `size` bytes for work on the stream; 0 for no bytes.
 
         Raises:
             MemoryError: If there is no memory, with PyTorch's text.

@@ -88,7 +88,7 @@ def who_else_may_write(path: Path) -> str | None:
 
 
 def _roots() -> set[int]:
-    """Returns the owners of the system's folders: root, or nobody in a rootless namespace."""
+    """Returns the owners of the system's folders: root, or `nobody` in a rootless namespace."""
     try:
         ranges = Path("/proc/self/uid_map").read_text().splitlines()
         has_root = any(line.split()[1] == "0" for line in ranges)

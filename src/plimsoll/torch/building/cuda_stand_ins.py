@@ -1,9 +1,9 @@
 """Libraries compiled for CUDA, loaded beside a PyTorch that was built without it.
 
-Such a library needs others that are missing: NVIDIA's, and PyTorch's own for CUDA. On simulated
-GPUs none of their code runs, because simulated kernels replace those for CUDA. So each missing
-library is replaced by one of its name that defines the needed names: functions that return errors,
-and zeros.
+Such a library needs missing ones: NVIDIA's, and PyTorch's own for CUDA. On simulated GPUs none of
+their code runs, because simulated kernels replace those for CUDA. So each missing library is
+replaced by one of its name that defines the needed names as functions that return errors, and as
+zeros.
 """
 
 from __future__ import annotations

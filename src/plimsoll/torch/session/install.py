@@ -79,11 +79,11 @@ def install(
         rmm: Buffers of RMM, and so those of RAPIDS, come from it too.
 
     Raises:
-        InputError: If this is not Linux, PyTorch has no CUDA, there is no GPU, PyTorch or Numba has
-            allocated GPU memory already, another choice is installed, a library is missing or there
-            are only simulated GPUs for it, a size is larger than the memory, or the configuration
-            is invalid. A size that is too large for some cards only is found at the first use of
-            such a card; then all requests there fail.
+        InputError: If this is not Linux, PyTorch has no CUDA, or there is no GPU. If PyTorch or
+            Numba has allocated GPU memory already, or another choice is installed. If a library is
+            missing, or there are only simulated GPUs for it. If a size is larger than the memory,
+            or the configuration is invalid. A size that is too large for some cards only is found
+            at the first use of such a card; then all requests there fail.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")

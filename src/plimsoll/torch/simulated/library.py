@@ -350,7 +350,7 @@ class Library:
         )
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
-        """Calls `reached` and stops the program after so many events."""
+        """Calls `reached` and stops the program after `most` events."""
         self._bound = reached  # kept as long as the library calls it
         self.lib.plimsoll_bound_events(ctypes.c_uint64(most), ctypes.py_object(reached))
 

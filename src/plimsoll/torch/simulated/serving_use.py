@@ -14,9 +14,9 @@ class ServingUse:
 
     Attributes:
         engine: The engine's name and version.
-        stage: The last stage that it reached: "start"; "weights", loading them; "profiling", the
-            forward pass that measures activations; "kv_cache", making the cache; "warm_up";
-            "capture", of CUDA graphs; "load", serving requests.
+        stage: The last stage that it reached. "start" comes first. "weights" loads them.
+            "profiling" is the forward pass that measures activations. "kv_cache" makes the cache.
+            "warm_up" and "capture", of CUDA graphs, follow. "load" serves requests.
         failed_in: The stage in which it ran out of memory; None if it did not.
         refusal: Its own reason for refusing to start for lack of memory; None if it starts.
         missing_bytes: The memory that it then lacks; None if it does not say.

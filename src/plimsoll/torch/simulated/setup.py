@@ -32,8 +32,9 @@ class Setup:
         used_bytes: The part of each card that other processes already use.
         host_memory_bytes: The machine's memory; None for as much as this one has.
         unlimited: Whether the cards have as much memory as the program requests.
-        values: Which values are computed: "automatic", within a budget of bytes and operations;
-            "real", all; "none", only the few that lengths and control flow depend on.
+        values: Which values are computed. "automatic" stays within a budget of bytes and
+            operations, "real" computes all, and "none" only the few that lengths and control flow
+            depend on.
         unknown: How values that are not computed are chosen: "balanced", or for "most" or "least"
             of the quantities that sizes depend on.
         seed: The seed of the drawn values.

@@ -25,8 +25,8 @@ class BlockList {
   }
 
   // Splits the first `size` bytes off a block that is in no pool, and returns them as a new block.
-  // The old block keeps the rest and, as in PyTorch, the segment's stack. The segment thereby loses
-  // its stack, because a segment has the stack of its first block.
+  // The old block keeps the rest and, as in PyTorch, the segment's stack. The segment then has no
+  // stack, because its stack is that of its first block.
   Block* split_front(Block* block, Bytes size) {
     Block* const front = make_piece(*block, block->address, size);
     block->address += size;

@@ -60,7 +60,7 @@ class NativeAllocator final : public Allocator {
   // Returns what a malloc of this size would do now, without changing anything.
   enum class Outlook : std::uint8_t {
     cached,    // a free block serves it
-    grows,     // the driver is asked, and has the memory
+    grows,     // the driver is called, and has the memory
     collects,  // a new segment serves it, after garbage goes back to the driver
     refused,   // the driver or the limit refuses at first, so cached memory goes back
     rejected,  // the limit refuses, and throw_on_cudamalloc_oom makes that final

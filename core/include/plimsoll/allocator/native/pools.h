@@ -16,7 +16,7 @@ struct NativePools {
   Pool small{true};
   Pool large{false};
   PrivatePools<PrivatePool> privates;
-  PoolOrder released;   // their holders are gone
+  PoolOrder released;   // with 0 uses
   PoolOrder emergency;  // marked use_on_oom
 
   // Returns the pool that serves a request of `size` bytes, rounded.

@@ -4,7 +4,7 @@
 // fetches and maps them.
 //
 // A block's descriptors stay open as long as it lives, and its handle stays the same; PyTorch keeps
-// it alive until the last receiver is done. The same handle opened twice gives the same mapping.
+// it alive until the last receiver is done. A handle that is opened twice gives the same mapping.
 #pragma once
 
 #include <atomic>

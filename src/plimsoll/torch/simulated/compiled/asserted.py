@@ -1,9 +1,9 @@
 """The checks in Inductor's kernels that indices lie within their bounds.
 
 A kernel's source contains `tl.device_assert((0 <= tmp4) & (tmp4 < 10), ...)`, and the definition of
-`tmp4`. If it depends on integers whose values are known, the expression is computed here: first for
-all elements of the loaded tensors, which is cheap and nearly always enough, and, only if one fails,
-at exactly the places that the kernel loads.
+`tmp4`. If it depends on integers whose values are known, the expression is computed here. All
+elements of the loaded tensors are checked first, which is cheap and nearly always enough. Only if
+one fails, the expression is computed at exactly the places that the kernel loads.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Its operations are Python code, which takes their memory and then calls a function of a shared
 library with the addresses of tensors. So the operations run unchanged, and the stand-in for the
-library knows which tensors each function writes. The library itself takes no memory on the GPU: of
+library knows which tensors each function writes. The library itself takes no memory on the GPU. Of
 the allocating functions it calls only `cudaMallocManaged`, for paged optimizers, and
-`cublasCreate`; products have no workspace (csrc/ops.cu and the symbols that its builds for CUDA
-11.8 to 13.2 need; read in the source of 0.50).
+`cublasCreate`. Products have no workspace. (Read in csrc/ops.cu of 0.50, and in the symbols that
+its builds for CUDA 11.8 to 13.2 need.)
 """
 
 from __future__ import annotations

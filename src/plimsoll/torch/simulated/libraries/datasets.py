@@ -122,7 +122,7 @@ def _repeated(rows: Any, first: int, last: int) -> Any:
 
 
 def _rows(features: Any, size: float) -> Any:
-    """Returns different rows, of so many bytes each on average; 0 if that is unknown."""
+    """Returns different rows of `size` bytes each on average; 0 if that is unknown."""
     from datasets import Dataset
 
     texts = max(1, sum(map(_texts_of, features.values())))

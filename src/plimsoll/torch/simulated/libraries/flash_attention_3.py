@@ -158,8 +158,8 @@ def take_besides(
         is_scheduled: Whether the caller has made the schedule.
 
     Returns:
-        Each row's logarithm of its sum; the outputs and the logarithms of the parts, which are
-        empty if there is one part; and the schedule.
+        Each row's logarithm of its sum, the outputs and the logarithms of the parts, and the
+        schedule. The parts' tensors are empty if there is one part.
     """
     import torch
 

@@ -112,7 +112,7 @@ def _special_tokens(config: Any) -> dict[int, str]:
 
 
 def _words(count: int) -> list[str]:
-    """Returns up to so many beginnings of words, the shortest first: of each length all or none."""
+    """Returns up to `count` beginnings of words, the shortest first: of each length all or none."""
     words: list[str] = []
     for length in range(1, _KNOWN + 1):
         longer = list(_beginnings(length))

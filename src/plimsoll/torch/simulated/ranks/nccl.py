@@ -1,9 +1,9 @@
 """The memory that NCCL takes of a card, by rule.
 
-The rules were learnt from NCCL's source (2.28 to 2.30: init.cc, channel.cc, transport/p2p.cc,
-transport/net.cc, graph/search.cc), the sizes of kernels and of their stacks from its libraries.
-benchmarks/nccl.py and benchmarks/jobs.py compared them with H200s (one and two ranks) and H100s
-(two to four ranks linked by NVLink). Other machines are extrapolated, some with a range.
+The rules were learnt from NCCL's source, 2.28 to 2.30 (init.cc, channel.cc, transport/p2p.cc,
+transport/net.cc, graph/search.cc). The sizes of kernels and of their stacks come from its
+libraries. benchmarks/nccl.py and benchmarks/jobs.py compared them with H200s (one and two ranks)
+and H100s (two to four ranks linked by NVLink). Other machines are extrapolated, some with a range.
 
 NCCL requests each table and buffer separately, and the driver gives at least 2 MiB: that, and not
 the content of the tables, is the cost of a channel.

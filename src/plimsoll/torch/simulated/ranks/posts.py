@@ -31,7 +31,7 @@ def read(store: Any, keys: list[str]) -> list[tuple[bytes, int]]:
 
 
 def remove(store: Any, key: str, pieces: int) -> None:
-    """Removes a message with so many pieces after the first from the store."""
+    """Removes a message from the store, with `pieces` pieces after the first."""
     store.delete_key(key)
     for number in range(pieces):
         store.delete_key(_key(key, number))

@@ -4,8 +4,8 @@ PyTorch's own functions run, with the program's own rendezvous. Only the backend
 names "nccl" and "gloo" a group gets the backend of csrc/collectives, which follows NCCL's rules for
 memory and streams, and meets the other ranks through `exchange`.
 
-A process that was told at its start that it is one of several, but has no launcher, is alone: the
-other ranks are pretended. They do the same as this one.
+A process that knows from its environment that it is one of several, but has no launcher, is alone.
+The missing ranks are pretended: they do the same as this one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Detects ranks that wait for each other and would wait for ever.
 
 A rank that waits for more than half a second writes so on a board that all ranks see, and repeats
-it twice a second. It reads the entries of the ranks that it waits for. If each of them has ended,
-or waits for others among them, and none has made progress between two reads, the wait will never
-end.
+it twice a second. It reads the entries of the ranks that it waits for. The wait will never end if
+each of them has ended or waits for a rank among them, and if none has made progress between two
+reads.
 """
 
 from __future__ import annotations

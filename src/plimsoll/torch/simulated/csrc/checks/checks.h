@@ -62,8 +62,8 @@ at::Tensor known_values(const at::Tensor& tensor);
 // Ends the program like a failed check on the device.
 [[noreturn]] void fail_device(std::uint32_t operation, const std::string& why);
 
-// Fails the device if a number of the tensor is outside the limits. `what` describes the number:
-// "an index"; `of` describes the limits: "dimension 0, whose size is 3".
+// Fails the device if a number of the tensor is outside the limits. `what` describes the number,
+// such as "an index", and `of` the limits, such as "dimension 0, whose size is 3".
 void require_within(std::uint32_t operation, const at::Tensor& tensor, const Limits& limits,
                     const char* what, const std::string& of);
 

@@ -12,10 +12,10 @@ namespace plimsoll::simulated {
 // One exchange between all ranks of a group, or between two of them.
 struct Meeting {
   std::uint64_t group = 0;
-  std::int32_t to = -1;    // the rank that is sent to; -1 for none
+  std::int32_t to = -1;    // the receiving rank; -1 for none
   std::int32_t from = -1;  // the sending rank; -1 for none, and -2 for any
   std::int32_t tag = 0;
-  std::string what;    // such as "all_reduce", as programs call it
+  std::string what;    // the call's name, such as "all_reduce"
   std::string agreed;  // the properties that all ranks have to agree on, in words
 };
 
@@ -23,8 +23,8 @@ struct Meeting {
 std::uint64_t post(const Meeting& meeting, std::string_view given);
 // The bytes of all ranks.
 struct Collected {
-  std::uint64_t series = 0;        // a number that all ranks of the meeting have alike
-  std::int64_t from = -1;          // the rank that was received from, where that was any
+  std::uint64_t series = 0;        // the same random number on all ranks of the meeting
+  std::int64_t from = -1;          // the sender's rank, if the receive was from any rank
   std::vector<std::string> given;  // by rank in the group; a receive has the sender's bytes alone
 };
 // Waits for all ranks. Throws if a rank will never take part.

@@ -7,9 +7,9 @@ namespace plimsoll::simulated {
 
 // Bytes; shared with Python, which may place it in memory that several processes share.
 struct HostAccount {
-  std::int64_t absent = 0;       // of large tensors of the host, which have no contents here
+  std::int64_t absent = 0;       // of large host tensors, which have no contents here
   std::int64_t most_absent = 0;  // the most since the last read
-  std::int64_t extra = 0;        // that only a simulation has: values of tensors on devices
+  std::int64_t extra = 0;        // of values of device tensors, which only a simulation has
 };
 
 // Notes that large host tensors are made or die.

@@ -22,8 +22,8 @@ struct Allocation {
   std::size_t size = 0;
   c10::DeviceIndex device = 0;
   std::uint64_t serial = 0;  // numbers the device's allocations
-  at::Tensor host;           // the tensor whose memory it is, where that is the host's
-  bool is_lent = false;      // a graph's memory, which is not freed with it
+  at::Tensor host;           // the host tensor whose memory it is, if any
+  bool is_lent = false;      // the memory is a graph's, and not freed with the allocation
   std::unique_ptr<ContentsOfAllocation> contents;  // made by the first read or write
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,

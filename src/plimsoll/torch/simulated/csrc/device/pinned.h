@@ -26,9 +26,9 @@ struct Counter {
   void decrease(std::size_t amount);
 };
 struct PinnedStatistics {
-  Counter allocations, active_requests;   // of the driver, of programs
+  Counter allocations, active_requests;   // the driver's, the program's
   Counter allocated_bytes, active_bytes;  // the same counters in bytes
-  Counter asked_bytes;                    // of active_bytes, before it was rounded
+  Counter asked_bytes;                    // active_bytes before rounding
 };
 PinnedStatistics pinned_statistics();
 // Resets the peaks, or else the totals.

@@ -38,12 +38,11 @@ struct DeviceProperties {
 // A device's work so far; times are since the start, on the simulated machine's clock. Shared with
 // Python.
 struct Clock {
-  double ends_ns = 0;  // when all that is queued will be done
-  double compute_ends_ns =
-      0;               // when all queued work except copies from and to other places will be done
-  double busy_ns = 0;  // while anything ran
-  double compute_ns = 0;  // while anything but such copies ran
-  double host_ns = 0;     // that the host needed to queue all this
+  double ends_ns = 0;          // when all that is queued will be done
+  double compute_ends_ns = 0;  // like ends_ns, without copies from and to other places
+  double busy_ns = 0;          // while anything ran
+  double compute_ns = 0;       // while anything but such copies ran
+  double host_ns = 0;          // host time for queuing all this
   std::uint64_t kernels = 0;
 };
 enum class Work : std::uint8_t { compute, transfer };
@@ -72,9 +71,9 @@ struct Device {
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
   std::atomic<std::uint64_t> live_bytes = 0;  // as requested
-  std::atomic<bool> is_used = false;          // it has a context
-  std::atomic<std::uint32_t> loaded = 0;      // a bit for each Library
-  std::atomic<std::uint64_t> capture = 0;     // the graph's that is under way; 0 for none
+  std::atomic<bool> is_used = false;          // the device has a context
+  std::atomic<std::uint32_t> loaded = 0;      // one bit for each Library
+  std::atomic<std::uint64_t> capture = 0;     // of the graph under way; 0 for none
   Clock clock;
   std::vector<StackTime> stack_times;  // indexed by stack number
 };
@@ -108,7 +107,7 @@ struct Assumption {
 struct UncertainMemory {
   std::uint64_t allocations = 0;  // the device's allocations until then
   std::uint64_t stream = 0;
-  std::uint64_t kind = 0;   // of one kind all have the same size
+  std::uint64_t kind = 0;   // all memory of one kind has the same size
   std::uint64_t bytes = 0;  // the size taken, perhaps 0, and the ends of its range
   std::uint64_t least = 0;
   std::uint64_t most = 0;
@@ -133,8 +132,8 @@ constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a
 
 // Python functions that the library calls; all take the interpreter's lock.
 struct Callbacks {
-  Callback first_use;      // of a device
-  Callback load;           // of a device, what is loaded there: a Library's number
+  Callback first_use;      // takes a device
+  Callback load;           // takes a device and the number of a Library
   Callback out_of_memory;  // takes a device and the requested bytes
   // Returns whether the calling thread's program is in a loop that has no end of its own.
   Callback is_in_open_loop;
@@ -167,13 +166,12 @@ class Runtime {
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
-  std::atomic<bool> keeps_history =
-      false;  // whether the program makes PyTorch record its history, with call stacks
+  std::atomic<bool> keeps_history = false;  // PyTorch records its history, with call stacks
   bool record_stacks = false;
   bool is_over = false;  // the interpreter is ending, and the engines are gone
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
-  std::atomic<bool> has_failed = false;   // a check, on a device
+  std::atomic<bool> has_failed = false;   // a check failed on a device
   std::atomic<bool> is_bad_fork = false;  // this is a child of a process that has used CUDA
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {

@@ -130,8 +130,7 @@ class Call {
 // The bytes of a call's tensors that its kernel touches.
 struct Touched {
   double whole = 0;
-  double caches =
-      0;  // tensors of which it touches some rows: at most as many bytes as all other tensors have
+  double caches = 0;  // tensors touched in part, up to the bytes of all others
 
   [[nodiscard]] double bytes() const { return whole + std::min(caches, whole); }
 };

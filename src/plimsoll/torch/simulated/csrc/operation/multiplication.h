@@ -49,7 +49,7 @@ enum class AttentionKernel : std::uint8_t { flash, efficient, cudnn };
 struct AttentionWork {
   AttentionKernel kernel = AttentionKernel::flash;
   double heads = 0;  // heads of all sequences
-  double rows = 0;   // of queries
+  double rows = 0;   // rows of queries
   double key_rows = 0;
   double width = 0;
   bool is_causal = false;

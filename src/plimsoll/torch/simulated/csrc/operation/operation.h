@@ -24,8 +24,8 @@ struct OperationInfo {
   std::string plain_name;  // "addmm" for aten::addmm.out
   std::vector<Result> results;
   std::vector<bool> is_written;  // for each argument
-  std::vector<bool> is_cache;    // by argument: its name says so
-  Rule rule = nullptr;           // none: what its kernel takes inside is not known
+  std::vector<bool> is_cache;    // for each argument, by its name
+  Rule rule = nullptr;           // null: its kernel's internal memory is unknown
   Traits traits = 0;
   bool is_pointwise = false;
   bool is_random = false;

@@ -16,18 +16,18 @@ using Rule = void (*)(Call&);
 // Properties that no schema gives. A row of a table has any of them.
 enum Trait : std::uint16_t {
   kTakesIndices = 1 << 0,  // a list of indices, as in x[i, j]; host indices are moved to the device
-  kOnLists = 1 << 1,       // of tensors, element by element
+  kOnLists = 1 << 1,       // runs on each tensor of a list
   kMixesDevices = 1 << 2,  // its operands may be on several devices
-  kByIterator = 1 << 3,    // TensorIterator refuses operands on several, in words of its own
-  kOverwrites = 1 << 4,    // what it writes does not depend on what was there
-  kReadByHost = 1 << 5,    // the host waits for a value and goes on with it
+  kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its own text
+  kOverwrites = 1 << 4,    // its result does not depend on the old contents
+  kReadByHost = 1 << 5,    // the host waits for a value and uses it
   kMovesStorage = 1 << 6,  // computes nothing
   kCopies = 1 << 7,        // one kernel for all devices
-  kFindsFinite = 1 << 8,   // gradients are, or a scaler would never step: what was there stays
+  kFindsFinite = 1 << 8,   // keeps the old flag, as if gradients were finite: a scaler has to step
   // The kernel refuses to write to these tensors; see checks/overlap.h.
-  kNoOwnOverlap = 1 << 9,                             // several elements at one place
-  kNoPartialOverlap = 1 << 10,                        // some memory in common with an operand
-  kNoOverlap = 1 << 11,                               // any memory in common with an operand
+  kNoOwnOverlap = 1 << 9,                             // several elements at one address
+  kNoPartialOverlap = 1 << 10,                        // part of an operand's memory
+  kNoOverlap = 1 << 11,                               // any of an operand's memory
   kLikeIterator = kNoOwnOverlap | kNoPartialOverlap,  // the defaults of at::TensorIterator
 };
 using Traits = std::uint16_t;
@@ -36,7 +36,7 @@ using Traits = std::uint16_t;
 // and the traits of all rows that name it.
 struct RuleRow {
   const char* name;   // "topk", with its overload "aten::max.dim", or a family "_foreach_*"
-  Rule rule;          // null, as families have it, where what the kernel takes is not known
+  Rule rule;          // null if the kernel's memory is unknown, as for families
   Traits traits = 0;  // joined by |
 };
 

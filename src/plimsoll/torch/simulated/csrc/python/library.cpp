@@ -141,9 +141,9 @@ PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) {
 }
 
 // Ends autograd's threads before the interpreter. A thread that releases a Python object after the
-// interpreter has gone crashes the process. So does a thread that was told to stop and takes the
-// interpreter's lock for the last time. PyTorch does not join these threads, so this function waits
-// for them.
+// interpreter has gone crashes the process. A thread that has to stop does so as well, when it
+// takes the interpreter's lock for the last time. PyTorch does not join these threads, so this
+// function waits for them.
 PLIMSOLL_EXPORT void plimsoll_end() {
   torch::autograd::Engine::get_default_engine().stop();
   for (int i = 0; i < 1000 && has_autograd_threads(); ++i) {

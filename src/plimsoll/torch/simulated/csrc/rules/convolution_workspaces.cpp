@@ -106,7 +106,7 @@ constexpr std::size_t kNeighbours = 8;
 
 struct Neighbours {
   std::array<const Measured*, kNeighbours> entries{};  // nearest first
-  bool is_measured = false;                            // the first is this very convolution
+  bool is_measured = false;                            // the first one is exactly this convolution
   std::uint64_t number = 0;
 };
 
@@ -184,7 +184,7 @@ bool is_like(const Convolution& call, const Measured& entry) {
 }
 
 // Returns the bytes of a copy of each operand in another layout, and of the kernels' further
-// memory. Of the measured workspaces, two in a hundred are larger.
+// memory. Two in a hundred of the measured workspaces are larger.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
   const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);

@@ -25,11 +25,11 @@ struct Convolution {
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
   Operands bytes{};
   bool has_usual_settings = true;  // the settings with which the tables were measured
-  std::string words;               // all of it: measured_convolutions.h
+  std::string words;               // the convolution in words: measured_convolutions.h
 };
 
-// cuDNN's choice of a plan: the one that its heuristics choose first; the one with the largest
-// workspace; the fastest one.
+// The plan that cuDNN's heuristics choose first, the one with the largest workspace, and the
+// fastest one.
 enum class Plan : std::uint8_t { first, largest, fastest };
 
 // Settings of torch.backends.cudnn.benchmark.

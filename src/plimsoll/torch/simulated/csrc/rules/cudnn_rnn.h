@@ -12,7 +12,7 @@ constexpr std::int64_t kLstm = 2;
 constexpr std::int64_t kGru = 3;
 
 struct Network {
-  std::int64_t mode = 0;  // 0 and 1: one gate; 2: LSTM; 3: GRU
+  std::int64_t mode = 0;  // cuDNN's mode: 2 is LSTM, 3 is GRU, and 0 and 1 have one gate
   std::size_t input = 0;
   std::size_t hidden = 0;
   std::size_t projection = 0;

@@ -31,9 +31,9 @@ bool is_mask(const at::Tensor& tensor) {
 
 // An index from the program.
 struct Index {
-  at::Tensor given;                      // undefined where the whole dimension is taken
-  at::Tensor shape;                      // of kLong; of a mask, once its places are found
-  std::optional<std::size_t> places;     // the number of a mask's nonzero, for all its dimensions
+  at::Tensor given;                      // undefined for a whole dimension
+  at::Tensor shape;                      // of kLong; for a mask, set once its positions are found
+  std::optional<std::size_t> places;     // for a mask, the number of its nonzero result
   std::optional<std::size_t> converted;  // number of the memory for its 64-bit form
 };
 using Indices = std::vector<Index>;

@@ -12,7 +12,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::size_t kInfo = 4;     // bytes of what a routine says of one matrix
+constexpr std::size_t kInfo = 4;     // bytes of a routine's status for one matrix
 constexpr std::size_t kPointer = 8;  // to one matrix of a batch
 
 std::size_t size_at(const Tensor& tensor, std::int64_t dim) {

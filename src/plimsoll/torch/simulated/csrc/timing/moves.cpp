@@ -48,9 +48,9 @@ double bytes_of_numbers(const Tensor& tensor) {
 
 // The work of a call without multiplications.
 struct Moved {
-  double bytes = 0;      // read and written
+  double bytes = 0;      // bytes read and written
   double footprint = 0;  // bytes that are touched at all
-  double numbers = 0;    // of the largest operand
+  double numbers = 0;    // numbers of the largest operand
   double rows = 0;
 };
 

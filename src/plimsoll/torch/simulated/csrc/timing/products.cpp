@@ -18,11 +18,11 @@ struct Tile {
 
 // How a library multiplies numbers of one type; fitted to 520 products on an H200.
 struct Kind {
-  double start_ns;   // of any product
-  double wave_ns;    // of each turn of tiles
+  double start_ns;   // for any product
+  double wave_ns;    // for each turn of tiles
   double split_ns;   // for adding up parts, where terms are split over multiprocessors
   double sustained;  // of the data sheet's rate
-  double memory;     // of the memory's rate
+  double memory;     // share of the memory's rate
   double unaligned;  // how many times longer it takes if rows begin at any number
   std::span<const Tile> tiles;
 };
@@ -113,7 +113,7 @@ double template_ns(const Product& p, const TemplateTile& tile, const DevicePrope
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
                    kRegisters = 65536;      // of each multiprocessor
   constexpr double kRegistersBesides = 64;  // of a thread, besides its part of the result
-  constexpr double kWaitingAlone = 0.7;     // where one block has a processor for itself
+  constexpr double kWaitingAlone = 0.7;     // if one block has a multiprocessor for itself
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
   const double bytes_per_ns = is_on_cores ? 80 : 105;  // of a multiprocessor

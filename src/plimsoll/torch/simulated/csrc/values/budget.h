@@ -29,8 +29,8 @@ class Budget {
 
  private:
   std::atomic<Values> values_ = Values::automatic;
-  std::atomic<std::int64_t> bytes_ = 0;  // taken
-  std::atomic<double> operations_ = 0;   // taken
+  std::atomic<std::int64_t> bytes_ = 0;  // bytes taken so far
+  std::atomic<double> operations_ = 0;   // operations taken so far
 };
 
 // Returns whether values are always kept, because there are few: control flow depends on few

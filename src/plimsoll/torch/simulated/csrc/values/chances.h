@@ -1,4 +1,4 @@
-// The chances that a described number is less than another one, or equal to it.
+// The chances that one described number is less than a second one, or equal to it.
 #pragma once
 
 #include <c10/core/ScalarType.h>

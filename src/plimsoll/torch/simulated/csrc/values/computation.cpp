@@ -167,9 +167,9 @@ double cost_of(const Call& call) {
   return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
-// Decides whether to compute. Few values are always computed, and many within the budget. Of
-// assumed values only integers are computed, because sizes depend on them; others are no better
-// than a description.
+// Decides whether to compute. Few values are always computed, and many within the budget. Assumed
+// values are computed only if they are integers, because sizes depend on them. Assumed values of
+// other types are no better than a description.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {

@@ -17,10 +17,10 @@ namespace plimsoll::simulated {
 
 // The source of values, the most certain first.
 enum class Source : std::uint8_t {
-  computed,   // they are those that a GPU would have
-  random,     // drawn as a GPU draws them, from another generator
-  assumed,    // drawn from a description, or computed of such
-  told,       // assumed, and the host has read them
+  computed,   // equal to those on a GPU
+  random,     // drawn like a GPU's, from another generator
+  assumed,    // drawn from a description, or computed from such values
+  told,       // assumed values that the host has read
   described,  // there are no values
 };
 
@@ -39,7 +39,7 @@ class Contents final : public ContentsOfAllocation {
     Description description;
     c10::ScalarType type = c10::ScalarType::Byte;  // the type that was written
     bool is_unwritten = false;  // its description is that of any number of its type
-    std::uint64_t series = 0;   // what is drawn from
+    std::uint64_t series = 0;   // the series of its draws
     std::uint64_t first = 0;    // the number in the series of the part's first element
     std::uint64_t capture = 0;  // the capture that wrote it; 0 for none
     Origin origin;

@@ -43,7 +43,7 @@ bool accumulates(const Call& call) {
 }
 
 // Describes truth values that replace those by which they were chosen: `where(open, still_open,
-// open)`. New values follow the rule; the others keep the description of the choice.
+// open)`. New values follow the rule; old ones keep the description of the choice.
 Description chosen_truth(const Operands& of, const Replacement& replaced, Origin& origin) {
   const Origin kept = origin_of(of.tensor(replaced.kept));
   const bool is_kept_true = (kept.is_turned == replaced.mask.is_turned) == replaced.is_turned;

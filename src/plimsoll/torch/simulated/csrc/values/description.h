@@ -27,10 +27,10 @@ struct Chance {
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
-    data,     // as the program's data makes them
-    even,     // over the bounds, as a random generator does
-    normal,   // around `mean`, as a random generator does
-    chosen,   // indices that something chose of [0, high]: tokens, experts
+    data,     // depends on the program's data
+    even,     // uniform over the bounds, from a random generator
+    normal,   // around `mean`, from a random generator
+    chosen,   // chosen indices within [0, high], such as tokens or experts
     counted,  // a count: `mean`, or a bound if the choice of data says so
   };
   // One number that many elements have: the zeros of relu, the ends of clamp. The other elements
@@ -43,15 +43,15 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;               // of normal; of truth values, the share that is true
-  double deviation = 0;          // of normal
-  std::int64_t per_row = 1;      // of chosen: so many that follow each other differ
+  double mean = 0;               // for `normal`; for truth values, the share of true ones
+  double deviation = 0;          // for `normal`
+  std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers differ
   std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 if they do not
-  std::int64_t sum_stride = 0;   // of that dimension
-  bool is_finite = true;         // but for what the program wrote itself
+  std::int64_t sum_stride = 0;   // the stride of that dimension
+  bool is_finite = true;         // false only for numbers that the program wrote itself
   bool is_whole = false;         // numbers without fractions, whatever their type
-  bool reaches_bounds = false;   // an element is `low`, and one is `high`
-  std::array<Atom, 2> atoms{};   // of numbers, not of truth values
+  bool reaches_bounds = false;   // one element equals `low`, and one `high`
+  std::array<Atom, 2> atoms{};   // for numbers, not for truth values
 
   [[nodiscard]] bool is_constant() const { return low == high; }
   // Returns whether a random generator draws the numbers, whatever the program's data is.
@@ -94,8 +94,8 @@ Description join(const Description& one, const Description& other, double share 
 // least it returns a count that is hardly ever exceeded.
 double expected_of_random(double mean, double most);
 
-// Draws the numbers `first`, `first` + 1, … of a series of that description. The same positions of
-// a series always have the same numbers.
+// Draws the numbers `first`, `first` + 1, … of a series of that description. A position of a series
+// always has the same number.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
           std::int64_t count, double* to);
 // Returns a new series.

@@ -25,9 +25,9 @@ struct Origin {
   std::uint64_t way = 0;
   std::uint64_t state = 0;
   std::uint64_t ancestors = 0;  // one bit for each way that led here; several ways may share a bit
-  bool is_turned = false;       // truth values: the negation of what the way says
-  bool is_places = false;       // the places where that is true
-  double open = 1;              // the share that still meets a settled condition
+  bool is_turned = false;       // for truth values: the way's negation
+  bool is_places = false;       // the positions where it is true
+  double open = 1;              // the share of elements that still meets a settled condition
   std::array<Settled, 2> settled{};
 
   [[nodiscard]] bool is_known() const { return way != 0; }

@@ -54,7 +54,7 @@ std::uint64_t joined(std::uint32_t high, std::uint32_t low) {
 // The launch of a kernel that fills memory, and how many numbers a thread takes at a time.
 struct Launch {
   static constexpr std::uint64_t kThreads = 256;  // of a block
-  std::uint64_t stride = 0;                       // all threads
+  std::uint64_t stride = 0;                       // number of all threads
   std::uint64_t at_a_time = 4;
 
   Launch(const DeviceProperties& on, std::uint64_t count, std::uint64_t taken) : at_a_time(taken) {

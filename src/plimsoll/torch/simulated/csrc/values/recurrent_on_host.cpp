@@ -31,11 +31,11 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // A step's values for its gradients; a gated step has four parts of the same width.
 struct CellStep {
-  Tensor hidden;                // before the step
-  Tensor cell;                  // the same, of LSTM
-  std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output; GRU: reset, update, new,
-                                // and the hidden state's part of new; others: the new state
-  Tensor next_hidden;           // before it is projected
+  Tensor hidden;                // the hidden state before the step
+  Tensor cell;                  // LSTM's cell state before the step
+  std::array<Tensor, 4> gates;  // LSTM's input, forget, cell and output; GRU's reset, update, new
+                                // and the hidden state's part of new; otherwise the new state
+  Tensor next_hidden;           // before its projection
   Tensor next_cell;
 };
 

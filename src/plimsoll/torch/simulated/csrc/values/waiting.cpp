@@ -40,7 +40,7 @@ struct Place {
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;
-  at::Tensor first;             // what was read before it changed
+  at::Tensor first;             // the value before its first change
   std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
   std::optional<bool>
       is_tested;  // a condition there depends on the value; empty before Python was asked

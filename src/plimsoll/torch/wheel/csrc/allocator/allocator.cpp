@@ -186,10 +186,10 @@ struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
   std::uint64_t total = 0;  // bytes of memory, which PyTorch reads once
-  double fraction = -1;     // that was set before PyTorch's allocator began
+  double fraction = -1;     // set before PyTorch's allocator began
 };
 Opened gpus[kGpus];
-int count = 0;           // of the GPUs
+int count = 0;           // number of GPUs
 bool has_begun = false;  // PyTorch's allocator begins with the first use of any GPU, as in PyTorch
 
 // PyTorch attaches a tracker to all GPUs; each tracker reports its own GPU's events.

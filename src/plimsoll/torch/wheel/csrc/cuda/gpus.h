@@ -20,7 +20,7 @@ inline constexpr int kGpus = 64;
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // of the driver, counted over all GPUs; an event is of one driver
+  int number = 0;    // the driver's number, over all GPUs; an event belongs to one driver
   int captures = 0;  // captures under way
 
   // Calls a function of the driver's table; returns CUDA's code for its status.

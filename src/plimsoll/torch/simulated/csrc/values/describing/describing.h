@@ -39,10 +39,10 @@ class Operands {
 
 // An operation that replaces a part of a tensor's elements, and keeps the rest.
 struct Replacement {
-  std::size_t kept = 0;    // the operand whose other elements stay
-  std::size_t fresh = 0;   // that which the new ones are of
-  double share = 0;        // of the elements that are replaced
-  Origin mask;             // the truth values that say which; or not known
+  std::size_t kept = 0;    // the operand whose remaining elements stay
+  std::size_t fresh = 0;   // the operand of the new elements
+  double share = 0;        // share of the elements that is replaced
+  Origin mask;             // origin of the mask; may be unknown
   bool is_turned = false;  // replaces the elements for which the condition is false
 };
 // Returns nothing if the operation is no replacement.
@@ -52,8 +52,8 @@ using Describe = Description (*)(const Operands&);
 
 // A rule for an operation. A new rule is a new row of one of the tables.
 struct DescribeRow {
-  const char* name;           // without `_foreach_` before it, and `_` behind it
-  Describe first;             // null: anything
+  const char* name;           // without the prefix `_foreach_` and the suffix `_`
+  Describe first;             // null: any numbers
   Describe second = nullptr;  // describes a second result
   Describe third = nullptr;
 };
