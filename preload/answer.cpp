@@ -61,7 +61,7 @@ bool is_writable(const Meant& meant, const Writable& writable, bool may_be_liste
   return false;
 }
 
-// Returns whether the file has a name: a removed file may still have another one.
+// Returns whether the file has a name: a removed file may still have a second one.
 bool has_name(const Meant& meant) {
   return S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
 }

@@ -121,7 +121,7 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
 }
 
 // While no thread frees, the sum only grows, so the peak is the final sum, whichever shards
-// borrowed. Some threads grow while others, which grew earlier, lend their room.
+// borrowed. Some threads grow while threads that grew earlier lend their room.
 TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   constexpr std::size_t kThreads = 5;
   ConcurrentStatistics counters;

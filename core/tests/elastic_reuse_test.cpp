@@ -212,7 +212,7 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     gpu.allocator.check_invariants();
   }
   CHECK(settled >=
-        55);  // by best fit alone fewer than half settle; the others keep moving a few pieces
+        55);  // by best fit alone fewer than half settle; the rest keeps moving a few pieces
 }
 
 // Steps take turns, as with batches of several sizes: the previous step never equals the current

@@ -34,7 +34,7 @@ struct Block {
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
   std::uint64_t age_base = 0;         // the pool's search count when the block became free
   Bytes shared = 0;                   // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;             // elastic: the number of the request, in their order
+  std::uint64_t lent = 0;             // elastic: numbers the blocks in spaces with shared memory
   std::uint32_t context = 0;          // history's number for the stack of the last request
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
   // Streams that used the block during a capture, in order with the capture's own work. In native

@@ -75,7 +75,7 @@ class Engine final : private Observer {
   [[nodiscard]] ExportedMemory export_memory(Address address);
   [[nodiscard]] ImportedMemory& imported() { return imported_; }
 
-  // The locked engine, for everything besides allocation and the report.
+  // Locked access to the allocator's functions that take no address.
   class Held {
    public:
     Held(std::unique_lock<std::recursive_mutex> exclusive, ProgramAllocator& allocator)

@@ -73,7 +73,7 @@ work of all streams except those that were made not to wait for it (cudaStreamNo
 
 
 def is_made(stream: int) -> bool:
-    """Returns whether a program made the stream and may destroy it; the others always exist."""
+    """Returns whether a program made the stream, so that it may destroy it."""
     return stream >= _MADE_BY_SOMEBODY
 
 

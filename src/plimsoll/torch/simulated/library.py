@@ -318,7 +318,7 @@ class Library:
         self.lib.plimsoll_set_exchange(ctypes.py_object(exchange))
 
     def set_values(self, values: str, unknown: str, seed: int) -> None:
-        """Sets which values are computed (`VALUES`) and how others are chosen (`UNKNOWN`)."""
+        """Sets which values are computed (`VALUES`) and how unknown ones are chosen (`UNKNOWN`)."""
         self.lib.plimsoll_set_values(
             VALUES.index(values), UNKNOWN.index(unknown), ctypes.c_uint64(seed)
         )

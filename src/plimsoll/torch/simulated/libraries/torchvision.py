@@ -165,7 +165,7 @@ def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _copies(*places: int) -> Operation:
-    """Makes a kernel that reads contiguous operands: it copies others at these positions first."""
+    """Makes a kernel that first copies non-contiguous operands at these positions."""
 
     def workspace(*args: Any) -> int:
         return sum(args[i].nbytes for i in places if not args[i].is_contiguous())

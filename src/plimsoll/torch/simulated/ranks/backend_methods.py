@@ -72,7 +72,7 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Method:
-    """A method or property of backends with some names; all others have the base class's."""
+    """A method or property of backends with some names; the rest has the base class's."""
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name

@@ -40,7 +40,8 @@ class Group:
         store: The store of the group's ranks, with keys of its own.
         rank: This process's place in it.
         members: The ranks of the job that are in it, by place.
-        present: The places of the ranks that run; the others are pretended, see `pretended`.
+        present: The places of the ranks that run; the remaining ranks are pretended, see
+            `pretended`.
         name: The group's name, for people.
     """
 

@@ -1,4 +1,4 @@
-"""Which ranks of a job run; the others are pretended."""
+"""Which ranks of a job run; the remaining ranks are pretended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def pretended_world() -> int | None:
-    """Returns how many processes a job has of which this one alone runs; None if others run too."""
+    """Returns a job's number of processes if this process alone runs; otherwise None."""
     world = os.environ.get("WORLD_SIZE", "")
     is_launched = "TORCHELASTIC_RUN_ID" in os.environ
     return int(world) if world.isdecimal() and int(world) > 1 and not is_launched else None

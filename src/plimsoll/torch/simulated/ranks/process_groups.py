@@ -190,7 +190,7 @@ def _store(address: str, port: int, *, is_master: bool) -> Any:
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments for a rank of which not all others run: it does not wait for those."""
+    """Returns the arguments for a rank in a job that runs in part: it waits for no missing rank."""
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])

@@ -24,7 +24,7 @@ namespace plimsoll::simulated {
 namespace {
 
 // Operations that have their own CUDA kernel in a CUDA build, although a build without CUDA would
-// compose them of others.
+// compose them of further operations.
 constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };

@@ -23,7 +23,7 @@ constexpr const char* kCompressedKernels[] = {
 constexpr const char* kNestedKernels[] = {
 #include "nested_kernels.inc"
 };
-// Operations that are composed of others on strided tensors, but take or return none.
+// Operations that are composed of operations on strided tensors, but take or return none.
 constexpr const char* kComposed[] = {
 #include "composed_layouts.inc"
 };

@@ -130,7 +130,7 @@ class Call {
 // The bytes of a call's tensors that its kernel touches.
 struct Touched {
   double whole = 0;
-  double caches = 0;  // tensors touched in part, up to the bytes of all others
+  double caches = 0;  // bytes of tensors that it may touch in part
 
   [[nodiscard]] double bytes() const { return whole + std::min(caches, whole); }
 };

@@ -219,7 +219,7 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
 }
 
 // Describes the part's bytes from `begin` to `end`, read as numbers of a type. Assumed values could
-// be any others of the part's description.
+// be any numbers of the part's description.
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {

@@ -205,7 +205,7 @@ void attach(int number) {
 void begin() {
   if (has_begun) return;
   has_begun = true;
-  // Without this, libtorch_cuda answers.
+  // In a program, libtorch_cuda tells whether a GPU has a primary context.
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   }

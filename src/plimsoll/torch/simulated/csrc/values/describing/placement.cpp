@@ -16,8 +16,8 @@ double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
 
-// Describes an operand's numbers that stay or replace others: drawn numbers by their distribution,
-// since the next ones are drawn the same way.
+// Describes an operand's numbers that stay or replace numbers of a second operand. Drawn numbers
+// are described by their distribution, since the next ones are drawn the same way.
 Description numbers(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
