@@ -1,4 +1,4 @@
-// What is held around Python's calls of an engine.
+// Locks that are held around Python's calls of an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -11,8 +11,7 @@
 
 namespace plimsoll::python {
 
-// Where calls may wait for a device or for other threads, the rest of the program goes on
-// meanwhile.
+// Releases the interpreter's lock around calls that may wait for a device or for other threads.
 class WaitGuard {
  public:
   explicit WaitGuard(const Engine& engine) {

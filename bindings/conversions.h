@@ -1,4 +1,5 @@
-// What several parts of the module need: columns without a copy, statistics as a dict, signals.
+// Conversions for several parts of the module: columns without a copy, statistics as a dict,
+// signals.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,14 +23,14 @@ std::span<const T> as_span(const Column<T>& column) {
   return {column.data(), column.shape(0)};
 }
 
-// A read-only array that keeps `owner` alive.
+// Returns a read-only array that keeps `owner` alive.
 template <typename T>
 nanobind::object view(const std::vector<T>& values, nanobind::handle owner) {
   return nanobind::cast(nanobind::ndarray<nanobind::numpy, const T, nanobind::ndim<1>>(
       values.data(), {values.size()}, owner));
 }
 
-// A read-only array that has the values.
+// Returns a read-only array that owns the values.
 template <typename T>
 nanobind::object owned_view(std::vector<T>&& values) {
   auto* const kept = new std::vector<T>(std::move(values));
@@ -47,8 +48,8 @@ inline nanobind::dict statistics_dict(const Statistics& statistics, TorchVersion
   return result;
 }
 
-// Lets Python's signal handlers run, with the interpreter's lock held; one that raises ends what is
-// under way.
+// Runs Python's signal handlers; needs the interpreter's lock. A handler that raises ends the
+// current operation.
 inline void run_signal_handlers() {
   if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
 }

@@ -23,7 +23,7 @@ int status_of(Status status) {
   }
 }
 
-// A function of the driver, as C calls it.
+// Wraps a function of the driver for callers in C.
 template <auto function, typename... Arguments>
 int called(plimsoll_device* handle, Arguments... arguments) {
   const auto exclusive = exclude_simulated_gpus();

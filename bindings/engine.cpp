@@ -30,7 +30,7 @@ using namespace nb::literals;
 namespace plimsoll::python {
 namespace {
 
-// --- how engines are made ----------------------------------------------------------------------
+// --- construction ------------------------------------------------------------------------------
 
 Engine::Options options_of(const std::string& allocator, const std::string& conf,
                            const std::string& version, int device, bool account = false,
@@ -56,13 +56,13 @@ Engine* make_simulated(nb::handle gpu, const std::string& allocator, const std::
   auto engine =
       std::make_unique<Engine>(std::make_unique<LockedDriver>(nb::cast<SimulatedDriver&>(gpu)),
                                options_of(allocator, conf, version, device, account));
-  gpu.inc_ref();  // as long as the engine: for good
+  gpu.inc_ref();  // the engine keeps the GPU for good
   return &ProcessEngines::add(std::move(engine));
 }
 
 // --- memory ------------------------------------------------------------------------------------
 
-// With no lock held, for somebody may be told of a spill.
+// Called without a lock, because the spill watch may call Python.
 Address allocate(Engine& engine, Bytes size, StreamId stream) {
   if (size == 0) throw std::invalid_argument("a block has at least one byte");
   const WaitGuard guard(engine);
@@ -79,14 +79,14 @@ Bytes block_size(Engine& engine, Address address) {
   return *size;
 }
 
-using Number = std::uint64_t;  // of a pool's id
+using Number = std::uint64_t;  // half of a pool's id
 
 void begin_allocate_to_pool(Engine& engine, Number first, Number second,
                             std::optional<StreamId> stream) {
   engine.hold()->begin_allocate_to_pool({first, second}, Allocator::only_on(stream));
 }
 
-// --- what is told ------------------------------------------------------------------------------
+// --- statistics and events ---------------------------------------------------------------------
 
 void record(Engine& engine, RecordingBuffer* buffer) {
   engine.listen(buffer == nullptr ? nullptr : buffer->observer(engine.device()));
@@ -98,7 +98,8 @@ nb::tuple event_tuple(const TraceEvent& event) {
                         event.context, event.shared);
 }
 
-// A copy, for what Python makes of it may free memory, by its garbage collector.
+// Copies the history, because building Python objects may run the garbage collector, which may free
+// memory.
 std::vector<TraceEvent> copy_history(Engine& engine) {
   const Engine::Held held = engine.hold();
   const History& history = held->history();
@@ -136,7 +137,7 @@ nb::tuple history_columns(Engine& engine) {
 nb::dict account_of(Engine& engine) {
   Engine::Account account;
   {
-    const nb::gil_scoped_release released;  // it waits for the shadow
+    const nb::gil_scoped_release released;  // waits for the shadow
     account = engine.account();
   }
   nb::dict result;

@@ -36,7 +36,7 @@ std::string& error_text() {
   return text;
 }
 
-// What the call comes to; no exception gets past it.
+// Returns the call's result as a status; lets no exception through.
 template <typename Call>
 int guarded(Call call) {
   try {
@@ -176,7 +176,7 @@ int set_pool_option(plimsoll_engine* handle, plimsoll_pool_id pool, int option, 
   });
 }
 
-// --- what it came to ---------------------------------------------------------------------------
+// --- results -----------------------------------------------------------------------------------
 
 plimsoll_stat stat_of(const Stat& stat) {
   return {stat.current, stat.peak, stat.allocated, stat.freed};
@@ -332,7 +332,7 @@ int host_record(plimsoll_engine* handle, std::uint64_t address, std::uint64_t st
   return status != PLIMSOLL_SUCCESS || is_known ? status : PLIMSOLL_UNKNOWN_ADDRESS;
 }
 
-// Does nothing where there is no pool.
+// Calls the host pool; does nothing if there is none.
 template <typename Call>
 int with_host_pool(Call call) {
   return guarded([&] {

@@ -28,9 +28,9 @@ void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_even
   reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
 }
 
-// As actions: no events, but what the program says between them.
+// Codes in the column of actions for the program's own entries between events.
 constexpr std::uint8_t kMark = 255;   // names a moment
-constexpr std::uint8_t kLabel = 254;  // names what an address holds
+constexpr std::uint8_t kLabel = 254;  // names the content of an address
 
 constexpr plimsoll_recorder_api kRecorderApi{PLIMSOLL_RECORDER_API_VERSION, add, capture_stack};
 
@@ -42,7 +42,7 @@ std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {
   return values;
 }
 
-// The events as columns: the device, and what an event batch has.
+// The events as columns: the device, followed by the columns of an event batch.
 using Columns =
     std::tuple<std::vector<std::int32_t>, std::vector<std::uint8_t>, std::vector<std::uint64_t>,
                std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::int64_t>,
@@ -66,7 +66,7 @@ Columns columns_of(const std::vector<DeviceEvent>& events) {
 nb::tuple drain(RecordingBuffer& buffer) {
   Columns columns;
   {
-    const nb::gil_scoped_release released;  // the program goes on meanwhile
+    const nb::gil_scoped_release released;  // other Python threads run meanwhile
     const std::lock_guard draining(buffer.draining());
     columns = columns_of(buffer.events().drain());
   }

@@ -1,5 +1,5 @@
-// The buffer of a recording, as Python has it. It is never freed: a thread that allocates may be
-// about to add to one that was given up.
+// The buffer of a recording for Python. It is never freed, because a thread that allocates may
+// still be adding to a closed buffer.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ class RecordingBuffer {
   explicit RecordingBuffer(std::size_t capacity) : events_(capacity) {}
 
   [[nodiscard]] EventBuffer& events() { return events_; }
-  // Held by whoever drains or closes it.
+  // Returns the mutex to hold while draining or closing the buffer.
   [[nodiscard]] std::mutex& draining() { return draining_; }
-  // Adds what an allocator of this device does.
+  // Returns an observer that adds the events of this device's allocator.
   [[nodiscard]] std::unique_ptr<Observer> observer(std::int32_t device) {
     return std::make_unique<DeviceObserver>(events_, device);
   }

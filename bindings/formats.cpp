@@ -21,14 +21,14 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Text from a file, whose bytes may be anything.
+// Decodes text from a file, which may contain any bytes.
 nb::object decoded(std::string_view text) {
   return nb::steal<nb::object>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
 }
 
-// Settings as plain Python. Values can be shared in a pickle, so a small one can stand for a huge
-// one: what is larger than any settings are is refused.
+// Converts settings to plain Python. A pickle can share values, so a small pickle can expand to a
+// huge one; this class refuses values larger than any real settings.
 class PlainData {
  public:
   explicit PlainData(const PickleDocument& document) : document_(document) {}
@@ -90,8 +90,8 @@ class PlainData {
   std::size_t text_ = 0;
 };
 
-// What a snapshot file holds: columns, and the settings as plain Python. The file's bytes and
-// the values read from them are gone once it is made.
+// The content of a snapshot file: columns, and the settings as plain Python. The file's bytes and
+// the values read from them are released once it is made.
 class SnapshotFile {
  public:
   SnapshotFile(const Column<std::uint8_t>& content, std::size_t most_memory) {
@@ -109,7 +109,7 @@ class SnapshotFile {
     if (index >= recording_.devices.size()) throw nb::index_error("there is no such device");
     return recording_.devices[index];
   }
-  // The frames of a call stack; those that share a name share the text.
+  // Returns the frames of a call stack; frames with the same name share the text.
   [[nodiscard]] nb::list stack(std::size_t number) {
     if (number >= recording_.stacks.size()) throw nb::index_error("there is no such stack");
     nb::list frames;
@@ -121,7 +121,7 @@ class SnapshotFile {
   }
   [[nodiscard]] bool names_pools() const { return recording_.names_pools; }
   [[nodiscard]] bool has_host_memory() const { return recording_.has_host_memory; }
-  // "allocator_settings" as plain Python; None if it is missing.
+  // Returns "allocator_settings" as plain Python; None if it is missing.
   [[nodiscard]] nb::object settings() const { return settings_; }
 
  private:
@@ -132,7 +132,7 @@ class SnapshotFile {
   }
 
   Recording recording_;
-  std::vector<nb::object> names_;  // of the recording's, those that were asked for
+  std::vector<nb::object> names_;  // the recording's names that were requested so far
   nb::object settings_ = nb::none();
 };
 

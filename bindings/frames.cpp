@@ -20,7 +20,8 @@ FrameReader find_reader() { return &plimsoll_read_frames; }
 
 #elif defined(Py_LIMITED_API) && !defined(_WIN32)
 
-// Of the library beside this one that is for the running version, if there is one.
+// Finds the reader for the running version of Python in the library beside this one; null if there
+// is none.
 FrameReader find_reader() {
   Dl_info here{};
   if (dladdr(reinterpret_cast<const void*>(&gather_frames), &here) == 0) return nullptr;
@@ -40,7 +41,7 @@ FrameReader find_reader() { return nullptr; }
 
 #ifdef Py_LIMITED_API
 
-// Only attributes tell these by the stable ABI; they run no Python code.
+// The stable ABI gives these values only as attributes; reading them runs no Python code.
 PyObject* attribute(PyFrameObject* frame, PyObject* name) {
   PyObject* const found = PyObject_GetAttr(reinterpret_cast<PyObject*>(frame), name);
   if (found == nullptr) PyErr_Clear();
@@ -70,7 +71,7 @@ int instruction_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
 
 #endif
 
-// As Python itself tells them.
+// Reads the frames with Python's own functions.
 void ask_for_frames(Stack& stack) {
   stack.clear();
   if (PyGILState_GetThisThreadState() == nullptr) return;
@@ -80,7 +81,7 @@ void ask_for_frames(Stack& stack) {
   while (frame != nullptr) {
     PyCodeObject* const code = PyFrame_GetCode(frame);
     stack.push_back({code, instruction_of(frame)});
-    Py_DECREF(reinterpret_cast<PyObject*>(code));  // the frame has it
+    Py_DECREF(reinterpret_cast<PyObject*>(code));  // the frame keeps the code object alive
     PyFrameObject* const back = frame_behind(frame);
     Py_DECREF(reinterpret_cast<PyObject*>(frame));
     frame = back;
@@ -105,7 +106,7 @@ void gather_frames(Stack& stack) {
 #ifdef Py_LIMITED_API
 
 int line_of(const Frame& frame) {
-  // Each range of bytes of the code has a line, or none.
+  // Each range of bytes in the code has a line, or none.
   const nanobind::handle code(reinterpret_cast<PyObject*>(frame.code));
   for (const nanobind::handle range : code.attr("co_lines")()) {
     const auto [begin, end, line] = nanobind::cast<std::tuple<int, int, nanobind::object>>(range);

@@ -1,4 +1,4 @@
-// The frames of the calling thread, and their lines.
+// Reads the frames of the calling thread, and their lines.
 #pragma once
 
 #include "stacks.h"
@@ -6,10 +6,10 @@
 namespace plimsoll::python {
 
 // Fills `stack` with the calling thread's frames. Takes the interpreter's lock only in versions of
-// Python whose frames are not known here.
+// Python whose frame layout is not known here.
 void gather_frames(Stack& stack);
 
-// The line that a frame is at, -1 for none. Needs the interpreter's lock.
+// Returns the line of a frame, -1 for none. Needs the interpreter's lock.
 int line_of(const Frame& frame);
 
 }  // namespace plimsoll::python

@@ -1,6 +1,6 @@
-// A thread's frames as the interpreter itself keeps them, in the versions of Python whose frames
-// are known. One version is compiled in: into `_core` that is built for it, or, where `_core` is
-// built by Python's stable ABI, into a small library beside it, which `_core` loads.
+// Reads a thread's frames in the interpreter's own layout, in the versions of Python whose layout
+// is known. One version is compiled in: into a `_core` that is built for it, or, if `_core` uses
+// Python's stable ABI, into a small library beside it, which `_core` loads.
 #pragma once
 
 #include <Python.h>
@@ -19,12 +19,12 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-// How many frames the calling thread has; the innermost ones, up to `capacity`, are written. Takes
-// no lock.
+// Writes the calling thread's innermost frames, up to `capacity`, and returns how many it has.
+// Takes no lock.
 using FrameReader = std::size_t (*)(Frame* frames, std::size_t capacity);
 
 }  // namespace plimsoll::python
 
-// The FrameReader of the version that is compiled in; a library has it by this name.
+// The FrameReader of the version that is compiled in; the library exports it under this name.
 extern "C" __attribute__((visibility("default"))) std::size_t plimsoll_read_frames(
     plimsoll::python::Frame* frames, std::size_t capacity);

@@ -1,7 +1,7 @@
 #include "module.h"
 
 NB_MODULE(_core, module) {
-  // What a script still holds when the interpreter ends is no leak.
+  // Objects that a script still holds when the interpreter ends are no leak.
   nanobind::set_leak_warnings(false);
   module.doc() = "The engine of plimsoll: drivers, allocators, recordings and replay, in C++.";
   plimsoll::python::bind_driver(module);

@@ -1,12 +1,12 @@
 // C functions for torch.cuda.memory.CUDAPluggableAllocator, which needs no bridge to be built.
 //
-// PyTorch does not look at what `alloc` returns, so a request that fails throws instead. The
-// exception passes through PyTorch's C++ to its Python binding, which raises a RuntimeError with
-// PyTorch's text. `free` runs in destructors, from where nothing may be thrown: it reports what
-// goes wrong on stderr, and the memory stays taken.
+// PyTorch does not check the result of `alloc`, so a failed request throws. The exception passes
+// through PyTorch's C++ to its Python binding, which raises a RuntimeError with PyTorch's text.
+// Destructors call `free`, which must not throw: it reports errors on stderr, and the memory stays
+// allocated.
 //
-// Types and linkage are those of PyTorch's std::function targets, so a struct with two numbers
-// stands for c10's MempoolId_t, and a stream's type is CUDA's.
+// Types and linkage are those of PyTorch's std::function targets: a struct of two numbers replaces
+// c10's MempoolId_t, and streams have CUDA's type.
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
@@ -45,8 +45,8 @@ std::string& error_text() {
   return text;
 }
 
-// Whether the call failed; `error_text` then says why. It stays a function of its own, so that
-// nothing is left to clean up in the frames that `throw_to_pytorch` passes.
+// Returns whether the call failed; `error_text` then has the reason. It is a separate function so
+// that the frames that `throw_to_pytorch` unwinds have no cleanup.
 template <typename Call>
 [[gnu::noinline]] bool fails(Call call) noexcept {
   try {
@@ -60,7 +60,8 @@ template <typename Call>
 
 [[noreturn]] void throw_error() { throw_to_pytorch(error_text().c_str()); }
 
-// What PyTorch calls; in a class, as other files have functions of these names.
+// The functions that PyTorch calls. They are in a class because other files have functions of these
+// names.
 struct Pluggable {
   static void* allocate(std::size_t size, int device, Stream stream) {
     Address address = 0;
@@ -117,7 +118,7 @@ struct Pluggable {
     if (fails(call)) throw_error();
   }
 
-  // Any pool may be a graph's: PyTorch does not tell a pluggable allocator of captures.
+  // Treats any pool as a graph's: PyTorch does not report captures to a pluggable allocator.
   static void begin_allocate_to_pool(int device, Pool pool, const PyTorchFunction<Stream>& filter) {
     const auto call = [&] {
       const Engine::Held held = engine_on(device).hold();

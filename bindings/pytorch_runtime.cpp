@@ -12,7 +12,7 @@ namespace {
 
 using Throw = void (*)(const char*);
 
-// Where it is missing there is no PyTorch either.
+// Without this library there is no PyTorch either.
 Throw find_throw() {
 #ifdef __linux__
   void* const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);

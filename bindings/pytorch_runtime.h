@@ -1,19 +1,19 @@
-// What passes between this library and PyTorch as C++ knows it: exceptions, and std::function.
+// Exchanges C++ objects with PyTorch: exceptions and std::function.
 //
-// PyTorch for Linux uses GCC's C++ library. This one may have been built with another, which knows
-// exceptions and functions of its own only, so that those of PyTorch are made and called here as
-// GCC's library lays them out; that has been the same since its version 3.4.
+// PyTorch for Linux uses GCC's C++ library. This library may be built with another one, whose
+// exceptions and functions are incompatible. This file therefore makes and calls PyTorch's objects
+// in GCC's layout, which has been the same since version 3.4.
 #pragma once
 
 #include <utility>
 
 namespace plimsoll::python {
 
-// Throws GCC's std::runtime_error. It must pass no frame that has anything to clean up, for such a
-// frame would be asked in the words of another C++ library.
+// Throws GCC's std::runtime_error. It must not unwind a frame with cleanup, because such a frame
+// would use the other C++ library's runtime.
 [[noreturn]] void throw_to_pytorch(const char* message);
 
-// A std::function<bool(Argument)> of GCC's library, which its caller keeps and destroys.
+// A std::function<bool(Argument)> of GCC's library. The caller owns and destroys it.
 template <typename Argument>
 struct PyTorchFunction {
   enum Operation { kTypeInfo, kAddress, kCopy, kDestroy };

@@ -26,8 +26,9 @@ using namespace nb::literals;
 namespace plimsoll::python {
 namespace {
 
-// One replay: a simulated GPU, an allocator on it, and the events fed so far. With shared memory
-// the elastic allocator spills into it, and for any other one the driver does, as under Windows.
+// One replay: a simulated GPU, an allocator on it, and the events fed so far. If the GPU has shared
+// memory, the elastic allocator spills into it by itself; for any other allocator the driver
+// spills, as under Windows.
 class Replay {
  public:
   Replay(const std::string& allocator, const std::string& conf, const std::string& version,

@@ -75,7 +75,7 @@ void bind_simulated(nb::module_& module) {
       .def("synchronize_device", &SimulatedDriver::synchronize_device)
       .def(
           "take",
-          // No address: nobody here looks at it.
+          // Creates memory without an address, because the program never accesses it.
           [](SimulatedDriver& driver, Bytes size) -> std::optional<Handle> {
             const Bytes granules = (size + kGranule - 1) / kGranule * kGranule;
             Handle handle = 0;

@@ -24,7 +24,8 @@ std::uint64_t hash_of(const Stack& stack) {
   return hash;
 }
 
-// What a thread has seen before, by hash; of stacks with equal hashes the first one.
+// A stack that a thread has seen before, by hash. Among stacks with equal hashes it is the first
+// one.
 struct Known {
   const Stack* stack;
   std::uint32_t number;

@@ -1,9 +1,9 @@
-// Python call stacks as numbers: each distinct stack is kept once.
+// Numbers Python call stacks; each distinct stack is kept once.
 //
-// A stack that its thread has seen before costs a walk over the thread's own frames and a look-up,
-// and neither takes the interpreter's lock: a thread's frames stand still while it is in C++, and
-// the code objects of every known stack are kept alive, so equal pointers mean equal code. Only a
-// stack at its first sight takes the lock, to be kept.
+// Capturing a stack that its thread has seen before walks the thread's own frames and looks the
+// stack up, without the interpreter's lock. That is safe because a thread's frames do not change
+// while it is in C++. The code objects of every known stack are kept alive, so equal pointers mean
+// equal code. A new stack takes the lock once, to be kept.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,16 @@ using Stack = std::vector<Frame>;  // innermost first
 
 class StackTable {
  public:
-  // The number of the calling thread's stack; 0 where no Python runs. With or without the
-  // interpreter's lock; the caller must hold no other that somebody who has that lock may want.
+  // Returns the number of the calling thread's stack; 0 if the thread runs no Python. The caller
+  // may or may not have the interpreter's lock, but must hold no other lock that a thread with the
+  // interpreter's lock may wait for.
   std::uint32_t capture();
 
   // These need the interpreter's lock.
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
   [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
 
-  // The process has one table. It is never destroyed: threads may outlive the interpreter.
+  // The process has one table, which is never destroyed: threads may outlive the interpreter.
   static StackTable& instance();
 
  private:
@@ -36,11 +37,11 @@ class StackTable {
 
   std::uint32_t keep(const Stack& stack, std::uint64_t hash);
 
-  std::deque<Stack> stacks_;  // their places in memory stay
+  std::deque<Stack> stacks_;  // elements keep their addresses
   std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
 };
 
-// For C interfaces: the number of the calling thread's stack.
+// Returns the number of the calling thread's stack, for C interfaces.
 inline std::uint32_t capture_stack() { return StackTable::instance().capture(); }
 
 }  // namespace plimsoll::python

@@ -1,4 +1,4 @@
-// What an engine is asked about its two tiers.
+// Python's access to an engine's two tiers.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -24,7 +24,7 @@ namespace {
 using Sizes = std::pair<Bytes, Bytes>;
 Sizes pair_of(MemoryInfo info) { return {info.free, info.total}; }
 
-// Tensors die after everything else in Python, so what is told stays for good.
+// The callback is never released, because tensors die after everything else in Python.
 void tell_first_spill(Engine& engine, nb::callable told) {
   SpillWatch& watch = engine.spill_watch();
   watch.set([held = told.release()](Bytes size) {

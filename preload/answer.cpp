@@ -1,4 +1,4 @@
-// Answering the calls that the wall's listener holds.
+// Answers the calls that the wall's listener holds.
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
@@ -38,7 +38,7 @@ bool is_listed(const struct stat& status, const Writable& writable) {
   return false;
 }
 
-// Most writable folders are listed by the path that the kernel knows them by.
+// The list names most writable folders by the path that the kernel knows.
 bool is_beneath(const Path& path, const Writable& writable) {
   for (int at = 0; at < writable.count; ++at) {
     const std::size_t size = std::strlen(writable.paths[at]);
@@ -47,7 +47,8 @@ bool is_beneath(const Path& path, const Writable& writable) {
   return false;
 }
 
-// Whether the file lies beneath a writable folder, or is itself one that `may_be_listed`.
+// Returns whether the file lies beneath a writable folder, or is itself a listed one, if
+// `may_be_listed`.
 bool is_writable(const Meant& meant, const Writable& writable, bool may_be_listed) {
   if (may_be_listed && meant.exists && is_listed(meant.status, writable)) return true;
   if (is_beneath(meant.path, writable)) return true;
@@ -60,14 +61,14 @@ bool is_writable(const Meant& meant, const Writable& writable, bool may_be_liste
   return false;
 }
 
-// A file that was removed may have other names.
+// Returns whether the file has a name: a removed file may still have a second one.
 bool has_name(const Meant& meant) {
   return S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
 }
 
 enum class Verdict {
   allowed,
-  fails,  // without the wall too: the kernel answers with the error that programs count on
+  fails,  // the call fails without the wall too: the kernel gives the error that programs expect
   refused,
 };
 
@@ -79,7 +80,7 @@ class Call {
         watched_(watched),
         caller_(static_cast<pid_t>(notification.pid)) {}
 
-  // `meant` has the path of a file that is refused.
+  // Decides about the call. `meant` gets the path of a refused file.
   Verdict judge(const Writable& writable, Meant& meant) const {
     const bool is_metadata = watched_.effect == Effect::metadata;
     switch (find(meant)) {
@@ -133,7 +134,7 @@ class Call {
       default: return !meant.exists;
     }
   }
-  // Or changes nothing.
+  // Returns whether the open call fails anyway or changes nothing.
   [[nodiscard]] bool open_fails_anyway(const Meant& meant) const {
     if (has(O_PATH)) return true;
     if (has(O_TMPFILE)) return !meant.exists;
@@ -145,13 +146,15 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // A listed folder keeps its name, and a listed device its metadata.
+  // Returns whether the call is allowed on a listed path itself: a listed folder keeps its name,
+  // and a listed device its metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));
   }
 
-  // Whether the supervisor's own user could do it: if not, the wall is not the reason.
+  // Returns whether the supervisor's own user may write the file; if not, the refusal is not due to
+  // the wall.
   [[nodiscard]] bool may_be_written(const Meant& meant) const {
     Path path = meant.path;
     if (!meant.exists || !changes_contents()) path.leave();
@@ -206,7 +209,7 @@ int plimsoll_wall_answer(int listener, const char* const* writable, int count, c
   const bool is_ours = is_refused(notification, {writable, count}, meant);
   Path program;
   (void)Caller(static_cast<pid_t>(notification.pid)).find_program(program);
-  // Another process may have had the caller's number meanwhile, if the caller has died.
+  // If the caller has died, another process may have got its number meanwhile.
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notification.id) != 0) return -ENOENT;
   if (const int error = respond(listener, notification, is_ours); error != 0) return error;
   if (!is_ours) return 0;

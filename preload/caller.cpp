@@ -11,7 +11,7 @@ namespace {
 
 using Is = Meant::Is;
 
-constexpr int kMostLinks = 40;  // as the kernel
+constexpr int kMostLinks = 40;  // the kernel's limit
 constexpr std::size_t kPage = 4096;
 
 bool is_name(const char* name, std::size_t size, const char* wanted) {
@@ -31,14 +31,15 @@ bool is_same(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// A link in /proc whose text only describes the file that the kernel goes to.
+// Returns whether the link is one in /proc whose text only describes the file that the kernel
+// opens.
 bool is_magic(const Path& link, const Path& target) {
   constexpr char kProcesses[] = "/proc";
   return link.is_in(kProcesses, sizeof kProcesses - 1) &&
          (target.c_str()[0] == '/' || std::strchr(target.c_str(), ':') != nullptr);
 }
 
-// Finds the file that such a link stands for. It ends a path, or the path goes on from there.
+// Finds the file behind a link in /proc. The link ends the path, or the path continues behind it.
 Is follow_magic(const Path& link, const Path& target, Meant& meant) {
   struct stat named;
   if (kernel::status_at(AT_FDCWD, link.c_str(), &meant.status, 0) != 0) return why_not();
@@ -60,7 +61,7 @@ void leave(const Path& root, Path& path) {
   if (path.size() > root.size()) path.leave();
 }
 
-// Takes the first name off a path; what is left begins with a slash, or is empty.
+// Takes the first name off a path; the rest begins with a slash, or is empty.
 const char* take_name(const char* rest, std::size_t& size) {
   while (*rest == '/') ++rest;
   size = std::strcspn(rest, "/");
@@ -75,7 +76,7 @@ bool Caller::read(unsigned long long address, void* to, std::size_t size) const 
   return process_vm_readv(process_, &own, 1, &its, 1, 0) == static_cast<ssize_t>(size);
 }
 
-// Page by page, because the page after the text's last one may be missing.
+// Reads page by page, because the page after the text's last one may be unmapped.
 bool Caller::read_text(unsigned long long address, Path& text) const {
   char part[kPage];
   text.cut(0);
@@ -124,7 +125,7 @@ Meant::Is Caller::find(int folder, const char* path, bool follows, Meant& meant)
   return walk(root, pending, follows, meant);
 }
 
-// Goes from `meant` along the path that is pending, as the kernel does for the caller.
+// Walks from `meant` along the pending path, as the kernel does for the caller.
 Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& meant) const {
   int links = 0;
   while (true) {
@@ -154,7 +155,7 @@ Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& mea
   }
 }
 
-// Goes on at the target of the link that `meant` is.
+// Continues at the target of the link `meant`.
 Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Meant& meant) const {
   if (is_itself(meant.path)) return Is::found;
   Path target;
@@ -166,7 +167,7 @@ Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Me
   return Is::found;
 }
 
-// /proc/self means the caller, not the supervisor.
+// Replaces /proc/self: it means the caller, not the supervisor.
 bool Caller::is_itself(Path& link) const {
   const bool is_thread = std::strcmp(link.c_str(), "/proc/thread-self") == 0;
   if (!is_thread && std::strcmp(link.c_str(), "/proc/self") != 0) return false;

@@ -1,4 +1,5 @@
-// The process whose call the wall's supervisor looks at: its memory, and the files that it means.
+// The process whose call the wall's supervisor examines: its memory, and the files that its paths
+// name.
 #pragma once
 
 #include <sys/stat.h>
@@ -8,31 +9,32 @@
 
 namespace plimsoll::scratch {
 
-// A file that a caller means, by the path that the supervisor knows it by.
+// A file that a caller names, by the path that the supervisor knows.
 struct Meant {
   enum class Is {
-    found,    // at `path`; or it could be made there, if it does not `exist`
-    nowhere,  // a folder on its path is missing, or the path is none
-    unnamed,  // open without a path: a pipe, a socket, a file in memory, a removed file
+    found,    // at `path`, where it can be made if it does not exist
+    nowhere,  // a folder on its path is missing, or the path is invalid
+    unnamed,  // an open file without a path: a pipe, a socket, a file in memory, a removed file
     unknown,  // the supervisor may not look into the caller
   };
 
   Path path;
   bool exists = false;
-  struct stat status{};  // if it exists, or is unnamed
+  struct stat status{};  // set if the file exists, or is unnamed
 };
 
 class Caller {
  public:
   explicit Caller(pid_t process) : process_(process) {}
 
-  // Bytes of its memory; false where it has none there, or may not be looked into.
+  // Reads bytes of the caller's memory; false if there is no memory, or if the supervisor may not
+  // read it.
   [[nodiscard]] bool read(unsigned long long address, void* to, std::size_t size) const;
   [[nodiscard]] bool read_text(unsigned long long address, Path& text) const;
 
-  // The file at a path, relative to the folder that it has open as this.
+  // Finds the file at a path, relative to the caller's open `folder`.
   [[nodiscard]] Meant::Is find(int folder, const char* path, bool follows, Meant& meant) const;
-  // The file that it has open; AT_FDCWD is its current folder.
+  // Finds the file behind a descriptor of the caller; AT_FDCWD is its current folder.
   [[nodiscard]] Meant::Is find_open(int file, Meant& meant) const;
   [[nodiscard]] bool find_program(Path& path) const;
 

@@ -1,5 +1,5 @@
-// What the functions that stand for libc's share. A process finds them before libc's, by
-// LD_PRELOAD.
+// Helpers of the functions that replace libc's. A process finds the replacements before libc's
+// functions, by LD_PRELOAD.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,15 +14,15 @@
 #define STANDS_FOR(Result, name, ...)                 \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name); \
   Result call_##name(__VA_ARGS__)
-// Gives a second name to the function that stands for libc's `other`.
+// Gives a second name to the replacement of libc's `other`.
 #define ALSO_STANDS_FOR(Result, name, other, ...) \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name) __attribute__((alias(#other)))
 #define EXPORTED_AS(name) __asm__(name) __attribute__((visibility("default")))
 
 namespace plimsoll::scratch {
 
-// libc's own function of a name, which is looked up at the first call: of two threads that come
-// first, both find it.
+// The libc function of a name, which is looked up at the first call. Two threads may look it up at
+// the same time; both find it.
 template <typename Function>
 class Next {
  public:
@@ -51,8 +51,8 @@ inline int fails(int error) {
   return -1;
 }
 
-// For calls that change nothing: where a path leads. `folder` and `path` become what the kernel is
-// to be given. False, and errno, where it leads nowhere.
+// Looks up a path for a call that changes nothing. `folder` and `path` become the kernel's
+// arguments. Returns false and sets errno if the path leads nowhere.
 [[nodiscard]] inline bool read_path(int& folder, const char*& path, bool follows, Place& place) {
   if (path == nullptr || path[0] == '\0' || !is_active(true)) return true;
   if (find(folder, path, follows, place) != 0) return false;
@@ -61,12 +61,13 @@ inline int fails(int error) {
   return true;
 }
 
-// For a call that opens with these flags of open(2), and may write: where the file is to be opened.
+// Prepares a call that opens with these flags of open(2) and may write. `place` gets the path to
+// open.
 [[nodiscard]] int prepare_open(int folder, const char* path, int flags, Place& place);
 [[nodiscard]] int open_at(int folder, const char* path, int flags, mode_t mode);
 [[nodiscard]] int make_folder_at(int folder, const char* path, mode_t mode);
 
-// A call that makes something of a new name.
+// Makes a call that creates something under a new name.
 template <typename Call>
 [[nodiscard]] int make_new(int folder, const char* path, Call call) {
   if (path == nullptr || !is_active(false)) return call(folder, path);
@@ -80,9 +81,9 @@ template <typename Call>
   return call(AT_FDCWD, physical.c_str());
 }
 
-// A call that changes what is there, and that only its owner may make, if so. The call is given the
-// function that makes it. Where the layer leaves a path alone, the wall's supervisor is asked: a
-// link on that path may lead to a real file.
+// Makes a call that changes an existing file; `is_owners`: only its owner may. `call` gets the
+// function that makes it. For a path that the layer leaves alone, the wall's supervisor is asked,
+// because a link on that path may lead to a real file.
 template <typename Call>
 [[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
   constexpr auto kAsked = [](auto... values) { return syscall(values..., 0L); };

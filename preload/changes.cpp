@@ -1,4 +1,4 @@
-// Changing what is there: names, owners, rights, times, lengths.
+// Changes existing files: names, owners, permissions, times, lengths.
 #include <sys/time.h>
 #include <sys/xattr.h>
 #include <utime.h>
@@ -14,7 +14,7 @@ using Lies = Place::Lies;
 
 bool is_folder(const Place& place) { return S_ISDIR(place.status.st_mode); }
 
-// Whether a path names a folder as . or .., under which it cannot be moved or removed.
+// Returns whether a path ends in . or .., under which a folder cannot be moved or removed.
 bool ends_in_dots(const char* path) {
   std::size_t size = std::strlen(path);
   while (size > 0 && path[size - 1] == '/') --size;
@@ -23,7 +23,7 @@ bool ends_in_dots(const char* path) {
   return (dots == 1 || dots == 2) && (dots == size || path[size - 1 - dots] == '/');
 }
 
-// Where a folder has the sticky bit, its entries are their owners'.
+// Returns whether the user may remove an entry: in a folder with the sticky bit, only owners may.
 bool may_remove(const Place& place) {
   const uid_t user = geteuid();
   if (user == 0 || place.status.st_uid == user) return true;
@@ -34,15 +34,15 @@ bool may_remove(const Place& place) {
          folder.st_uid == user;
 }
 
-// Of what exists, once it has a place in a copy: an empty folder, or anything else.
+// Removes an existing entry that has a place in a copy: an empty folder, or anything else.
 int remove_from_copy(Place& place, const Path& physical) {
   if (!is_folder(place) || place.lies == Lies::real) return kernel::unlink(physical.c_str());
   if (place.lies == Lies::bridge && copy_up(place, true) != 0) return -1;
   return kernel::rmdir(physical.c_str());
 }
 
-// Whether something is gone because all of the layer is: what outlives a program, such as PyTorch's
-// server of shared memory, tidies up after that.
+// Returns whether a file is gone because the whole layer is gone. Processes that outlive the
+// program, such as PyTorch's server of shared memory, clean up after that.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }
@@ -73,13 +73,13 @@ int remove_at(int folder, const char* path, int flags) {
   return 0;
 }
 
-// What `find` leaves to the kernel.
+// Looks at a free place, which `find` leaves to the kernel.
 void look_at_free(Place& place) {
   if (!place.is_free) return;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
 }
 
-// What the kernel would refuse; what is free it will see itself.
+// Makes the checks that the kernel would make; the kernel itself checks free places.
 int check_rename(const Place& from, const Place& to, unsigned flags) {
   if (!from.exists) return fails(ENOENT);
   if (to.path.is_in(from.path) && to.path.size() > from.path.size()) return fails(EINVAL);
@@ -95,9 +95,9 @@ int check_rename(const Place& from, const Place& to, unsigned flags) {
   return is_folder(to) && has_entries(to) ? fails(ENOTEMPTY) : 0;
 }
 
-// Out of a copy, or into one; `physical` is where it lies when it can be moved.
+// Prepares a source in a copy, to be moved or linked. `physical` becomes its path on the disk.
 int prepare_source(Place& from, bool stays_in_layer, Path& physical) {
-  if (!stays_in_layer) {  // to a folder where links of the layer mean nothing
+  if (!stays_in_layer) {  // outside the layer its links mean nothing
     if (is_folder(from)) return fails(EXDEV);
     if (copy_up(from, true) != 0) return -1;
   }
@@ -167,8 +167,8 @@ int link_at(int from_folder, const char* from_path, int to_folder, const char* t
       kernel::pass(SYS_linkat, from_folder, from_path, AT_FDCWD, physical.c_str(), flags));
 }
 
-// Of a file that is open for reading only, and may be a real one: its path. What is open for
-// writing is the layer's, or was given to the process.
+// Returns whether a file is open for reading only and may be a real one, and gives its path. A file
+// open for writing is the layer's, or was given to the process.
 bool is_read_only(int file, Path& path) {
   if (!is_active(false)) return false;
   const int error = errno;

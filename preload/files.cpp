@@ -1,4 +1,4 @@
-// Opening and making files.
+// Opens and creates files.
 #include <sys/random.h>
 #include <sys/sysmacros.h>
 
@@ -15,7 +15,7 @@ int prepare_open(int folder, const char* path, int flags, Place& place) {
   if (find(folder, path, follows, place) != 0) return -1;
   const bool is_unnamed = (flags & O_TMPFILE) == O_TMPFILE;
   if (place.is_free) return 0;
-  // Pipes and devices are no files to keep apart, and folders are not opened to be written to.
+  // Pipes and devices are not copied, and folders are not opened for writing.
   if (place.exists && !S_ISREG(place.status.st_mode) && !is_unnamed) return 0;
   const Change change;
   if (find(folder, path, follows, place) != 0) return -1;
@@ -54,7 +54,7 @@ namespace {
 
 bool takes_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
 
-// As fopen's mode says it, in flags of open(2).
+// Converts fopen's mode to flags of open(2).
 int flags_of(const char* mode) {
   const bool is_both = std::strchr(mode, '+') != nullptr;
   int flags = is_both ? O_RDWR : mode[0] == 'r' ? O_RDONLY : O_WRONLY;
@@ -65,7 +65,7 @@ int flags_of(const char* mode) {
   return flags;
 }
 
-// Where a stream's file is; false, and errno, where it is nowhere.
+// Finds the path of a stream's file; returns false and sets errno if it leads nowhere.
 bool stream_path(const char*& path, const char* mode, Place& place) {
   if (path == nullptr || mode == nullptr || path[0] == '\0') return true;
   const int flags = flags_of(mode);
@@ -76,21 +76,22 @@ bool stream_path(const char*& path, const char* mode, Place& place) {
   return found == 0;
 }
 
-// A stream that owns the file, or none if there is no file.
+// Returns a stream that owns the file, or null if there is no file.
 FILE* stream_of(int file, const char* mode) {
   FILE* stream = file < 0 ? nullptr : fdopen(file, mode);
   if (file >= 0 && stream == nullptr) kernel::close(file);
   return stream;
 }
 
-// Whether a stream's file is to be opened here, because libc's own call lacks the pass and waits
-// for the wall's supervisor. A stream with a character set of its own is left to libc.
+// Returns whether this library has to open a stream's file, because libc's own call lacks the pass
+// and would wait for the wall's supervisor. A stream with a character set of its own is left to
+// libc.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);
 }
 
-// Try names for the six X before a suffix until one is new.
+// Replaces the six X before a suffix by random names until one is new.
 template <typename Make>
 int make_named(char* pattern, int suffix, Make make) {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -118,7 +119,7 @@ int make_temporary(char* pattern, int suffix, int flags) {
   });
 }
 
-// A file that has lost its name already. Libc's own tmpfile makes it in /tmp, whatever TMPDIR is.
+// Opens a file without a name. Libc's own tmpfile makes it in /tmp, whatever TMPDIR is.
 int open_unnamed() {
   Path name;
   if (new_name(name) != 0) return -1;
@@ -132,7 +133,7 @@ FILE* make_unnamed(const char* libc_name) {
   return stream_of(open_unnamed(), "w+b");
 }
 
-// The file of a shared memory object, as libc names it.
+// Returns the path of a shared memory object's file, as libc forms it.
 bool shared_path(const char* name, Path& path) {
   while (*name == '/') ++name;
   return *name != '\0' && std::strchr(name, '/') == nullptr && std::strlen(name) <= NAME_MAX &&

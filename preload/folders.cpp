@@ -1,4 +1,4 @@
-// Folders: making, listing and entering them.
+// Makes, lists and enters folders.
 #include <dirent.h>
 
 #include <cstdlib>
@@ -15,7 +15,8 @@ int make_folder_at(int folder, const char* path, mode_t mode) {
 
 namespace {
 
-// A link may be the layer's, for a file or a folder: who wants to know looks it up.
+// Hides the type of a link that may be the layer's, so that the program looks up whether it is a
+// file or a folder.
 template <typename Entry>
 Entry* without_link(Entry* entry) {
   if (entry != nullptr && entry->d_type == DT_LNK && is_active(true)) entry->d_type = DT_UNKNOWN;
@@ -27,7 +28,7 @@ DIR* open_stream(int folder) {
   return libc(folder);
 }
 
-// A folder that was opened before the layer had a copy of it becomes the copy.
+// Turns an open folder into its copy if the layer copied it since.
 void refresh(int folder) {
   const int error = errno;
   Path seen;

@@ -1,5 +1,5 @@
-// System calls themselves. Within the library libc's functions of these names are the library's
-// own. Calls that change files carry the wall's pass.
+// Makes system calls directly. Within this library, libc's functions of these names are the
+// library's own replacements. Calls that change files carry the wall's pass.
 #pragma once
 
 #include <fcntl.h>

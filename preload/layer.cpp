@@ -20,21 +20,21 @@ namespace {
 
 constexpr std::size_t kMarkSize = sizeof kMark - 1;
 constexpr mode_t kBridge = S_ISUID;
-constexpr int kMostLinks = 40;  // the kernel's own bound
+constexpr int kMostLinks = 40;  // the kernel's own limit
 constexpr const char* kFree[] = {"/dev", "/proc", "/sys"};
 
 using Lies = Place::Lies;
 
 struct Folders {
   Path top, files, made, lock;
-  Path given;  // the environment's lines: the layer's folder, the free folders, and the pass
+  Path given;  // lines from the environment: the layer's folder, the free folders, and the pass
   bool is_given = false;
 };
-// `begin` fills it before any other code of the process runs; it never changes then.
+// `begin` fills it before any other code of the process runs; it never changes afterwards.
 constinit Folders folders;
 constinit std::atomic<bool> is_written{false};
 
-// The last line is the pass, where there is a wall: # and 16 hexadecimal digits.
+// Reads the pass from the last line, if there is a wall: # and 16 hexadecimal digits.
 void take_pass(const char* given) {
   const char* last = std::strrchr(given, '\n');
   if (last != nullptr && last[1] == '#') set_pass(std::strtoul(last + 2, nullptr, 16));
@@ -144,7 +144,7 @@ void look_up_root(Place& place) {
   place.status.st_mode = S_IFDIR;
 }
 
-// Looks a path up that has no links, from the root on.
+// Looks up a path without links, from the root on.
 int look_up_all(const Path& path, Place& place) {
   look_up_root(place);
   const char* rest = after_slashes(path.c_str());
@@ -160,8 +160,8 @@ int look_up_all(const Path& path, Place& place) {
   return 0;
 }
 
-// Takes the status of a bridge at the end of a path. On the way a walk needs only that it is a
-// folder.
+// Takes the status of a bridge at the end of a path. Along the path a walk only needs to know that
+// it is a folder.
 int complete(Place& place) {
   if (place.lies != Lies::bridge) return 0;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
@@ -208,7 +208,7 @@ class Walk {
   struct Name {
     const char* text;
     std::size_t size;
-    bool has_slash;  // behind it
+    bool has_slash;  // behind the name
     bool is_last;
 
     [[nodiscard]] bool is(const char* other) const {
@@ -216,7 +216,7 @@ class Walk {
     }
   };
 
-  // The layer changes nothing below a free folder, so the kernel looks up the names that are left.
+  // The layer changes nothing below a free folder, so the kernel looks up the remaining names.
   int leave_layer() {
     place_.is_free = true;
     place_.physical = place_.path;
@@ -261,8 +261,8 @@ class Walk {
     return (!name.is_last || follows_last_ || name.has_slash) && !is_free(place_.path);
   }
 
-  // Puts the link's target before the names that are left. `folder_size` is the size of the path of
-  // the link's folder.
+  // Puts the link's target before the remaining names. `folder_size` is the size of the path of the
+  // link's folder.
   int follow(const Name& name, std::size_t folder_size) {
     if (++links_ > kMostLinks) return fails(ELOOP);
     Path target;
@@ -284,7 +284,7 @@ class Walk {
   const bool follows_last_;
   Place& place_;
   Path pending_;
-  const char* rest_ = nullptr;  // the names in `pending_` that are left
+  const char* rest_ = nullptr;  // the remaining names in `pending_`
   int links_ = 0;
 };
 
@@ -296,7 +296,7 @@ int make_bridge(const Path& physical) {
 }
 
 // Copies owner, times and mode of a real file, as far as the user may. If the file has another
-// owner, the copy gives this user the rights that the real file gives.
+// owner, the copy gives this user the permissions that the real file gives.
 int take_status(const char* physical, const Path& real, const struct stat& status) {
   mode_t mode = status.st_mode & 07777;
   if (S_ISDIR(status.st_mode)) mode &= ~kBridge;

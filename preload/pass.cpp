@@ -9,9 +9,9 @@ extern "C" {
 [[gnu::visibility("hidden")]] long plimsoll_pass_call(long, long, long, long, long, long);
 }
 
-// The kernel and libc leave the pass where they found it: on the stack and in a register. Another
-// library's call with fewer arguments could pick it up there, so it is wiped. Libc's own function
-// makes the call because raw_calls.cpp hands over calls that are made elsewhere.
+// The kernel and libc leave the pass on the stack and in a register. Another library's call with
+// fewer arguments could pass it on by accident, so it is wiped. Libc's own function makes the call,
+// because raw_calls.cpp redirects calls that are made elsewhere.
 #if defined(__x86_64__)
 asm("  .text\n"
     "  .hidden plimsoll_pass_call\n"

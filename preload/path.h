@@ -1,5 +1,5 @@
-// Text of a path, on the stack and never longer than the kernel takes: no call of the layer needs
-// the heap, for it may come from a child of vfork or from within malloc.
+// A path's text, on the stack and limited to the kernel's maximum: no call of the layer uses the
+// heap, because the call may come from a child of vfork or from within malloc.
 #pragma once
 
 #include <climits>
@@ -11,7 +11,8 @@ namespace plimsoll::scratch {
 
 class Path {
  public:
-  // What is not a constant is filled as far as it is used: there are many of them in each call.
+  // A path that is no constant is filled only as far as it is used, because each call has many of
+  // them.
   constexpr Path() {
     if (std::is_constant_evaluated()) {
       for (char& each : text_) each = '\0';
@@ -31,7 +32,7 @@ class Path {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
 
-  // False, and nothing changed, where the whole would be too long.
+  // Returns false, and changes nothing, if the result would be too long.
   [[nodiscard]] bool append(const char* text, std::size_t size) {
     if (size >= sizeof text_ - size_) return false;
     std::memcpy(text_ + size_, text, size);
@@ -44,7 +45,7 @@ class Path {
     cut(0);
     return append(text);
   }
-  // "/", unless there is one, and a name.
+  // Appends "/", unless there is one, and a name.
   [[nodiscard]] bool enter(const char* name, std::size_t size) {
     const std::size_t before = size_;
     if ((size_ == 0 || text_[size_ - 1] != '/') && !append("/", 1)) return false;
@@ -58,7 +59,7 @@ class Path {
     size_ = size;
     text_[size_] = '\0';
   }
-  // To the folder that it is in; "/" is in itself.
+  // Removes the last name; "/" stays.
   void leave() {
     while (size_ > 1 && text_[size_ - 1] != '/') --size_;
     if (size_ > 1) --size_;
@@ -68,7 +69,7 @@ class Path {
     const char* slash = std::strrchr(text_, '/');
     return slash == nullptr ? text_ : slash + 1;
   }
-  // Whether it is a folder's path or one of what is in it; "/" has all.
+  // Returns whether the path is the folder's or below it; "/" contains all paths.
   [[nodiscard]] bool is_in(const char* folder, std::size_t size) const {
     return size_ >= size && std::memcmp(text_, folder, size) == 0 &&
            (text_[size] == '\0' || text_[size] == '/' || size == 1);

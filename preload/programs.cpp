@@ -1,5 +1,5 @@
-// Starting programs, loading libraries, and sockets with names: they see the layer too, also where
-// a program gives its child an environment without the layer's variables.
+// Starts programs, loads libraries, and binds sockets with names. Children see the layer too, even
+// if a program gives its child an environment without the layer's variables.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -17,7 +17,7 @@ namespace {
 constexpr char kPreload[] = "LD_PRELOAD=";
 constexpr char kFolder[] = "PLIMSOLL_SCRATCH=";
 
-// As this process was given them, before its program can change them.
+// The variables as this process got them, before its program can change them.
 char preload[4 * PATH_MAX];
 char folder_variable[2 * PATH_MAX];
 
@@ -50,7 +50,7 @@ bool has_layer(char* const* environment) {
   return (has_folder && has_preload) || preload[0] == '\0';
 }
 
-// The environment with the layer's variables, in room for two entries more than it has.
+// Copies the environment with the layer's variables, into room for two more entries.
 void add_layer(char* const* environment, char** result) {
   std::size_t size = 0;
   for (std::size_t at = 0; at < count(environment); ++at) {
@@ -70,7 +70,7 @@ int with_layer(char* const* environment, Call call) {
   return call(more);
 }
 
-// Where a program or a library is; a name without a slash is looked for by libc.
+// Returns the path of a program or a library; libc searches for a name without a slash.
 const char* file_of(const char* path, Place& place) {
   if (path == nullptr || std::strchr(path, '/') == nullptr) return path;
   int folder = AT_FDCWD;
@@ -94,8 +94,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
-// A library's path for the loader, kept while it reads it. Only the pointer is the thread's own: a
-// supervisor loads this library late, when the loader has few bytes left for such variables.
+// Keeps a library's path while the loader reads it. Only the pointer is thread-local: a supervisor
+// loads this library late, when the loader has few bytes left for such variables.
 [[gnu::noinline]] const char* library_path(const char* path) {
   thread_local char* kept = nullptr;
   Place place;
@@ -105,7 +105,7 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// The address of a socket at another path, by way of its open folder where that is too long.
+// The address of a socket at another path. It goes through an open folder if the path is too long.
 class Address {
  public:
   Address() = default;
@@ -138,7 +138,7 @@ class Address {
   int folder_ = -1;
 };
 
-// The path of a socket's address, if it has one.
+// Returns the path of a socket's address, if it has one.
 bool socket_path(const sockaddr* address, socklen_t size, char (&path)[sizeof(sockaddr_un) + 1]) {
   constexpr std::size_t kStart = offsetof(sockaddr_un, sun_path);
   if (address == nullptr || size <= kStart || size > sizeof(sockaddr_un) ||
@@ -157,7 +157,7 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-// By it a process knows that the layer is there.
+// Shows a process that the layer is present.
 STANDS_FOR(int, plimsoll_scratch_is_active) { return is_active(false) ? 1 : 0; }
 
 STANDS_FOR(int, execve, const char* path, char* const* arguments, char* const* environment) {
@@ -213,8 +213,8 @@ STANDS_FOR(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* ac
   return libc(actions, file, path, flags, mode);
 }
 
-// The loader looks for a name where its caller's own library says, so it must see that caller: with
-// nothing left to do here, the compiler makes the call a jump.
+// The loader resolves a name by the caller's own library, so it must see that caller. Nothing is
+// left to do after the call, so the compiler makes it a jump.
 STANDS_FOR(void*, dlopen, const char* path, int flags) {
   static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);

@@ -1,8 +1,8 @@
-// Calls of the kernel that a library of the process makes itself, without libc, as Rust's rustix
-// does: safetensors gives a new file its name that way. Linux hands them to this process by a
-// signal, if asked (syscall user dispatch, since 5.11), and they are made by libc's functions,
-// which are the layer's. Only in interpreters of Python: programs in Go, which make all of their
-// calls themselves, bring handlers of their own.
+// Redirects system calls that a library makes itself, without libc, as Rust's rustix does:
+// safetensors names a new file that way. On request (syscall user dispatch, since 5.11) Linux
+// passes such calls to this process by a signal, and libc's functions, which the layer replaces,
+// make them. Only Python interpreters request it: programs in Go, which make all their calls
+// themselves, bring handlers of their own.
 #if defined(__x86_64__)
 
 #include <link.h>
@@ -31,7 +31,7 @@ constexpr int kSetDispatch = 59;  // PR_SET_SYSCALL_USER_DISPATCH
 constexpr unsigned long kOn = 1;
 constexpr char kLetsPass = 0;
 constexpr char kHandsOver = 1;
-constexpr int kInstruction = 2;  // bytes of `syscall`
+constexpr int kInstruction = 2;  // the size of `syscall` in bytes
 
 struct Range {
   std::uintptr_t begin = 0;
@@ -39,14 +39,15 @@ struct Range {
 
   [[nodiscard]] bool has(std::uintptr_t address) const { return begin <= address && address < end; }
 };
-// Code whose calls stay as they are. Libc's, which the layer's are too, are never handed over.
+// Code whose calls are not redirected. Libc's calls, which include the layer's, never are.
 constinit Range libc;
 constinit Range loader;
 constinit bool is_watching = false;
 
 __attribute__((tls_model("initial-exec"))) thread_local char selector = kLetsPass;
 
-// Calls that cannot be made from a handler, because they change the stack or what it restores.
+// Returns whether a call cannot be made from a handler, because it changes the stack or what the
+// handler restores.
 bool needs_its_own_stack(long call) {
   switch (call) {
     case SYS_clone:
@@ -64,14 +65,14 @@ const char* text(long value) { return reinterpret_cast<const char*>(value); }
 int number(long value) { return static_cast<int>(value); }
 mode_t mode(long value) { return static_cast<mode_t>(value); }
 
-// Both as libc's functions: -1 and errno where the call fails.
+// Make the call like libc: -1 and errno if it fails.
 long make_as_it_is(long call, const long (&a)[6]) {
   return syscall(call, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-// Waiting without an end is cut into short waits, each of which ends as if the value had changed:
-// who waits looks again, as futexes ask for. Twice, under Linux 6.18, a thread of OpenMP missed its
-// wake-up in here, and waited for ever; why is not known.
+// Cuts a wait without a timeout into short waits. Each ends as if the value had changed, and the
+// waiter checks again, as futexes require. Twice, under Linux 6.18, an OpenMP thread missed its
+// wake-up in here and waited for ever; the cause is unknown.
 long wait_a_while(const long (&a)[6]) {
   constexpr timespec kAtMost{0, 100'000'000};
   const long result = syscall(SYS_futex, a[0], a[1], a[2], &kAtMost);
@@ -145,7 +146,7 @@ void take_over(int /*signal*/, siginfo_t* /*info*/, void* context) {
   const int error_before = errno;
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   const long call = static_cast<long>(registers[REG_RAX]);
-  if (needs_its_own_stack(call)) {  // this thread's calls pass from now on, that one first
+  if (needs_its_own_stack(call)) {  // from this call on, this thread's calls are not redirected
     selector = kLetsPass;
     registers[REG_RIP] -= kInstruction;
     return;
@@ -158,7 +159,7 @@ void take_over(int /*signal*/, siginfo_t* /*info*/, void* context) {
   errno = error_before;
 }
 
-// The code of the library that an address lies in.
+// The code of the library that contains an address.
 struct Library {
   std::uintptr_t address;
   Range code;
@@ -184,7 +185,7 @@ Range code_around(const void* address) {
   return wanted.code;
 }
 
-// A thread cannot be handed a signal that it blocks: it would be killed.
+// The kernel kills a thread that blocks a signal which it has to deliver.
 void watch_this_thread() {
   sigset_t handed;
   sigemptyset(&handed);
@@ -220,7 +221,7 @@ void* run_watched(void* data) {
   return work.routine(work.argument);
 }
 
-// Without SIGSYS, of what is to be blocked.
+// Returns the signals to block, without SIGSYS.
 const sigset_t* without_handed(int how, const sigset_t* set, sigset_t& copy) {
   if (set == nullptr || !is_watching || how == SIG_UNBLOCK) return set;
   copy = *set;
@@ -259,8 +260,8 @@ STANDS_FOR(int, sigprocmask, int how, const sigset_t* set, sigset_t* before) {
   return next(how, without_handed(how, set, copy), before);
 }
 
-// Calls are handed over by SIGSYS, so nobody else may handle that signal, as LLVM would, which
-// takes it for a crash: to a program the signal stays as it was.
+// Redirected calls arrive as SIGSYS, so no other code may handle that signal. LLVM would, and takes
+// it for a crash. The program's view of the signal stays as it was.
 STANDS_FOR(int, sigaction, int signal, const struct sigaction* action, struct sigaction* before) {
   static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
   if (!is_watching || signal != SIGSYS) return next(signal, action, before);

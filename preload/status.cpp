@@ -1,4 +1,4 @@
-// Asking about files: what they are, whether they may be used, where links lead.
+// Answers questions about files: their status, permissions and links.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/xattr.h>
@@ -20,7 +20,7 @@ ssize_t read_link_at(int folder, const char* path, char* text, std::size_t size)
   if (!read_path(folder, path, false, place)) return -1;
   const ssize_t found = syscall(SYS_readlinkat, folder, path, text, size);
   if (found <= 0 || !is_given || !place.is_free) return found;
-  Path target;  // that of /proc/self/cwd, exe or fd/3
+  Path target;  // the target of /proc/self/cwd, exe or fd/3
   if (!target.append(text, static_cast<std::size_t>(found))) return found;
   to_seen(target);
   std::memcpy(text, target.c_str(), target.size());
@@ -54,7 +54,7 @@ int file_system(const char* name, const char* path, Status* status) {
   return read_path(folder, path, true, place) ? libc(path, status) : -1;
 }
 
-// Makes a call that reads extended attributes, by the path where the file lies.
+// Makes a call that reads extended attributes, at the file's path on the disk.
 template <typename... Rest>
 ssize_t read_attributes(long call, const char* path, bool follows, Rest... rest) {
   Place place;
@@ -83,8 +83,8 @@ STANDS_FOR(int, fstatat, int folder, const char* path, struct stat* status, int 
 }
 ALSO_STANDS_FOR(int, fstatat64, fstatat, int, const char*, struct stat*, int);
 
-// The names that programs have which were linked before glibc 2.33; the first argument says in
-// which form the answer is wanted, and 64-bit Linux has one form.
+// Programs linked before glibc 2.33 use these names. The first argument selects the form of the
+// result; 64-bit Linux has one form.
 STANDS_FOR(int, __xstat, int, const char* path, struct stat* status) {
   return status_at(AT_FDCWD, path, status, 0);
 }

@@ -29,7 +29,7 @@ constexpr std::uint64_t kWriteFolder =
     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER;
 constexpr int kFirstWithTruncate = 3;
 
-// Closes a file at the end of a function, and keeps errno.
+// Closes a file at the end of a scope, and keeps errno.
 class Closing {
  public:
   explicit Closing(int file) : file_(file) {}
@@ -67,7 +67,7 @@ int allow(int ruleset, const char* path) {
              : -errno;
 }
 
-// The rules' file.
+// Returns the file of a Landlock ruleset.
 int make_ruleset(const char* const* writable, int count) {
   landlock_ruleset_attr handled{};
   handled.handled_access_fs = kWriteFolder;
@@ -90,13 +90,13 @@ constexpr std::uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
 constexpr std::uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-// The filter's program. It looks at the arguments of watched calls only, so the kernel remembers
-// which other numbers it allows, and runs it no more for them.
+// The seccomp filter's program. It reads the arguments of watched calls only, so the kernel
+// remembers the other numbers as allowed and skips the program for them.
 class Filter {
  public:
   explicit Filter(unsigned long long pass) : pass_(pass) {
     refuse_other_machines();
-    refuse(SYS_io_uring_setup);  // its calls are made by the kernel, which no filter sees
+    refuse(SYS_io_uring_setup);  // the kernel makes io_uring's calls, and no filter sees them
     for (const Watched& each : kWatched) watch(each);
     add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   }
@@ -116,7 +116,7 @@ class Filter {
     code_[size_++] = {static_cast<std::uint16_t>(code), if_true, if_false, value};
   }
   void load(std::size_t place) { add(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(place)); }
-  // Goes on where the loaded value is this one, and skips so many steps where it is not.
+  // Continues if the loaded value equals this one, and skips that many steps if it does not.
   void if_equal(std::uint32_t value, std::uint8_t skipped) {
     add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skipped);
   }
@@ -175,8 +175,8 @@ class Filter {
   sock_filter code_[kMost];
 };
 
-// The listener. A signal does not interrupt a call that the supervisor is looking at, where the
-// kernel can see to that (since 5.19).
+// Installs the filter and returns the listener. Where the kernel can (since 5.19), a signal does
+// not interrupt a call that the supervisor is examining.
 int install_filter(unsigned long long pass) {
   constexpr unsigned long kWaitKillable = 1UL << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
   constexpr unsigned long kFlags =
@@ -187,7 +187,7 @@ int install_filter(unsigned long long pass) {
   return listener < 0 ? -errno : listener;
 }
 
-// In a child of a process that may have many threads, so it makes nothing but system calls.
+// Runs in a child of a process that may have many threads, so it makes only system calls.
 [[noreturn]] void try_to_raise() {
   const int listener = plimsoll_wall_raise(nullptr, 0, 1);
   syscall(SYS_exit_group, listener < 0 ? -listener : 0);

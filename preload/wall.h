@@ -6,24 +6,24 @@
 // calls the supervisor only learns which file was refused to which program.
 //
 // A supervisor calls these functions with ctypes, in processes without the layer. All return a
-// negative errno where they fail.
+// negative errno if they fail.
 #pragma once
 
 extern "C" {
 
-// 0 if a wall can be raised here. A child tries it, so this process stays as it is.
+// Returns 0 if a wall can be raised here. A child tries it, so this process is unchanged.
 [[gnu::visibility("default")]] int plimsoll_wall_is_possible();
 
-// Raises the wall around this process and all that it starts. Returns the listener's file, which
-// closes at exec. A writable path that is no folder may be written to, and nothing else; one that
-// does not exist is left out. Every call that carries `pass` (never 0) is let through to Landlock.
+// Raises the wall around this process and all its children. Returns the listener's file, which
+// closes at exec. A writable path that is no folder allows writes to that file only; one that does
+// not exist is left out. Every call that carries `pass` (never 0) goes on to Landlock.
 [[gnu::visibility("default")]] int plimsoll_wall_raise(const char* const* writable, int count,
                                                        unsigned long long pass);
 
-// Answers one call that the listener holds. Returns 0 if the call was let through, and 1 if it was
-// refused: `text` then has the file's path, a newline, and the program's path. Either is empty
-// where the supervisor may not look into the caller. -EAGAIN: none waits. -ENOENT: the caller has
-// died.
+// Answers one call that the listener holds. Returns 0 if it let the call through and 1 if it
+// refused it. `text` then has the file's path, a newline, and the program's path. Either path is
+// empty if the supervisor may not look into the caller. Returns -EAGAIN if no call waits, and
+// -ENOENT if the caller has died.
 [[gnu::visibility("default")]] int plimsoll_wall_answer(int listener, const char* const* writable,
                                                         int count, char* text, int size);
 }

@@ -1,4 +1,4 @@
-// The system calls that the wall watches, and where in their arguments the file is.
+// The system calls that the wall watches, and the arguments that hold their files.
 #pragma once
 
 #include <fcntl.h>
@@ -7,12 +7,12 @@
 namespace plimsoll::scratch {
 
 enum class Effect : signed char {
-  opens,     // or makes; the flags of open(2) say which
-  makes,     // fails if there is something
+  opens,     // or creates, by the flags of open(2)
+  makes,     // creates a name, and fails if it exists
   names,     // removes a name, or adds one for the same file
-  replaces,  // makes, or takes the place of what is there
+  replaces,  // creates a name, or replaces an existing one
   truncates,
-  metadata,  // its mode, owner, times, extended attributes, or flags
+  metadata,  // changes mode, owner, times, extended attributes, or flags
 };
 
 struct Watched {
@@ -22,18 +22,18 @@ struct Watched {
   Effect effect;
   signed char folder;         // the argument with an open folder, or the file itself without a path
   signed char path;           // the argument with the path
-  signed char flags = kNone;  // the argument with flags, of open(2) or AT_
+  signed char flags = kNone;  // the argument with flags of open(2) or AT_
   bool follows = true;        // a link at the end of the path, unless the flags say otherwise
 };
 
-// Calls that are younger than the oldest headers that plimsoll is built with. Their numbers are the
+// Calls that are newer than the oldest headers that plimsoll is built with. Their numbers are the
 // same on all machines.
 inline constexpr int kFchmodat2 = 452;
 inline constexpr int kSetxattrat = 463;
 inline constexpr int kRemovexattrat = 466;
 inline constexpr int kFileSetattr = 469;
 
-// A call with two paths stands here twice.
+// A call with two paths occurs twice.
 inline constexpr Watched kWatched[] = {
     {SYS_openat, Effect::opens, 0, 1, 2},
     {SYS_openat2, Effect::opens, 0, 1, 2},  // the flags are in memory

@@ -13,10 +13,10 @@ namespace plimsoll {
 namespace {
 
 constexpr Bytes kUnit = 512;
-constexpr Address kBegin = 7 * kUnit;  // aligned to nothing larger than a unit
+constexpr Address kBegin = 7 * kUnit;  // a multiple of nothing larger than a unit
 constexpr std::size_t kUnits = 200;
 
-// One flag a unit.
+// A model with one flag for each unit.
 class Bitmap {
  public:
   Bitmap() : free_(kUnits, false) {}

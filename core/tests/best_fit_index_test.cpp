@@ -19,7 +19,7 @@ struct BySizeOrderAndAddress {
   }
 };
 
-// The index beside the model it has to agree with, over a fixed stock of blocks.
+// The index and the model that it has to agree with, over a fixed set of blocks.
 class Pair {
  public:
   Pair(Random& random, std::size_t stock) : random_(random), blocks_(stock) {
@@ -83,7 +83,8 @@ class Pair {
     return block;
   }
 
-  // Often one of a few sizes, else any magnitude up to 2^40, at times right at a power of two.
+  // Returns one of a few sizes in most cases, otherwise any size up to 2^40, sometimes exactly a
+  // power of two.
   Bytes random_size() {
     constexpr Bytes kLargest = Bytes{1} << 40;
     if (random_.one_in(2)) return 512 * random_.between(1, 4);
@@ -113,7 +114,7 @@ TEST(best_fit_index_agrees_with_an_ordered_set) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     Random random(seed);
     Pair pair(random, 300);
-    for (int phase = 0; phase < 8; ++phase) {  // fills up, drains, fills up again …
+    for (int phase = 0; phase < 8; ++phase) {  // the index fills up, drains, fills up again …
       const bool fills = phase % 2 == 0;
       for (int step = 0; step < 2000; ++step) {
         const bool inserts = pair.is_empty() || (!pair.is_full() && fills != random.one_in(4));

@@ -1,4 +1,4 @@
-// The test framework: TEST(name) { ... } registers a test, CHECK* record failures and go on.
+// The test framework: TEST(name) { ... } registers a test, CHECK* record failures and continue.
 #pragma once
 
 #include <exception>

@@ -1,4 +1,4 @@
-// Counters in shards, beside the plain counters that they stand for.
+// Tests counters in shards against plain counters.
 
 #include "plimsoll/events/concurrent_statistics.h"
 
@@ -89,7 +89,7 @@ TEST(concurrent_statistics_of_one_thread_are_those_of_plain_counters) {
           live.pop_back();
         }
       }
-      // Looking changes nothing, so it is done now and then only.
+      // Reading changes no counter, so it is checked only now and then.
       if (random.one_in(20)) check_same(counters, model);
     }
     check_same(counters, model);
@@ -102,7 +102,7 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   std::vector<ConcurrentStatistics::Shard*> shards;
   for (Bytes i = 0; i < kShards; ++i) shards.push_back(&counters.add_shard());
   for (ConcurrentStatistics::Shard* const shard : shards) shard->allocate(false, 10_MiB, 10_MiB);
-  // One shard after the other shrinks while another grows: the sum is higher by 1 MiB at a time.
+  // One shard after the other shrinks while another grows, so the sum rises by 1 MiB each time.
   for (Bytes i = 0; i < 100; ++i) {
     ConcurrentStatistics::Shard& giver = *shards[i % kShards];
     giver.request_free(false, 10_MiB);
@@ -120,8 +120,8 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   CHECK_EQUAL(read.allocation.all.peak, 9);
 }
 
-// While nobody frees, the sum only grows, so the peak is what all have in the end, whoever borrowed
-// of whom. Some threads grow while others, which had more the time before, lend what they had.
+// While no thread frees, the sum only grows, so the peak is the final sum, whichever shards
+// borrowed. Some threads grow while threads that grew earlier lend their room.
 TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   constexpr std::size_t kThreads = 5;
   ConcurrentStatistics counters;
@@ -147,7 +147,7 @@ TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
     for (std::size_t i = 0; i < kThreads; ++i) {
       for (Bytes n = 0; n < counts[i]; ++n) shards[i]->free(false, 2_MiB, 2_MiB);
     }
-    Statistics read;  // only now: to look raises the peak to what there is
+    Statistics read;  // read only now, because reading raises the peak to the present sum
     counters.read(read);
     CHECK_EQUAL(read.allocation.all.current, 0);
     CHECK_EQUAL(read.allocation.all.peak, peak_blocks);
@@ -156,12 +156,12 @@ TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
   }
 }
 
-// What threads do at the same moment has no exact peak, but the sums are exact, and the peak lies
-// between what was there for sure and what all could have had at once.
+// Threads that run at the same moment have no exact peak. The sums are exact, and the peak lies
+// between a value that was certainly reached and the sum of all threads' peaks.
 TEST(concurrent_statistics_of_many_threads_add_up) {
   constexpr std::size_t kThreads = 6;
   constexpr int kSteps = 20'000;
-  constexpr Bytes kBase = 50_MiB;  // of each thread, kept to the end
+  constexpr Bytes kBase = 50_MiB;  // each thread keeps this to the end
   ConcurrentStatistics counters;
   std::array<std::int64_t, kThreads> most{};
   std::array<std::int64_t, kThreads> left{};

@@ -20,7 +20,8 @@ std::string refusal(std::string_view text, TorchVersion version = {}) {
   return message_of<ConfigError>([&] { return parse(text, version); });
 }
 
-// "4 4 8 0 …": the divisions of all intervals, from 1 MiB on; equal ones at the end are left out.
+// Writes the divisions of all intervals, from 1 MiB on, as "4 4 8 0 …"; equal ones at the end are
+// left out.
 std::string divisions(std::string_view value) {
   const auto slots =
       parse("roundup_power2_divisions:" + std::string(value)).roundup_power2_divisions;
@@ -310,7 +311,8 @@ TEST(config_rounds_requests_to_a_division_of_a_power_of_two) {
 
 TEST(config_rounds_by_the_interval_of_the_size) {
   const AllocatorConfig config = parse("roundup_power2_divisions:[1:2,2:4,>:8]");
-  CHECK_EQUAL(config.round_request(3_KiB + 1), 4_KiB);  // below 1 MiB: as at 1 MiB
+  CHECK_EQUAL(config.round_request(3_KiB + 1),
+              4_KiB);  // sizes below 1 MiB are rounded as those at 1 MiB
   CHECK_EQUAL(config.round_request(2_MiB - 1), 2_MiB);
   CHECK_EQUAL(config.round_request(1_MiB + 1), 1_MiB + 512_KiB);
   CHECK_EQUAL(config.round_request(2_MiB + 1), 2_MiB + 512_KiB);

@@ -30,7 +30,7 @@ Function find_in_fake(const char* name) {
   return function;
 }
 
-// The fake driver's machine, new for each test.
+// The fake driver's machine, which each test makes anew.
 struct Machine {
   Machine() : api(cuda::Api::load(FAKE_CUDA)) {
     std::destroy_at(&fake);
@@ -50,7 +50,7 @@ struct Machine {
   FakeThread& thread = *find_in_fake<FakeThread* (*)()>("fake_cuda_thread")();
 };
 
-// A range of mapped, accessible handles of 2 MiB; the handles are released already.
+// Maps accessible handles of 2 MiB to a range; the handles are released already.
 Address map_granules(CudaDriver& driver, std::size_t count, Bytes stride = kGranule) {
   Address address = 0;
   CHECK_EQUAL(driver.reserve(count * stride, address), Status::success);
@@ -283,7 +283,7 @@ TEST(cuda_unmaps_what_lies_wholly_in_a_range) {
 
   CHECK_EQUAL(driver->unmap(address, 4 * kGranule), Status::success);
   CHECK_EQUAL(machine.fake.calls["cuMemUnmap"], 2);
-  CHECK_EQUAL(machine.fake.handles.size(), 1U);  // the one that is not released
+  CHECK_EQUAL(machine.fake.handles.size(), 1U);  // the handle that is not released
 }
 
 TEST(cuda_unmaps_a_range_with_holes_wholly_or_not_at_all) {
@@ -353,7 +353,7 @@ TEST(cuda_offers_half_of_the_host_less_what_it_has_locked) {
   CHECK_EQUAL(total, host_memory().total / 2);
   CHECK(driver->shared_info().free <= total);
 
-  // Fake memory, of which the host knows nothing: all that counts is what the driver counts.
+  // The memory is fake and the host does not count it, so only the driver's count matters.
   const Bytes most = round_down(total, kGranule);
   Address pinned = 0;
   CHECK_EQUAL(driver->allocate_host(total - most + kGranule, pinned), Status::success);
@@ -386,7 +386,7 @@ TEST(cuda_lets_a_peer_reach_what_is_mapped_and_what_will_be) {
     CHECK(mapping.accessors == (std::set<int>{0, 1}));
   }
   const int calls = machine.fake.calls["cuMemSetAccess"];
-  CHECK_EQUAL(calls, 4);  // one for both granules of the first range
+  CHECK_EQUAL(calls, 4);  // one call for both granules of the first range
   CHECK_EQUAL(driver->enable_peer(1), Status::success);
   CHECK_EQUAL(driver->enable_peer(0), Status::success);
   CHECK_EQUAL(machine.fake.calls["cuMemSetAccess"], calls);
@@ -598,8 +598,8 @@ TEST(cuda_errors_are_told_by_the_allocator) {
 
 namespace {
 
-// Uses every part of a driver and gives everything back. A refused call must have changed nothing,
-// so what gives back is asked for until it succeeds.
+// Uses every part of a driver and frees everything. A refused call must have changed nothing, so
+// frees are repeated until they succeed.
 void use_everything(Machine& machine) {
   const auto unchanged = [&](const std::function<Status()>& call) {
     const std::string before = machine.fake.state();
@@ -664,7 +664,7 @@ void use_everything(Machine& machine) {
 }  // namespace
 
 TEST(cuda_leaks_nothing_wherever_a_call_fails) {
-  // What has no second chance: restoring what the thread had, and the driver's own end.
+  // Calls that are never repeated: restoring the thread's state, and the driver's own end.
   const std::set<std::string> only_undo{"cuCtxPopCurrent_v2", "cuDevicePrimaryCtxRelease_v2",
                                         "cuEventDestroy_v2"};
   const std::set<std::string> begin_each_call{"cuCtxGetCurrent", "cuCtxPushCurrent_v2",
@@ -675,10 +675,12 @@ TEST(cuda_leaks_nothing_wherever_a_call_fails) {
     use_everything(machine);
     calls = machine.fake.calls;
   }
-  CHECK_EQUAL(calls.size(), 36U);  // all but what names errors and what ranges with holes need
+  CHECK_EQUAL(
+      calls.size(),
+      36U);  // all entry points except those that name errors or that ranges with holes need
   for (const auto& [entry, count] : calls) {
     if (only_undo.contains(entry)) continue;
-    // Every second exchange of the capture mode restores it.
+    // Every second exchange of the capture mode restores the mode.
     const int step = entry == "cuThreadExchangeStreamCaptureMode" ? 2 : 1;
     const int last = begin_each_call.contains(entry) ? count - step : count;
     for (int nth = 1; nth <= last; nth += step) {

@@ -1,6 +1,6 @@
-// One program, run once for every driver call it makes, with that call failing: what was asked for
-// fails with an error or does not need the call, all stays as it was, the same step works when it
-// is repeated, and at the end nothing is left.
+// Runs one program once for every driver call it makes, and makes that call fail. The step fails
+// with an error or does not need the call, the state stays as it was, the same step works when it
+// is repeated, and at the end no memory is left.
 
 #include <array>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace plimsoll {
 namespace {
 
 constexpr Bytes kMemory = 192_MiB;
-// What the program holds at most, so that no request fails for want of memory.
+// The most that the program holds, so low that no request fails for lack of memory.
 constexpr Bytes kMostLive = 40_MiB;
 constexpr StreamId kStreams = 3;
 
@@ -81,7 +81,7 @@ class Run {
   void fail(Call call, std::uint64_t position, Status status) {
     gpu_.driver.inject({call, position, 1, status});
   }
-  // Until the first step has failed.
+  // Makes calls fail until the first step has failed.
   void fail_all(Call call, Status status) { gpu_.driver.inject({call, 0, 1'000'000, status}); }
   [[nodiscard]] std::uint64_t calls(Call call) const { return gpu_.driver.calls(call); }
   [[nodiscard]] int failures() const { return failures_; }
@@ -153,7 +153,7 @@ class Run {
     inside_.reset();
   }
 
-  // The program's blocks are as they were, apart, and all that is counted.
+  // Checks that the program's blocks are unchanged and disjoint, and that all counters agree.
   void check() {
     gpu_.allocator.check_invariants();
     Address end = 0;
@@ -214,7 +214,7 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
-// What cannot be undone at once is undone later.
+// A step that cannot be undone at once is undone later.
 void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
   const std::vector<Step> program = make_program(seed);
   Run clean;

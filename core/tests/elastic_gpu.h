@@ -1,4 +1,4 @@
-// A GPU, the only one of its host, with the elastic allocator on it, for the tests.
+// A GPU with the elastic allocator, the only one of its host, for the tests.
 #pragma once
 
 #include <initializer_list>

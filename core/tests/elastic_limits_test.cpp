@@ -1,5 +1,5 @@
-// A limit never makes a program need more: what it takes without one is enough, and any limit above
-// that changes nothing.
+// A limit never makes a program need more: the memory that it takes without a limit is enough, and
+// any higher limit changes nothing.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,17 +14,17 @@
 namespace plimsoll {
 namespace {
 
-// A request if it has a size, else the free of what an earlier request got.
+// A request if it has a size, otherwise the free of an earlier request's block.
 struct Operation {
   Bytes size = 0;
-  StreamId stream = 0;             // of a request
-  double launched_ns = 0;          // of a request: work that its stream has then
-  std::size_t freed = 0;           // of a free: the request's number
-  bool is_used_elsewhere = false;  // of a free: another stream still works with the block
+  StreamId stream = 0;             // for a request
+  double launched_ns = 0;          // for a request: its stream's work at that time
+  std::size_t freed = 0;           // for a free: the request's number
+  bool is_used_elsewhere = false;  // for a free: another stream still works with the block
 };
 using Program = std::vector<Operation>;
 
-// Steps that are alike and yet differ, as those of a program with inputs of many lengths do. Some
+// Makes steps that are similar but not equal, as in a program whose inputs have many lengths. Some
 // blocks outlive their step.
 Program random_program(Random& random, std::uint64_t streams) {
   std::vector<Bytes> sizes;
@@ -54,7 +54,7 @@ Program random_program(Random& random, std::uint64_t streams) {
   return program;
 }
 
-// The most that it reserved; nothing if it ran out of memory.
+// Returns the most that the allocator reserved; nothing if it ran out of memory.
 std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   ElasticGpu gpu(64_GiB);
   gpu.allocator.set_limit(limit);
@@ -78,7 +78,7 @@ std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   return static_cast<Bytes>(gpu.allocator.statistics().reserved_bytes.all.peak);
 }
 
-// From what the program needs on: in granules at first, then in hundredths.
+// Returns limits from the program's need on: in granules at first, then in hundredths.
 std::vector<Bytes> limits_around(Bytes needed) {
   std::vector<Bytes> limits;
   for (Bytes more = 0; more <= 8; ++more) limits.push_back(needed + more * kGranule);
@@ -95,7 +95,7 @@ TEST(elastic_needs_under_a_limit_what_it_takes_without_one) {
     const Program program = random_program(random, 1);
     const Bytes needed = run(program, std::nullopt).value();
     for (const Bytes limit : limits_around(needed)) CHECK(run(program, limit) == needed);
-    for (Bytes less = 1; less <= 8; ++less) {  // there is nothing to wait for
+    for (Bytes less = 1; less <= 8; ++less) {  // no free is pending
       CHECK(!run(program, needed - less * kGranule));
     }
   }

@@ -1,4 +1,5 @@
-// What people expect of a cache: which block serves again, and what is counted as the driver's.
+// Tests what people expect of a cache: which block serves again, and which memory counts as the
+// driver's.
 
 #include <algorithm>
 #include <array>
@@ -27,7 +28,8 @@ TEST(elastic_does_what_the_example_of_its_note_says) {
   const std::uint64_t before = gpu.mapping_calls();
   Block* const d = gpu.malloc(40_MiB);
   CHECK_EQUAL(d->address, base + 40_MiB);
-  CHECK_EQUAL(gpu.mapping_calls() - before, std::uint64_t{11});  // ten mappings, access once
+  CHECK_EQUAL(gpu.mapping_calls() - before,
+              std::uint64_t{11});  // ten mappings and one call for access
   const std::uint64_t settled = gpu.mapping_calls();
   gpu.free({d});
   Block* const home = gpu.malloc(20_MiB);
@@ -70,7 +72,7 @@ TEST(elastic_asks_for_other_streams_only_where_a_freed_block_of_the_size_waits) 
   gpu.host.advance(20e6);
   gpu.malloc(8_MiB);
   const std::uint64_t done = gpu.event_calls();
-  gpu.malloc(8_MiB);  // nothing waits any more
+  gpu.malloc(8_MiB);  // no free is pending any more
   CHECK_EQUAL(gpu.event_calls(), done);
   gpu.allocator.check_invariants();
 }
@@ -103,7 +105,7 @@ TEST(elastic_reuses_the_block_that_was_freed_last_before_a_better_fit) {
     Block* const last = gpu.malloc(size);
     gpu.malloc(size);
     const Address at = last->address;
-    gpu.free({first, last});  // of equal ones the best fit is the one that lies lowest
+    gpu.free({first, last});  // among equal blocks the best fit is the lowest
     CHECK_EQUAL(gpu.malloc(size)->address, at);
     CHECK(gpu.malloc(size)->address < at);
   }
@@ -133,8 +135,8 @@ TEST(elastic_gives_the_block_that_was_freed_last_to_the_driver_and_to_other_stre
   gpu.allocator.check_invariants();
 }
 
-// A step that repeats itself: blocks of a few sizes that die soon, in the order of a backward pass,
-// or in the next step, as a loss does that is kept until there is another.
+// A step that repeats itself: blocks of a few sizes. They die soon, in the order of a backward
+// pass, or in the next step, like a loss that is kept until the next one exists.
 class RepeatedStep {
  public:
   RepeatedStep(ElasticGpu& gpu, std::uint64_t seed) : gpu_(gpu), random_(seed) {
@@ -155,7 +157,8 @@ class RepeatedStep {
       if (now < count) live_[now] = gpu_.malloc(sizes_[now]);
       free_all(old_, freed_at_[2 * count + now]);
       free_all(live_, freed_at_[now]);
-      if (is_first_ && now % 7 == 0) gpu_.malloc(kSizes[now % kSizes.size()]);  // for good
+      if (is_first_ && now % 7 == 0)
+        gpu_.malloc(kSizes[now % kSizes.size()]);  // these blocks are never freed
     }
     is_first_ = false;
     std::swap(old_, live_);
@@ -166,7 +169,8 @@ class RepeatedStep {
                                                12 * kMiB,    24 * kMiB,     36 * kMiB,
                                                48 * kMiB,    94 * kMiB,     110 * kMiB};
 
-  // A step takes 2 * count moments; what is left then is freed in the next.
+  // Returns when a block dies. A step takes 2 * count moments; blocks that are left then are freed
+  // in the next step.
   std::size_t death_of(std::size_t i, std::size_t count) {
     switch (random_.below(10)) {
       case 0:
@@ -207,10 +211,12 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  CHECK(settled >= 55);  // by best fit alone less than half; the others move a few pieces for ever
+  CHECK(settled >=
+        55);  // by best fit alone fewer than half settle; the rest keeps moving a few pieces
 }
 
-// As with batches of so many sizes: the step before is never like this one.
+// Steps take turns, as with batches of several sizes: the previous step never equals the current
+// one.
 TEST(elastic_different_steps_that_take_turns_settle) {
   int settled = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -229,8 +235,8 @@ TEST(elastic_different_steps_that_take_turns_settle) {
   CHECK(settled >= 28);
 }
 
-// A classifier whose batches, copied on a side stream, have five sizes in turn. The host is a step
-// ahead of the GPU.
+// A classifier whose batches have five sizes in turn and are copied on a side stream. The host is a
+// step ahead of the GPU.
 class BatchesInTurn {
  public:
   explicit BatchesInTurn(ElasticGpu& gpu) : gpu_(gpu) {}
@@ -242,7 +248,7 @@ class BatchesInTurn {
  private:
   static constexpr StreamId kCompute = 0;
   static constexpr StreamId kCopies = 1;
-  static constexpr double kWork = 1e5;  // ns of the GPU, for each block
+  static constexpr double kWork = 1e5;  // ns of GPU work for each block
 
   void step(Bytes batch) {
     const Bytes features = batch * 9 * kMiB / 4;
@@ -282,11 +288,11 @@ class BatchesInTurn {
   }
 
   ElasticGpu& gpu_;
-  Event end_ = 0;  // of the step before
+  Event end_ = 0;  // the end of the previous step
 };
 
-// Where a request lay may be free, but not unmapped before the stream is done with it: by then most
-// of a step would be mapped elsewhere.
+// The last place of a request may be free, but cannot be unmapped before the stream has finished
+// with it. By then most of a step would be mapped elsewhere.
 TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
   std::uint64_t second_and_third = 0;
   for (Bytes size = 8_MiB; size <= 84_MiB; size += 4_MiB) {
@@ -304,7 +310,7 @@ TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
     CHECK_EQUAL(calls(5), 0u);
     gpu.allocator.check_invariants();
   }
-  CHECK(second_and_third < 20 * 100);  // 210 each if nobody waits
+  CHECK(second_and_third < 20 * 100);  // 210 each if the allocator never waits
 }
 
 TEST(elastic_small_requests_get_back_what_served_a_large_one_without_the_driver) {

@@ -1,4 +1,4 @@
-// The elastic allocator's behaviour: memory has no fixed place, and little of it lies idle.
+// Tests the elastic allocator's behaviour: memory has no fixed place, and little of it lies idle.
 
 #include "plimsoll/allocator/elastic/elastic.h"
 
@@ -87,7 +87,7 @@ TEST(elastic_small_blocks_never_pin_large_pieces) {
   gpu.free({large});
   std::vector<Block*> small;
   for (int i = 0; i < 20; ++i) small.push_back(gpu.malloc(512));
-  // All but the granule that the small blocks share is whole.
+  // All memory is whole except the granule that the small blocks share.
   gpu.malloc(250_MiB);
   gpu.allocator.check_invariants();
 }
@@ -143,7 +143,8 @@ TEST(elastic_gives_neighbouring_pieces_back_in_one_call) {
   gpu.allocator.check_invariants();
 }
 
-// The old address of a piece is mapped until the work is done: queued kernels may still use it.
+// A piece's old address stays mapped until the work is done, because queued kernels may still use
+// it.
 TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   ElasticGpu gpu(1_GiB);
   Block* const first = gpu.malloc(20_MiB);
@@ -168,7 +169,8 @@ TEST(elastic_reuses_an_address_of_a_moved_piece_only_after_the_work_on_it) {
   gpu.free({wall, grown});
 }
 
-// Steps of a program with tensors of several sizes, which never fit where the last step's lay.
+// Runs a step of a program with tensors of several sizes, which never fit where the previous step's
+// tensors lay.
 void run_step(ElasticGpu& gpu, int step) {
   const Bytes unit = (8 + static_cast<Bytes>(step % 3)) * 1_MiB;
   std::vector<Block*> forward;
@@ -207,7 +209,7 @@ TEST(elastic_takes_pieces_of_another_stream_only_after_its_work) {
   Block* const other = gpu.malloc(100_MiB, 1);
   work_on(gpu, 1, 100);
   gpu.free({other});
-  gpu.malloc(100_MiB, 2);  // from the driver, for stream 1 is busy
+  gpu.malloc(100_MiB, 2);  // from the driver, because stream 1 is busy
   CHECK_EQUAL(gpu.allocator.moves(), std::uint64_t{0});
   CHECK_EQUAL(gpu.reserved(), Bytes{200_MiB});
   CHECK(now_ms(gpu) < 50);
@@ -261,7 +263,7 @@ TEST(elastic_keeps_a_block_until_recorded_streams_are_done) {
   ElasticGpu gpu(1_GiB);
   Block* const block = gpu.malloc(8_MiB);
   const Address at = block->address;
-  gpu.allocator.record_stream(block, 0);  // its own: nothing to wait for
+  gpu.allocator.record_stream(block, 0);  // the block's own stream, so there is nothing to wait for
   gpu.allocator.record_stream(block, 3);
   gpu.allocator.record_stream(block, 3);
   work_on(gpu, 3, 10);
@@ -311,13 +313,13 @@ TEST(elastic_private_pool_keeps_its_memory_while_it_is_held) {
   CHECK(gpu.allocator.moves() > 0);
   gpu.allocator.check_invariants();
   gpu.allocator.empty_cache();
-  CHECK(gpu.reserved() < 132_MiB);  // a piece may be more than the request lacks
+  CHECK(gpu.reserved() < 132_MiB);  // a piece may be larger than the missing memory
 }
 
 TEST(elastic_private_pool_takes_free_memory_of_the_default_pool) {
   ElasticGpu gpu(256_MiB);
   gpu.free({gpu.malloc(200_MiB, 1)});
-  gpu.malloc(2_MiB);  // sees that stream 1 is idle
+  gpu.malloc(2_MiB);  // polls, and finds stream 1 idle
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   const Block* const block = gpu.malloc(200_MiB);
   gpu.allocator.end_allocate_to_pool(kPool);
@@ -350,7 +352,7 @@ TEST(elastic_records_and_queries_no_event_in_a_capture) {
   gpu.allocator.check_invariants();
 }
 
-// The driver takes as long to say what is free as to map a piece.
+// The driver takes as long to report the free memory as to map a piece.
 TEST(elastic_asks_once_how_much_is_free_for_all_pieces_of_a_request) {
   class AskedDriver : public LockedDriver {
    public:
@@ -506,7 +508,7 @@ TEST(elastic_pool_that_is_misused_is_left_as_it_was) {
   CHECK_EQUAL(allocator.pool_uses(kPool), 0);
 }
 
-// What could not be unmapped stays, with its pool, until it can.
+// A pool that could not be unmapped stays until it can be.
 TEST(elastic_pool_is_emptied_again_after_a_failure) {
   for (const Call call : {Call::record, Call::synchronize, Call::unmap}) {
     ElasticGpu gpu(256_MiB);
@@ -543,14 +545,14 @@ TEST(elastic_cuts_a_block_at_a_place_out_of_a_free_one) {
     CHECK_THROWS(gpu.allocator.malloc_at(address, size, stream, pool), std::invalid_argument);
   };
   refuses(at + 4_MiB, 512, 0, {});         // in use
-  refuses(at, 5_MiB, 0, {});               // in part
-  refuses(at, 512, 1, {});                 // another stream's
-  refuses(at, 512, 0, kPool);              // no such pool
+  refuses(at, 5_MiB, 0, {});               // partly in use
+  refuses(at, 512, 1, {});                 // belongs to another stream
+  refuses(at, 512, 0, kPool);              // there is no such pool
   refuses(at, 100, 0, {});                 // no block ends there
-  refuses(at + 1, 512, 0, {});             // or begins there
-  refuses(at, 0, 0, {});                   // nothing
+  refuses(at + 1, 512, 0, {});             // no block begins there
+  refuses(at, 0, 0, {});                   // no bytes
   refuses(at + 16_MiB, ~Bytes{0}, 0, {});  // beyond all memory
-  refuses(at + 20_MiB, 512, 0, {});        // no memory
+  refuses(at + 20_MiB, 512, 0, {});        // there is no memory
   gpu.free({middle});
   CHECK_EQUAL(gpu.allocator.largest_free_block(), Bytes{20_MiB});
   gpu.allocator.check_invariants();
@@ -565,7 +567,7 @@ TEST(elastic_stays_below_its_limit) {
   Block* const most = gpu.malloc(100_MiB);
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
   gpu.free({most});
-  gpu.malloc(60_MiB, 1);  // of the memory that stream 0 had
+  gpu.malloc(60_MiB, 1);  // memory that stream 0 had
   CHECK(gpu.reserved() <= 100_MiB);
   gpu.allocator.set_limit(std::nullopt);
   gpu.malloc(500_MiB);
@@ -577,12 +579,13 @@ TEST(elastic_leaves_almost_nothing_over_near_its_limit) {
   gpu.allocator.set_limit(512_MiB);
   std::vector<Block*> large;
   std::vector<Block*> live;
-  for (int i = 0; i < 16; ++i) {  // each leaves a hole beside a block that stays
+  for (int i = 0; i < 16; ++i) {  // each leaves a hole beside a block that stays live
     large.push_back(gpu.malloc(28_MiB));
     live.push_back(gpu.malloc(2_MiB));
   }
   for (Block* const block : large) gpu.free({block});
-  CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) != nullptr);  // at most a granule at each side of each
+  CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) !=
+        nullptr);  // each hole loses at most a granule at each side
   CHECK(gpu.reserved() <= 512_MiB);
   gpu.allocator.check_invariants();
 }
@@ -652,7 +655,7 @@ TEST(elastic_empty_cache_returns_all_that_is_free) {
   gpu.allocator.check_invariants();
   CHECK(now_ms(gpu) >= 20);
   CHECK_EQUAL(gpu.driver.dedicated_used(), gpu.reserved());
-  CHECK(gpu.reserved() <= 32_MiB);  // the piece that the live block lies in, and no other
+  CHECK(gpu.reserved() <= 32_MiB);  // the piece of the live block, and no other
   gpu.free({kept});
   gpu.allocator.empty_cache();
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
@@ -706,7 +709,7 @@ TEST(elastic_export_that_the_driver_refuses_leaves_nothing) {
   CHECK_THROWS(gpu.allocator.export_memory(block->address), std::invalid_argument);
 }
 
-// --- by address, and what is told ---------------------------------------------------------------
+// --- by address, and reports --------------------------------------------------------------------
 
 TEST(elastic_serves_by_address) {
   ElasticGpu gpu(256_MiB);
@@ -839,12 +842,12 @@ TEST(elastic_fragments_are_free_parts_of_pieces_that_are_in_use) {
   CHECK_EQUAL(fragments(), Bytes{0});
   std::vector<Block*> blocks;
   for (int i = 0; i < 9; ++i) blocks.push_back(gpu.malloc(700_KiB));
-  CHECK_EQUAL(fragments(), free_bytes());  // what the last piece has left
+  CHECK_EQUAL(fragments(), free_bytes());  // the rest of the last piece
   for (std::size_t i = 1; i < 8; ++i) gpu.free({blocks[i]});
   const Bytes before = fragments();
   CHECK(0 < before && before < free_bytes());
   gpu.allocator.empty_cache();
-  CHECK_EQUAL(free_bytes(), before);  // the driver has all that was not bound
+  CHECK_EQUAL(free_bytes(), before);  // the driver has all memory that was not bound
   CHECK_EQUAL(fragments(), before);
   gpu.free({blocks[0], blocks[8]});
   CHECK_EQUAL(fragments(), Bytes{0});

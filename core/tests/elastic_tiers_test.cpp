@@ -1,4 +1,5 @@
-// The elastic allocator with shared memory beside the card's own: spilling, placement, coming back.
+// Tests the elastic allocator with shared memory beside the card's own: spilling, placement, moving
+// back.
 
 #include <unistd.h>
 
@@ -213,9 +214,9 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.driver.launch(1, 1e9);
   gpu.free({gpu.malloc(4_MiB, 1)});  // not yet idle, and in use again at once
   gpu.malloc(4_MiB, 1);
-  gpu.free({gpu.malloc(6_MiB)});            // of the stream itself
+  gpu.free({gpu.malloc(6_MiB)});            // the stream's own memory
   gpu.free({gpu.malloc_shared(6_MiB, 1)});  // not dedicated
-  gpu.free({gpu.malloc(600_KiB, 1)});       // no whole piece
+  gpu.free({gpu.malloc(600_KiB, 1)});       // less than a whole piece
   gpu.malloc(512, 1);
   for (int i = 0; i < 5; ++i) gpu.malloc(20_MiB);
   CHECK_EQUAL(spills(gpu), 5);
@@ -306,7 +307,7 @@ TEST(placement_region_has_memory_of_its_own) {
   CHECK_EQUAL(use.shared_reserved, Bytes{2_MiB});
   CHECK_EQUAL(use.paused, Bytes{0});
   gpu.free({first, second, outside});
-  // What nobody uses goes where it is needed.
+  // Idle memory moves to where it is needed.
   CHECK_EQUAL(gpu.malloc(256_MiB)->size, Bytes{256_MiB});
   gpu.allocator.check_invariants();
 }
@@ -405,7 +406,7 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.check_nothing_is_left();
 }
 
-// The simulated one exports nothing.
+// Exports handles, which the simulated driver cannot.
 class ExportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;
@@ -441,7 +442,7 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
   CHECK_EQUAL(sent->shared, sent->size);
   CHECK_EQUAL(beside->shared, beside->size);
   CHECK_EQUAL(other->shared, Bytes{0});
-  allocator.free(sent);  // nobody has it any more
+  allocator.free(sent);  // no process has it any more
   CHECK_EQUAL(allocator.rebalance(1_GiB), Bytes{2_MiB});
   CHECK_EQUAL(beside->shared, Bytes{0});
 
@@ -466,7 +467,8 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
 TEST(tiers_export_of_shared_pieces_is_refused_or_whole) {
   TieredGpu gpu(16_MiB, 64_MiB, SpillPolicy::spill);
   Block* const block = gpu.malloc(40_MiB);
-  CHECK_THROWS(gpu.allocator.export_memory(block->address), DriverError);  // simulated: none is
+  CHECK_THROWS(gpu.allocator.export_memory(block->address),
+               DriverError);  // the simulated driver exports nothing
   gpu.allocator.check_invariants();
 }
 
@@ -511,7 +513,7 @@ TEST(rebalance_begins_with_what_lived_longest_and_moves_no_more_than_asked) {
     return text;
   };
   CHECK_EQUAL(shared(), "8M 8M 8M ");
-  CHECK_EQUAL(gpu.allocator.rebalance(11_MiB), Bytes{10_MiB});  // pieces are moved as a whole
+  CHECK_EQUAL(gpu.allocator.rebalance(11_MiB), Bytes{10_MiB});  // only whole pieces move
   CHECK_EQUAL(shared(), "0 6M 8M ");
   CHECK_EQUAL(gpu.allocator.rebalance(0), Bytes{0});
   gpu.allocator.set_limit(18_MiB);
@@ -547,13 +549,14 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   gpu.allocator.empty_cache();
   gpu.driver.launch(3, 5e6);
   const double before = gpu.host.now_ns();
-  CHECK_EQUAL(gpu.allocator.rebalance(1_MiB), Bytes{0});  // nothing to move, nothing to wait for
+  CHECK_EQUAL(gpu.allocator.rebalance(1_MiB),
+              Bytes{0});  // nothing has to move, so nothing is waited for
   CHECK(gpu.host.now_ns() < before + 5e6);
   CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{8_MiB});
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
-// The driver neither maps the new memory nor, at once, the old one again.
+// The driver maps neither the new memory nor, at once, the old memory again.
 TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   for (std::uint64_t position = 0; position < 30; ++position) {
     TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
@@ -579,7 +582,7 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   }
 }
 
-// The driver maps nothing any more: what it unmapped before is given back, alone or with its
+// The driver maps nothing any more: the memory that it unmapped before is freed, alone or with its
 // neighbours.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
@@ -604,8 +607,8 @@ TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   }
 }
 
-// Each driver call of a rebalance fails once: every piece is whole in one tier with its content, it
-// goes on when it is asked again, and nothing leaks.
+// Each driver call of a rebalance fails once. Every piece stays whole in one tier with its content,
+// a second rebalance continues, and no memory leaks.
 TEST(rebalance_survives_every_driver_call_that_fails) {
   for (const Status status : {Status::failed, Status::out_of_memory}) {
     int failures = 0;

@@ -1,4 +1,4 @@
-// An engine, of the process and on a simulated GPU: what it adds to the allocator that it holds.
+// Tests what an engine, of the process or on a simulated GPU, adds to its allocator.
 
 #include "plimsoll/engine/engine.h"
 
@@ -28,7 +28,7 @@ class OldDriver final : public LockedDriver {
   [[nodiscard]] bool has_virtual_memory() const override { return false; }
 };
 
-// Engines are never destroyed, so each has a device and addresses of its own.
+// Engines are never destroyed, so each one gets its own device and addresses.
 struct Machine {
   Machine(Bytes dedicated, Bytes shared, int number)
       : device(number),
@@ -121,7 +121,8 @@ TEST(engine_falls_back_where_the_driver_has_no_virtual_memory) {
   Engine& engine = machine(1_GiB).engine<OldDriver>("elastic");
   CHECK(engine.fell_back()->find("no virtual memory") != std::string::npos);
   const Address address = engine.allocate(3_MiB, kStream);
-  CHECK_EQUAL(engine.locate(address)->segment_size, Bytes{20_MiB});  // PyTorch's rules
+  CHECK_EQUAL(engine.locate(address)->segment_size,
+              Bytes{20_MiB});  // PyTorch's rules make a segment of this size
   CHECK_THROWS(machine(1_GiB).engine("elastik"), std::invalid_argument);
 }
 

@@ -1,4 +1,4 @@
-// The buffer between those who allocate and the one who writes down.
+// Tests the buffer between the threads that allocate and the thread that writes events down.
 
 #include "plimsoll/events/event_buffer.h"
 
@@ -64,7 +64,7 @@ TEST(nothing_is_lost_or_doubled_between_threads) {
   const auto take = [&] {
     for (const DeviceEvent& entry : buffer.drain()) {
       auto& last = newest[static_cast<std::size_t>(entry.device)];
-      CHECK(entry.event.address > last);  // each thread's own are in order
+      CHECK(entry.event.address > last);  // events of one thread keep their order
       last = entry.event.address;
       ++drained;
     }

@@ -5,7 +5,7 @@
 namespace plimsoll {
 namespace {
 
-using namespace cuda;  // NOLINT: these are the driver's own words
+using namespace cuda;  // NOLINT: the driver's own names
 
 constexpr Result kInvalidContext = 201;
 constexpr Result kInvalidHandle = 400;
@@ -21,7 +21,7 @@ Context context_of(Device device) {
 
 enum class Needs : std::uint8_t { nothing, context, no_capture };
 
-// One call: counted, checked against the faults and the thread, under the lock.
+// One call: counted under the lock, and checked against the faults and the thread.
 class Entry {
  public:
   Entry(const char* name, Needs needs) : lock_(fake().mutex) {
@@ -67,7 +67,7 @@ bool is_event(Event event) {
   return fake().events.contains(reinterpret_cast<std::uintptr_t>(event));
 }
 
-// Whether whole mappings fill the range.
+// Returns whether whole mappings fill the range.
 [[maybe_unused]] bool is_filled(DevicePointer address, std::size_t size) {
   const DevicePointer end = address + size;
   while (address < end) {

@@ -1,7 +1,6 @@
-// A driver library without a GPU: the entry points that CudaDriver uses over a small book of what
-// exists. It is as strict as CUDA and as unkind as CUDA may be: a call in the wrong context fails,
-// a call that a capture forbids breaks the capture, and a call that fails leaves rubbish in its
-// results.
+// A driver library without a GPU: the entry points that CudaDriver uses, over a small list of
+// existing objects. It is as strict as CUDA can be: a call in the wrong context fails, a call that
+// a capture forbids breaks the capture, and a failed call leaves garbage in its results.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +28,11 @@ struct FakeCuda {
     std::set<cuda::Device> accessors;
   };
   struct Fault {
-    int nth = 0;  // the call of this number fails, counted from 1
+    int nth = 0;  // the call with this number fails, counted from 1
     cuda::Result result = 0;
   };
 
-  // What the machine is like.
+  // The machine's properties.
   int devices = 2;
   bool peers_reach = true;
   std::size_t granularity = std::size_t{2} << 20;
@@ -46,13 +45,13 @@ struct FakeCuda {
       {cuda::Attribute::host_numa_virtual_memory, 1},
       {cuda::Attribute::host_virtual_memory, 1},
   };
-  bool capturing = false;  // in global mode, in another thread
+  bool capturing = false;  // in global mode, by another thread
   cuda::Stream captured = nullptr;
   bool events_complete = true;
   std::map<std::string, Fault> faults;
-  cuda::Result gone = 0;  // what every call returns from now on, if not 0
+  cuda::Result gone = 0;  // every call returns this from now on, if it is not 0
 
-  // What has happened.
+  // The calls so far.
   std::map<std::string, int> calls;
   bool capture_broken = false;
   unsigned event_flags = 0;
@@ -66,7 +65,7 @@ struct FakeCuda {
   };
   std::vector<Copy> copies;
 
-  // What exists.
+  // Existing objects.
   std::map<cuda::DevicePointer, std::size_t> allocations;
   std::map<cuda::DevicePointer, std::size_t> host_allocations;
   std::map<cuda::DevicePointer, std::size_t> reservations;
@@ -79,7 +78,8 @@ struct FakeCuda {
   std::uint64_t next = 0x100;
   std::recursive_mutex mutex;
 
-  // Memory, addresses and access, for comparison; events may wait to be used again.
+  // Returns memory, addresses and access as text, for comparison; unused events are left out,
+  // because the driver may keep them for reuse.
   [[nodiscard]] std::string state() const {
     std::ostringstream out;
     for (const auto& [address, size] : allocations) out << "a" << address << '+' << size << ' ';
@@ -99,7 +99,7 @@ struct FakeCuda {
   }
 };
 
-// The context and the mode of the calling thread.
+// The contexts and the capture mode of the calling thread.
 struct FakeThread {
   std::vector<cuda::Context> contexts;
   int capture_mode = 0;

@@ -52,7 +52,7 @@ TEST(host_memory_is_limited_by_control_groups_of_the_second_version) {
   machine.write("sys/fs/cgroup/jobs/memory.current", "9999999999\n");
   CHECK_EQUAL(machine.memory().free, 40_GiB);
 
-  // The page cache of files that nobody uses is free.
+  // The page cache of unused files counts as free.
   machine.write("sys/fs/cgroup/jobs/mine/memory.max", std::to_string(16_GiB));
   machine.write("sys/fs/cgroup/jobs/mine/memory.current", std::to_string(10_GiB));
   machine.write("sys/fs/cgroup/jobs/mine/memory.stat",

@@ -17,7 +17,7 @@ namespace {
 constexpr double kMillisecond = 1e6;
 constexpr PoolId kGraph{1, 7};
 
-// A GPU whose host can lock so much, and its pool.
+// A GPU whose host can lock this much, and its pool.
 struct Machine {
   explicit Machine(Bytes shared = 64_MiB) : host(shared) {}
 
@@ -66,7 +66,7 @@ TEST(host_pool_joins_holes_that_touch_but_no_chunks) {
   Machine machine;
   std::vector<Address> blocks;
   for (int i = 0; i < 8; ++i) blocks.push_back(machine.pool.allocate(1_MiB));
-  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // another chunk, though it comes right behind
+  CHECK_EQUAL(blocks[2], blocks[1] + 1_MiB);  // in another chunk, although it lies right behind
   for (const int i : {0, 2, 3, 1}) CHECK(machine.pool.free(blocks[static_cast<std::size_t>(i)]));
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[0]);
   CHECK_EQUAL(machine.pool.allocate(2_MiB), blocks[2]);
@@ -98,7 +98,7 @@ TEST(host_pool_gives_back_chunks_that_are_free) {
   CHECK(machine.pool.free(second));
   machine.driver.inject({Call::deallocate_host, 0, 1, Status::failed});
   machine.pool.empty_cache();
-  CHECK_EQUAL(machine.reserved(), 2_MiB);  // what could not be given back stays of use
+  CHECK_EQUAL(machine.reserved(), 2_MiB);  // memory that could not be given back stays usable
   CHECK_EQUAL(machine.pool.allocate(2_MiB), second);
 }
 
@@ -163,7 +163,7 @@ TEST(host_pool_keeps_a_block_whose_stream_cannot_be_recorded) {
   Machine machine;
   const Address block = machine.pool.allocate(2_MiB);
   CHECK(machine.pool.record(block, 1));
-  machine.driver.inject({Call::record, 0, 2, Status::not_permitted});  // a capture
+  machine.driver.inject({Call::record, 0, 2, Status::not_permitted});  // as during a capture
   CHECK(machine.pool.free(block));
   CHECK_EQUAL(machine.active(), 2_MiB);
   machine.pool.empty_cache();
@@ -182,7 +182,7 @@ TEST(host_pool_keeps_the_blocks_of_a_graph_until_it_is_gone) {
   machine.pool.end_allocate_to_pool();
   machine.pool.empty_cache();
   CHECK_EQUAL(machine.active(), 2_MiB);
-  machine.driver.launch(5, kMillisecond);  // a replay, on a stream that nobody knows
+  machine.driver.launch(5, kMillisecond);  // a replay, on a stream that the pool does not know
   const double end_ns = machine.host.now_ns() + kMillisecond;
   machine.pool.release_pool(kGraph);
   CHECK(machine.pool.allocate(2_MiB) != block);
@@ -235,7 +235,7 @@ TEST(host_pool_says_that_shared_memory_is_spent) {
               "Shared GPU memory (page-locked host memory) is spent. Tried to lock 6.00 MiB for a "
               "request of 5.00 MiB. 4.00 MiB of 16.00 MiB can still be locked. This process has "
               "11.00 MiB of pinned memory in use, and 1024.00 KiB is locked but unallocated");
-  CHECK_EQUAL(machine.driver.calls(Call::allocate_host), 2U);  // the driver was not even asked
+  CHECK_EQUAL(machine.driver.calls(Call::allocate_host), 2U);  // the driver was not called
   machine.pool.set_limit(13_MiB);
   CHECK(contains(message_of<HostOutOfMemory>([&] { return machine.pool.allocate(2_MiB); }),
                  "can still be locked; 13.00 MiB allowed."));
@@ -263,7 +263,7 @@ TEST(host_pool_gives_back_cached_chunks_before_it_gives_up) {
   CHECK_EQUAL(machine.reserved(), 8_MiB);
   CHECK(machine.pool.free(large));
   machine.pool.set_limit(4_MiB);
-  CHECK_EQUAL(machine.pool.allocate(2_MiB), large);  // what it has already stays of use
+  CHECK_EQUAL(machine.pool.allocate(2_MiB), large);  // memory that it has already stays usable
   CHECK_EQUAL(*machine.pool.limit(), 4_MiB);
 }
 
@@ -312,8 +312,8 @@ TEST(host_pool_counts_as_pytorch_does) {
 
 namespace {
 
-// Random calls, checked against a list of every range that is in use: by the program, or by work
-// that was queued when it was freed.
+// Makes random calls and checks them against a list of every range in use: by the program, or by
+// work that was queued when it was freed.
 class Exercise {
  public:
   explicit Exercise(std::uint64_t seed) : random_(seed) {}

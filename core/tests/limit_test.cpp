@@ -65,7 +65,7 @@ TEST(limit_does_not_show_when_the_program_empties_its_cache_by_itself) {
   Block* const block = gpu.malloc(50_MiB);
   gpu.free({gpu.malloc(40_MiB)});
   gpu.allocator.empty_cache();
-  gpu.free({block});  // no request follows, so this was the program's doing
+  gpu.free({block});  // no request follows, so the program caused this
   gpu.allocator.empty_cache();
   gpu.malloc(60_MiB);
   CHECK_EQUAL(range_of(evidence_of(gpu)), "none");
@@ -78,7 +78,7 @@ TEST(limit_shows_in_a_failure_even_if_the_program_empties_its_cache) {
   gpu.free({gpu.malloc(40_MiB)});
   gpu.allocator.empty_cache();
   gpu.free({block});
-  gpu.malloc(60_MiB);  // returns the other 50 MiB, which could have been asked for as well
+  gpu.malloc(60_MiB);  // returns the other 50 MiB, which the program could have requested as well
   CHECK(runs_out_of_memory(gpu, 70_MiB));
   CHECK_EQUAL(range_of(evidence_of(gpu)), "90M to 110M");
 }
@@ -87,7 +87,8 @@ TEST(limit_shows_in_what_garbage_collection_returns) {
   Gpu gpu(1_GiB, "garbage_collection_threshold:0.5");
   gpu.allocator.set_limit(100_MiB);
   gpu.free({gpu.malloc(60_MiB)});
-  gpu.malloc(30_MiB, 1);  // the threshold is 50 MiB, and 60 are reserved: below 120 is the limit
+  gpu.malloc(30_MiB,
+             1);  // the threshold is 50 MiB and 60 MiB are reserved, so the limit is below 120 MiB
   CHECK_EQUAL(range_of(evidence_of(gpu)), "60M to 120M");
 }
 

@@ -1,5 +1,5 @@
-// What a program does again and again for days leaves nothing behind: pools and graphs that come
-// and go, regions that are paused while graphs remember them, backups of every size.
+// Actions that a program repeats for days leave nothing behind: pools and graphs that come and go,
+// regions that are paused while graphs use them, backups of every size.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace {
 constexpr RegionId kRegion = 1;
 constexpr PoolId kGraph{0, 7};
 
-// A block of a pool, as a graph's capture gets it.
+// Allocates a block of a pool, as during a graph's capture.
 Block* malloc_to(TieredGpu& gpu, PoolId pool, Bytes size, StreamId stream = 5) {
   gpu.allocator.begin_allocate_to_pool(pool, Allocator::only_on(stream));
   Block* const block = gpu.malloc(size, stream);
@@ -120,7 +120,7 @@ TEST(a_region_that_a_graph_uses_gives_no_memory_away) {
   CHECK_THROWS(gpu.malloc(40_MiB), OutOfMemory);
   gpu.allocator.empty_cache();
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{40_MiB});
-  gpu.driver.write_tag(address, 40_MiB, 1);  // the graph writes where it did
+  gpu.driver.write_tag(address, 40_MiB, 1);  // the graph writes to the same address
   gpu.allocator.release_pool(pool);          // the graph is gone
   gpu.free({gpu.malloc(40_MiB)});
   gpu.check_nothing_is_left();
@@ -146,7 +146,7 @@ TEST(a_region_that_a_graph_uses_comes_back_at_all_of_its_addresses) {
     CHECK(gpu.holds(result, 2));
   }
   gpu.allocator.pause(kRegion, {&gpu.pool});
-  gpu.allocator.release_pool(pool);  // both graphs end while it is paused
+  gpu.allocator.release_pool(pool);  // both graphs end while the region is paused
   gpu.allocator.release_pool(pool);
   CHECK_EQUAL(gpu.allocator.resume(kRegion), Bytes{10_MiB});
   CHECK(gpu.holds(result, 2));

@@ -1,4 +1,4 @@
-// Runs the tests, or those whose name contains the first argument.
+// Runs all tests, or those whose name contains the first argument.
 
 #include <cstddef>
 #include <exception>

@@ -1,4 +1,4 @@
-// Address space in parts, at random, beside a map that knows the state of every 256 KiB of it.
+// Tests address space in parts, at random, against a map that has the state of every 256 KiB of it.
 
 #include "plimsoll/allocator/elastic/books/mapped_space.h"
 
@@ -42,7 +42,7 @@ class Model {
   [[nodiscard]] State at(std::size_t i) const { return cells_[i]; }
   [[nodiscard]] std::size_t count() const { return cells_.size(); }
 
-  // Stretches of cells that are in one of the two states.
+  // Returns the stretches of cells in one of the two states.
   [[nodiscard]] std::vector<AddressRange> stretches(State one, State other) const {
     std::vector<AddressRange> found;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
@@ -53,7 +53,7 @@ class Model {
     return found;
   }
   [[nodiscard]] std::vector<AddressRange> stretches(State one) const { return stretches(one, one); }
-  // The least memory that a place of `size` bytes lacks; none if there is no such place.
+  // Returns the least missing memory of a place of `size` bytes; nothing if there is no such place.
   [[nodiscard]] std::optional<Bytes> least_missing(Bytes size) const {
     std::optional<Bytes> least;
     for (const AddressRange& room : stretches(State::free, State::hole)) {
@@ -113,7 +113,7 @@ class SpaceProgram {
     check();
   }
 
-  // Down to nothing: all is freed, and every piece taken away.
+  // Frees all blocks and takes every piece away.
   void end() {
     while (!lent_.empty()) free();
     std::vector<FreePiece> pieces = space().free_pieces(age_);
@@ -149,7 +149,7 @@ class SpaceProgram {
 
   void take() {
     const Bytes size = random_size();
-    std::optional<AddressRange> best;  // the smallest, and lowest of these
+    std::optional<AddressRange> best;  // the smallest range, and the lowest of these
     for (const AddressRange& free : model_.stretches(State::free)) {
       if (free.size >= size && (!best || free.size < best->size)) best = free;
     }
@@ -206,7 +206,7 @@ class SpaceProgram {
     space().return_piece(address, std::move(piece), age_);
   }
 
-  // Free pieces, by ascending address, return to retired addresses: one by one, or all at once.
+  // Returns free pieces, by ascending address, to retired addresses, one by one or all at once.
   template <typename Function>
   void return_all(const std::vector<FreePiece>& pieces, Function address_for) {
     if (random_.one_in(2)) {
@@ -250,7 +250,7 @@ class SpaceProgram {
   }
 
   void add_piece() {
-    // One that served elsewhere is mapped once more, or is a new one.
+    // Maps a piece that served elsewhere once more, or a new one.
     const bool is_old = !removed_.empty() && !random_.one_in(4);
     const Bytes size = is_old ? removed_.back()->size : random_.between(1, 4) * kGranule;
     const auto hole = space().hole_for(size);
@@ -270,7 +270,7 @@ class SpaceProgram {
     removed_.pop_back();
   }
 
-  // As a request does for which no free block is large enough.
+  // Fills a place, like a request for which no free block is large enough.
   void fill_place() {
     const Bytes size = random_size();
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -289,7 +289,8 @@ class SpaceProgram {
     fill(*place, size);
   }
 
-  // The same, where pieces may return to retired addresses, and idle ones may be unmapped.
+  // Fills a place like `fill_place`, but pieces may return to retired addresses, and idle ones may
+  // be unmapped.
   void return_to_place(Bytes size, std::optional<Bytes> least) {
     std::vector<FreePiece> found = space().free_pieces(age_);
     std::erase_if(found, [&](const FreePiece&) { return random_.one_in(4); });
@@ -369,7 +370,7 @@ class SpaceProgram {
     for (const FreePiece& each : found) {
       if (random_.one_in(2)) removed_.push_back(remove(each));
     }
-    // Some of them the driver gets back: nothing returns to where they were mapped.
+    // Some pieces go back to the driver, so nothing returns to their old addresses.
     while (!removed_.empty() && random_.one_in(8)) {
       std::swap(random_.pick(removed_), removed_.back());
       const std::vector<Block*> old = removed_.back()->old_mappings;
@@ -378,7 +379,7 @@ class SpaceProgram {
     }
   }
 
-  // The driver did not unmap what it had mapped there.
+  // Retires a hole because the driver did not unmap its mapping.
   void retire_hole() {
     const auto hole = space().hole_for(kGranule * random_.between(1, 3));
     if (!hole) return;
@@ -388,7 +389,7 @@ class SpaceProgram {
     model_.set(range.address, range.size, State::retired);
   }
 
-  // Whole pieces in free stretches that are old enough as a whole.
+  // Counts whole pieces in free stretches that are old enough as a whole.
   [[nodiscard]] std::size_t expected_pieces(std::uint64_t age) {
     std::size_t count = 0;
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -412,7 +413,7 @@ class SpaceProgram {
     space().clear(address);
   }
 
-  // Free pieces return to where they were mapped first.
+  // Returns free pieces to the addresses where they were mapped first.
   void return_home() {
     Block* const block = space().free_blocks().last();
     if (block == nullptr) return;
@@ -422,7 +423,7 @@ class SpaceProgram {
     return_all(away, [](const Piece* piece) { return piece->home; });
   }
 
-  // A free stretch is as old as the youngest free in it, for free neighbours are merged.
+  // Notes ages. A free stretch is as old as its latest free, because free neighbours are merged.
   void note_age(Address address, Bytes size) {
     ++age_;
     mark_age(address, size);
@@ -464,7 +465,7 @@ class SpaceProgram {
   SimulatedHost host_{0};
   SimulatedDriver driver_{host_, 1_GiB};
   ReturnedHandles returned_{driver_};
-  std::vector<std::unique_ptr<Piece>> removed_;  // they serve nowhere for a while
+  std::vector<std::unique_ptr<Piece>> removed_;  // pieces that serve nowhere for a while
   ConcurrentStatistics statistics_;
   ElasticPool pool_{PoolId{}};
   Arena arena_{7, pool_, statistics_.add_shard()};

@@ -1,4 +1,4 @@
-// Expandable segments: address space that grows and shrinks in place, page by page.
+// Tests expandable segments: address space that grows and shrinks in place, page by page.
 
 #include <vector>
 
@@ -70,7 +70,7 @@ TEST(native_counts_no_expandable_segments_as_segments) {
 
 TEST(native_prefers_a_block_that_need_not_grow) {
   Gpu gpu(1_GiB, kExpandable);
-  const std::vector<Block*> blocks = allocate(gpu, 4, 30_MiB);  // 120 MiB mapped, full
+  const std::vector<Block*> blocks = allocate(gpu, 4, 30_MiB);  // 120 MiB mapped, all used
   gpu.free({blocks[0]});
   gpu.malloc(40_MiB);  // too large for the gap
   CHECK_EQUAL(gpu.events(), "free_requested 30M, free_completed 30M, segment_map 40M, alloc 40M");
@@ -101,7 +101,7 @@ TEST(native_unmaps_the_free_pages_of_an_expandable_segment) {
   CHECK_EQUAL(gpu.layout(), "[20M used] [20M used]");
   CHECK_EQUAL(gpu.driver.dedicated_used(), 40_MiB);
   gpu.allocator.check_invariants();
-  CHECK_EQUAL(gpu.malloc(20_MiB)->address, middle);  // the gap is filled first
+  CHECK_EQUAL(gpu.malloc(20_MiB)->address, middle);  // fills the gap first
   CHECK_EQUAL(gpu.events(), "segment_map 20M, alloc 20M");
   CHECK_EQUAL(gpu.layout(), "[20M used, 20M used, 20M used]");
 }
@@ -168,7 +168,8 @@ TEST(native_keeps_a_private_pool_while_any_page_of_it_is_mapped) {
   Gpu gpu(1_GiB, kExpandable);
   gpu.allocator.begin_allocate_to_pool(kPool, {});
   gpu.free({gpu.malloc(60_MiB)});
-  const std::vector<Block*> blocks = allocate(gpu, 4, 20_MiB);  // three in the cache, one more
+  const std::vector<Block*> blocks =
+      allocate(gpu, 4, 20_MiB);  // three pages from the cache, one new one
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.allocator.release_pool(kPool);
   gpu.free({blocks[0], blocks[2]});

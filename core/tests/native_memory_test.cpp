@@ -1,5 +1,5 @@
-// What PyTorch's allocator does when the driver or the limit refuses: garbage collection, giving
-// cached memory back, and failing.
+// Tests PyTorch's allocator when the driver or the limit refuses: garbage collection, returning
+// cached memory, and failing.
 
 #include <optional>
 #include <string>
@@ -29,7 +29,7 @@ TEST(native_first_returns_the_oversize_block_that_suffices) {
   Gpu gpu(200_MiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(20_MiB), gpu.malloc(100_MiB), gpu.malloc(60_MiB)});
   gpu.events();
-  gpu.malloc(40_MiB);  // 60 MiB would waste too much to be lent
+  gpu.malloc(40_MiB);  // a block of 60 MiB would waste too much
   CHECK_EQUAL(gpu.events(), "segment_free 60M, segment_alloc 40M, alloc 40M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 0);
 }
@@ -99,7 +99,7 @@ TEST(native_reports_what_was_asked_and_what_was_free) {
   CHECK_EQUAL(statistics.num_ooms, 1);
   CHECK_EQUAL(statistics.num_oom_rejections, 0);
   const History& history = gpu.allocator.history();
-  CHECK_EQUAL(history[1].address, 80_MiB);  // what the device had free
+  CHECK_EQUAL(history[1].address, 80_MiB);  // the free memory of the device
   CHECK_EQUAL(gpu.events(), "segment_free 20M, oom 83886592");
 }
 
@@ -153,7 +153,7 @@ TEST(native_treats_the_limit_like_a_full_device) {
   gpu.malloc(50_MiB);
   CHECK_EQUAL(gpu.events(), "segment_free 30M, segment_alloc 50M, alloc 50M");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 1);
-  CHECK_EQUAL(gpu.driver.calls(Call::allocate), 2U);  // the driver is not asked above the limit
+  CHECK_EQUAL(gpu.driver.calls(Call::allocate), 2U);  // above the limit the driver is not called
   CHECK(failure(gpu, 512).has_value());
   gpu.allocator.set_limit(std::nullopt);
   CHECK(!failure(gpu, 512).has_value());
@@ -180,7 +180,7 @@ TEST(native_may_refuse_beyond_the_device_without_giving_back_its_cache) {
               "CUDA out of memory. Allocation was preemptively rejected because it would exceed "
               "per_process_memory_fraction limit. Requested size: 40.00 MiB");
   CHECK_EQUAL(gpu.allocator.statistics().num_alloc_retries, 0);
-  CHECK(!failure(gpu, 30_MiB).has_value());  // a cached block is no matter of the device
+  CHECK(!failure(gpu, 30_MiB).has_value());  // a cached block needs no memory of the device
 }
 
 TEST(native_gives_back_its_cache_at_the_limit_even_if_it_may_refuse) {
@@ -250,14 +250,15 @@ TEST(native_words_its_failures_as_each_version_does) {
 
 namespace {
 
-// 20 MiB were freed long ago, 30 MiB just now, 12 MiB are in use; the threshold is 50 MiB.
+// 20 MiB were freed long ago and 30 MiB just now; 12 MiB are in use. The threshold is 50 MiB.
 void fill_with_garbage(Gpu& gpu) {
   Block* const old = gpu.malloc(20_MiB);
   Block* const young = gpu.malloc(30_MiB);
   gpu.malloc(12_MiB);
   gpu.malloc(5_MiB, 1);
   gpu.free({old});
-  for (int i = 0; i < 4; ++i) gpu.free({gpu.malloc(5_MiB, 1)});  // time passes
+  for (int i = 0; i < 4; ++i)
+    gpu.free({gpu.malloc(5_MiB, 1)});  // requests make the free blocks older
   gpu.free({young});
   gpu.events();
 }
@@ -275,7 +276,7 @@ TEST(native_collects_old_blocks_above_the_threshold) {
 
 TEST(native_collects_younger_blocks_when_the_old_ones_do_not_suffice) {
   Gpu gpu(1_GiB, "garbage_collection_threshold:0.35");
-  gpu.allocator.set_limit(140_MiB);  // 82 MiB are reserved, 33 of them too many
+  gpu.allocator.set_limit(140_MiB);  // 82 MiB are reserved, 33 MiB too many
   fill_with_garbage(gpu);
   gpu.malloc(40_MiB);
   CHECK_EQUAL(gpu.events(), "segment_free 20M, segment_free 30M, segment_alloc 40M, alloc 40M");

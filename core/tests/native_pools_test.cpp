@@ -1,4 +1,4 @@
-// Private pools, as CUDA graphs and torch.cuda.MemPool use them.
+// Tests private pools, as CUDA graphs and torch.cuda.MemPool use them.
 
 #include <optional>
 #include <stdexcept>
@@ -14,7 +14,7 @@ namespace {
 constexpr PoolId kPool{0, 1};
 constexpr PoolId kOther{0, 2};
 
-// Requests go to a private pool while it lives.
+// Sends requests to a private pool while it exists.
 class Inside {
  public:
   Inside(Gpu& gpu, PoolId pool, std::optional<StreamId> stream = {}) : gpu_(gpu), pool_(pool) {
@@ -68,7 +68,7 @@ TEST(native_prefers_the_pool_that_began_last_from_2_10_on) {
   }
 }
 
-// The order was seen in PyTorch's binaries (tests/oracle).
+// The order was observed in PyTorch's binaries (tests/oracle).
 TEST(pools_come_in_the_order_of_pytorchs_hash_table) {
   constexpr PoolId third{0, 3};
   PoolOrder order;
@@ -148,7 +148,7 @@ TEST(native_forgets_a_released_pool_when_its_last_segment_is_gone) {
   Gpu gpu(1_GiB);
   Block* const block = malloc_in(gpu, kPool, 30_MiB);
   gpu.allocator.release_pool(kPool);
-  gpu.allocator.empty_cache();  // the block is alive, and so is its pool
+  gpu.allocator.empty_cache();  // the block is live, so its pool stays
   CHECK_EQUAL(refusal([&] { gpu.allocator.release_pool(kPool); }),
               "this private pool was released already");
   gpu.free({block});
@@ -231,7 +231,7 @@ TEST(native_counts_private_pools_from_2_13_on) {
 
 namespace {
 
-// 40 MiB are free in a private pool, 30 MiB in the default one, and 30 MiB on the device.
+// 40 MiB are free in a private pool, 30 MiB in the default pool, and 30 MiB on the device.
 void fill_both_pools(Gpu& gpu) {
   gpu.free({malloc_in(gpu, kPool, 40_MiB), gpu.malloc(30_MiB)});
   gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, true);
@@ -245,7 +245,7 @@ TEST(native_takes_from_oom_pools_first_from_2_11_on) {
   fill_both_pools(gpu);
   Block* const block = gpu.malloc(36_MiB);
   CHECK_EQUAL(gpu.events(), "alloc 36M");
-  gpu.free({block});  // returns to the pool that it came from
+  gpu.free({block});  // returns to its own pool
   CHECK_EQUAL(malloc_in(gpu, kPool, 40_MiB), block);
 }
 

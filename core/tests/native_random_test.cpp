@@ -1,5 +1,5 @@
-// Random programs under many configurations: after every step all invariants hold, live blocks are
-// as they were, and every reserved byte is a byte that the driver gave.
+// Runs random programs under many configurations. After every step all invariants hold, live blocks
+// are unchanged, and the reserved bytes are the bytes that the driver gave.
 
 #include <iterator>
 #include <optional>
@@ -32,12 +32,12 @@ const std::vector<Setting> kSettings{
     {"expandable_segments:True,garbage_collection_threshold:0.5", {2, 9}, 200_MiB},
 };
 
-// The calls whose failure an allocator has to survive. Unmapping and releasing do not fail.
+// The calls whose failure an allocator has to survive. Unmapping and releasing never fail.
 constexpr Call kFallible[] = {Call::allocate, Call::deallocate, Call::reserve,
                               Call::create,   Call::map,        Call::set_access,
                               Call::record,   Call::query,      Call::synchronize};
 
-// Free blocks beside others in their segment, expandable segments apart.
+// Counts free blocks beside others in their segment, except those of expandable segments.
 std::int64_t split_blocks(const NativeAllocator& allocator) {
   std::int64_t count = 0;
   for (const SegmentInfo& segment : allocator.segments()) {
@@ -108,7 +108,7 @@ void run(const Setting& setting, std::uint64_t seed, bool has_faults) {
   CHECK(gpu.allocator.segments().empty());
 }
 
-// The request was served, and nothing went back to the driver before.
+// Returns whether the request was served without returning memory to the driver first.
 bool is_served_at_once(std::string_view events, std::string_view alloc) {
   return events.ends_with(alloc) && events.find("segment_free") == events.npos &&
          events.find("segment_unmap") == events.npos;

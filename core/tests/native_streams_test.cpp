@@ -1,4 +1,4 @@
-// Frees that wait for other streams, outside and inside of a graph capture.
+// Tests frees that wait for other streams, outside and inside a graph capture.
 
 #include <optional>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr PoolId kPool{0, 1};
 constexpr double kMillisecond = 1e6;
 
-// A block of stream 0 that stream 2 uses for a millisecond from now on, and that is freed.
+// Returns a freed block of stream 0 that stream 2 uses for another millisecond.
 Block* freed_while_in_use(Gpu& gpu, Bytes size = 30_MiB) {
   Block* const block = gpu.malloc(size);
   gpu.driver.launch(2, kMillisecond);
@@ -54,7 +54,7 @@ TEST(native_completes_a_free_at_once_when_no_other_stream_used_the_block) {
   Gpu gpu(1_GiB);
   Block* const block = gpu.malloc(30_MiB, 2);
   gpu.driver.launch(2, kMillisecond);
-  gpu.allocator.record_stream(block, 2);  // its own stream
+  gpu.allocator.record_stream(block, 2);  // the block's own stream
   gpu.events();
   gpu.free({block});
   CHECK_EQUAL(gpu.events(), "free_requested 30M, free_completed 30M");
@@ -70,7 +70,8 @@ TEST(native_waits_for_every_stream_that_used_the_block) {
   }
   gpu.free({block});
   CHECK_EQUAL(gpu.driver.calls(Call::record), 2U);
-  gpu.host.advance(3.5 * kMillisecond);  // stream 3 is done, stream 2 has half a millisecond left
+  gpu.host.advance(3.5 *
+                   kMillisecond);  // stream 3 is done, stream 2 needs another half millisecond
   gpu.allocator.poll();
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
   gpu.host.advance(kMillisecond);
@@ -164,7 +165,8 @@ TEST(native_takes_any_use_of_a_pool_for_a_capture_before_2_13) {
     gpu.malloc(512);
     CHECK_EQUAL(gpu.driver.calls(Call::query), is_capture ? 0U : 1U);
     const auto refusal = message_of<OutOfMemory>([&] { return gpu.malloc(80_MiB); });
-    CHECK_EQUAL(refusal.empty(), !is_capture);  // what is cached elsewhere goes back, or stays
+    CHECK_EQUAL(refusal.empty(),
+                !is_capture);  // memory cached elsewhere goes back, or stays during a capture
     gpu.allocator.end_allocate_to_pool(kPool);
   }
 }
@@ -185,7 +187,7 @@ TEST(native_defers_a_free_inside_a_capture_until_its_end) {
   gpu.allocator.check_invariants();
   gpu.driver.launch(2, kMillisecond);
   end_capture(gpu);
-  gpu.allocator.poll();  // the event is recorded only now, after the work
+  gpu.allocator.poll();  // records the event only now, after the work
   CHECK_EQUAL(gpu.driver.calls(Call::record), 1U);
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
   gpu.host.advance(kMillisecond);

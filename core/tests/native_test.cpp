@@ -1,4 +1,4 @@
-// PyTorch's rules for a request that a free block or a new segment serves.
+// Tests PyTorch's rules for a request that a free block or a new segment serves.
 
 #include "plimsoll/allocator/native/native.h"
 
@@ -169,7 +169,7 @@ TEST(native_never_splits_blocks_of_max_split_size) {
   Gpu gpu(1_GiB, "max_split_size_mb:32");
   gpu.free({gpu.malloc(40_MiB)});
   gpu.events();
-  gpu.malloc(30_MiB);  // too small a request for such a block
+  gpu.malloc(30_MiB);  // the request is too small for such a block
   CHECK_EQUAL(gpu.events(), "segment_alloc 30M, alloc 30M");
   const Block* const large = gpu.malloc(34_MiB);
   CHECK_EQUAL(gpu.events(), "alloc 34M");
@@ -239,7 +239,7 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   CHECK_EQUAL(gpu.events(), "alloc 40M");
   gpu.malloc(30_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 30M");
-  gpu.allocator.configure(gpu.allocator.config().with(""));  // they stay
+  gpu.allocator.configure(gpu.allocator.config().with(""));  // the blocks stay
   gpu.malloc(60_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 60M, alloc 60M");
   gpu.allocator.configure(gpu.allocator.config().with("expandable_segments:False"));
@@ -250,7 +250,7 @@ TEST(native_follows_a_new_configuration_from_then_on) {
   gpu.allocator.check_invariants();
 }
 
-// --- what is reported --------------------------------------------------------------------------
+// --- reports -----------------------------------------------------------------------------------
 
 TEST(native_statistics_keep_peaks_and_totals_until_they_are_reset) {
   Gpu gpu(1_GiB);
@@ -310,7 +310,7 @@ TEST(native_describes_its_segments) {
   CHECK(segment.blocks[1].state == BlockState::inactive);
 }
 
-// As in PyTorch, whose recorded segments have stacks exactly where no block was ever cut off.
+// In PyTorch's recordings a segment has a stack if no block was ever cut off its front.
 TEST(native_keeps_the_stack_of_a_segment_until_its_first_block_is_cut) {
   Gpu gpu(1_GiB);
   gpu.allocator.set_context(7);
@@ -351,7 +351,8 @@ TEST(native_records_what_happened_where_and_why) {
 
 namespace {
 
-// Whether the lower of two free segments of equal size is taken first, where the higher is older.
+// Returns whether the lower of two equally large free segments is taken first; the higher one is
+// older.
 bool takes_the_lower_segment(const char* version) {
   Gpu gpu(1_GiB, "", TorchVersion::parse(version));
   gpu.driver.feed_allocation(0x50000000, 20_MiB);
@@ -363,8 +364,8 @@ bool takes_the_lower_segment(const char* version) {
   return gpu.malloc(20_MiB)->address == 0x40000000;
 }
 
-// [2M free, 2M used, 2M free, …]: whether the first of the free blocks is taken first. It is what
-// was split off last.
+// Returns whether the first free block of [2M free, 2M used, 2M free, …] is taken first. It was
+// split off last.
 bool takes_the_lower_block(const char* version) {
   Gpu gpu(1_GiB, "", TorchVersion::parse(version));
   Block* const all = gpu.malloc(6_MiB);

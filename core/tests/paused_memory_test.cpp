@@ -1,4 +1,4 @@
-// Regions that leave the card and come back: nothing that they hold may be lost.
+// Tests regions that leave the card and come back without losing content.
 
 #include "plimsoll/allocator/elastic/apply/paused_memory.h"
 
@@ -30,7 +30,7 @@ constexpr Call kCalls[] = {Call::allocate_host, Call::deallocate_host, Call::res
                            Call::set_access,    Call::unmap,           Call::record,
                            Call::query,         Call::synchronize,     Call::copy};
 
-// A region with three blocks of two streams, more than one batch of copies, some of it free.
+// A region with three blocks of two streams, larger than one batch of copies, partly free.
 struct Region {
   explicit Region(Bytes dedicated = 512_MiB, Bytes shared = 1_GiB) : gpu(dedicated, shared) {
     blocks = {gpu.malloc_in(kRegion, 150_MiB), gpu.malloc_in(kRegion, 40_MiB, 1),
@@ -42,7 +42,7 @@ struct Region {
     gpu.free({gpu.malloc_in(kRegion, 30_MiB, 1)});
   }
 
-  // The region is on the card as it was.
+  // Checks that the region is on the card, unchanged.
   void check_whole() {
     CHECK(!gpu.allocator.is_paused(kRegion));
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -65,18 +65,19 @@ Bytes paused_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.allocator.statistics().paused_bytes.current);
 }
 
-// Page-locked memory that somebody holds.
+// Returns the page-locked memory in use.
 Bytes locked_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.pool.statistics().active_bytes.current);
 }
 
-// A disk: memory that only it reaches. Its calls are the driver's, so the driver's faults are its.
+// A disk, whose memory only its own calls reach. They are the driver's calls, so the driver's
+// faults apply to it.
 class Disk final : public BackupStore {
  public:
-  // Of its reads and writes the one with that number fails.
+  // Makes the read or write with number `failing` fail.
   explicit Disk(SimulatedDriver& driver, std::optional<int> failing = {})
       : driver_(driver), left_(failing) {}
-  ~Disk() override {  // whatever the driver is told to refuse
+  ~Disk() override {  // even if the driver refuses calls
     while (size_ > 0 && driver_.deallocate_host(address_) != Status::success) {
       static_cast<void>(driver_.synchronize());
     }
@@ -233,7 +234,7 @@ TEST(pause_leaves_all_else_working) {
   gpu.fill(other, 51);
   gpu.allocator.pause(kRegion, {&gpu.pool});
   CHECK(gpu.holds(outside, 50) && gpu.holds(other, 51));
-  // The whole card is there for others; frees and uses of paused blocks go on.
+  // Other blocks can use the whole card; paused blocks can still be freed and recorded.
   Block* const large = gpu.malloc(480_MiB);
   gpu.allocator.record_stream(region.blocks[0], 3);
   gpu.driver.hold(3);
@@ -249,7 +250,7 @@ TEST(pause_leaves_all_else_working) {
   gpu.free({large, outside, other});
   gpu.allocator.empty_cache();
   CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
-  // What was freed meanwhile stays away.
+  // Blocks that were freed meanwhile do not come back.
   CHECK(gpu.allocator.resume(kRegion) <= 48_MiB);
   CHECK(gpu.holds(region.blocks[1], 2) && gpu.holds(region.blocks[2], 3));
   gpu.allocator.check_invariants();
@@ -269,8 +270,8 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
-// What is left of two batches could be copied in one go, but for their backup: two allocations that
-// lie side by side.
+// The rest of two batches could be copied at once, but their backup consists of two allocations
+// that lie side by side.
 TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
   TieredGpu gpu(512_MiB, 1_GiB);
   std::vector<Block*> blocks;
@@ -292,7 +293,7 @@ TEST(pause_leaves_shared_pieces_where_they_are) {
   CHECK_EQUAL(spilled->shared, Bytes{36_MiB});
   CHECK_EQUAL(gpu.allocator.region_use(kRegion)->shared_reserved, Bytes{36_MiB});
   gpu.allocator.check_invariants();
-  CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{0});  // it is paused
+  CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{0});  // nothing moves, because it is paused
   CHECK_EQUAL(gpu.allocator.resume(kRegion), Bytes{64_MiB});
   CHECK(gpu.holds(spilled, 9));
   gpu.free({spilled});
@@ -315,7 +316,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
   CHECK_THROWS(gpu.allocator.resume(kRegion), OutOfMemory);
   CHECK(gpu.allocator.is_paused(kRegion));
   gpu.allocator.check_invariants();
-  gpu.free({others});  // cached memory makes room by itself
+  gpu.free({others});  // cached memory is released to make room
   gpu.allocator.set_limit(100_MiB);
   CHECK_THROWS(gpu.allocator.resume(kRegion), OutOfMemory);
   gpu.allocator.set_limit(192_MiB);
@@ -325,7 +326,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
 }
 
 TEST(pause_without_room_for_the_backup_changes_nothing) {
-  Region region(512_MiB, 140_MiB);  // of two batches one has room
+  Region region(512_MiB, 140_MiB);  // only one of two batches has room
   const std::size_t handles = region.gpu.driver.handles();
   CHECK_THROWS(region.gpu.allocator.pause(kRegion, {&region.gpu.pool}), HostOutOfMemory);
   region.check_whole();
@@ -353,7 +354,7 @@ TEST(pause_to_a_store_brings_the_content_back_and_holds_no_memory_meanwhile) {
 }
 
 TEST(pause_to_a_store_goes_on_with_as_little_page_locked_memory_as_there_is) {
-  Region region(512_MiB, 192_MiB + 20_MiB);  // the disk's and one buffer
+  Region region(512_MiB, 192_MiB + 20_MiB);  // the disk's memory and one buffer
   TieredGpu& gpu = region.gpu;
   gpu.allocator.pause(kRegion, disk_of(gpu));
   CHECK(gpu.pool.statistics().active_bytes.peak < std::int64_t{20_MiB});
@@ -404,7 +405,7 @@ TEST(pause_to_a_store_that_fails_changes_nothing) {
     gpu.allocator.check_invariants();
     if (!has_failed) {
       CHECK(failing > 8);                                        // slices
-      CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);  // reads the first one
+      CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);  // the first read fails
       gpu.allocator.resume(kRegion);
     }
     region.end();
@@ -433,7 +434,7 @@ TEST(resume_from_a_store_that_fails_stays_paused) {
 
 namespace {
 
-// On a disk; nothing is left of it when it is closed.
+// Opens a file without a name; closing it removes it.
 int nameless_file() {
   std::string path = std::filesystem::temp_directory_path() / "plimsoll-test-XXXXXX";
   const int descriptor = ::mkstemp(path.data());
@@ -487,7 +488,7 @@ TEST(a_file_that_stays_empty_needs_room_all_the_same) {
 
 namespace {
 
-// Fails each call of `step` once. What is not done then is done by the next attempt.
+// Makes each call of `step` fail once. The next attempt completes the unfinished part.
 template <typename Prepare, typename Attempt>
 int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_backup) {
   int failures = 0;
@@ -519,7 +520,7 @@ int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_b
       } else {
         region.check_whole();
       }
-      // All goes on as if nothing had happened.
+      // Everything works as before.
       gpu.allocator.pause(kRegion, {&gpu.pool});
       gpu.allocator.empty_cache();
       CHECK_EQUAL(gpu.driver.dedicated_used(), Bytes{0});
@@ -557,7 +558,7 @@ TEST(resume_survives_every_driver_call_that_fails) {
           [&](Region& region) {
             TieredGpu& gpu = region.gpu;
             gpu.allocator.pause(kRegion, to_disk ? disk_of(gpu) : Backup{&gpu.pool});
-            gpu.free({gpu.malloc(400_MiB)});  // to be released first
+            gpu.free({gpu.malloc(400_MiB)});  // cached memory that is released first
           },
           [](Region& region) { region.gpu.allocator.resume(kRegion); }, true);
       CHECK(failures >= 8);
@@ -574,7 +575,7 @@ TEST(pause_to_a_store_survives_every_driver_call_that_fails) {
   }
 }
 
-// Where even the undoing fails, the region is paused and its content safe.
+// If the undoing fails too, the region is paused and its content is safe.
 TEST(pause_that_cannot_be_undone_is_a_pause) {
   Region clean;
   const SimulatedDriver& driver = clean.gpu.driver;
@@ -619,14 +620,14 @@ TEST(resume_that_cannot_be_undone_stays_paused) {
 
 namespace {
 
-// A program at random, and all that it knows: the tag of each block that lives.
+// A random program, with the tag of each live block.
 class Sequence {
  public:
-  // What was done and went well.
+  // Counts of successful operations.
   struct Counts {
     int pauses = 0;
     int resumes = 0;
-    int rebalances = 0;  // that moved something
+    int rebalances = 0;  // rebalances that moved memory
     int spills = 0;
     int errors = 0;
   };
@@ -642,7 +643,7 @@ class Sequence {
         step();
       } catch (const OutOfMemory&) {
       } catch (const HostOutOfMemory&) {
-      } catch (const BackupError&) {  // or the disk is full
+      } catch (const BackupError&) {  // the host's memory is used up, or the disk is full
         ++counts_.errors;
       } catch (const DriverError& error) {
         if (!fails) check::fail(__FILE__, __LINE__, error.what());
@@ -686,7 +687,7 @@ class Sequence {
         ++counts_.resumes;
       }
     } else if (choice < 94) {
-      gpu_.allocator.empty_cache();  // caches stay on the card otherwise
+      gpu_.allocator.empty_cache();  // otherwise caches stay on the card
       if (gpu_.allocator.rebalance(random_.below(64_MiB)) > 0) ++counts_.rebalances;
     } else if (choice < 97) {
       gpu_.allocator.empty_cache();
@@ -719,7 +720,7 @@ class Sequence {
     live_.pop_back();
   }
 
-  // The program waits for what it queued before it ends a block's other uses.
+  // The program waits for its queued work before it ends the other uses of a block.
   void record_stream() {
     gpu_.allocator.record_stream(random_.pick(live_).block, random_.below(3));
   }
@@ -758,12 +759,12 @@ class Sequence {
       if (!gpu_.allocator.is_paused(region)) continue;
       try {
         gpu_.allocator.resume(region);
-      } catch (const OutOfMemory&) {  // others have the card: they go first
+      } catch (const OutOfMemory&) {  // other blocks fill the card, so they are freed first
         for (std::size_t i = live_.size(); i-- > 0;) {
           if (live_[i].region != region) free(i);
         }
         gpu_.allocator.resume(region);
-      } catch (const HostOutOfMemory&) {  // nor has the host a buffer to read a disk with
+      } catch (const HostOutOfMemory&) {  // the host has no buffer to read a disk with
         while (!live_.empty()) free(0);
         gpu_.allocator.resume(region);
       }

@@ -23,7 +23,7 @@ using Kind = PickleValue::Kind;
 
 namespace {
 
-// pickle.dumps(value, protocol) of Python 3.11 for protocols 0 to 5, the value being
+// Results of pickle.dumps(value, protocol) in Python 3.11 for protocols 0 to 5, of the value
 //   shared = ["x"]
 //   {"none": None, "yes": True, "no": False, "small": 7, "medium": 300, "minus": -70000,
 //    "large": 2**40, "lowest": -2**63, "highest": 2**64 - 1, "real": -2.5,
@@ -142,7 +142,7 @@ std::string show(const PickleDocument& document, PickleValue value, int depth) {
   return "?";
 }
 
-// The pickle's content, much as Python would print it, or its error's message.
+// Returns the pickle's content roughly as Python would print it, or the error's message.
 std::string read(std::string_view pickle) {
   try {
     const PickleDocument document = PickleDocument::parse(pickle);
@@ -159,7 +159,7 @@ std::string repeat(std::string_view part, std::size_t count) {
   return result;
 }
 
-// Visits what is reachable, however it is nested, up to a limit; the sanitizers do the checking.
+// Visits all reachable values, however nested, up to a limit; the sanitizers check the accesses.
 std::size_t visit(const PickleDocument& document) {
   std::vector<PickleValue> pending = {document.root()};
   std::size_t seen = 0;
@@ -327,7 +327,7 @@ TEST(pickle_memo_keeps_identity) {
   CHECK_EQUAL(read("(]\x94h\0(K\5K\6el."sv), "[[5, 6], [5, 6]]");
   CHECK_EQUAL(read("(}r\1\0\0\0j\1\0\0\0K\5K\6sl."sv), "[{5: 6}, {5: 6}]");
   CHECK_EQUAL(read("(lp7\n(g7\nt."), "([],)");
-  // MEMOIZE counts the values stored, whatever their indices are.
+  // MEMOIZE uses the number of stored values as the index, whatever their own indices are.
   CHECK_EQUAL(read("(K\1q\5K\2\x94h\1l."), "[1, 2, 2]");
 }
 
@@ -548,7 +548,7 @@ TEST(pickle_reading_can_be_ended) {
 }
 
 TEST(pickle_counts_the_items_of_its_containers) {
-  // A list of 1, 2 and the tuple (1,), twice.
+  // A list of 1, 2 and twice the tuple (1,).
   const PickleDocument document = PickleDocument::parse("](K\1K\2K\1\x85\x94h\0e."sv);
   CHECK_EQUAL(document.item_count(), 5u);
 }

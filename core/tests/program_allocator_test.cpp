@@ -1,4 +1,5 @@
-// Allocators by address from several threads, and blocks at places that the caller chooses.
+// Tests allocators by address from several threads, and blocks at addresses that the caller
+// chooses.
 
 #include "plimsoll/allocator/program_allocator.h"
 
@@ -19,7 +20,7 @@
 namespace plimsoll {
 namespace {
 
-// A GPU with a locked allocator on it; `allocator` stays reachable for its invariants.
+// A GPU with a locked allocator; `allocator` stays accessible for its invariants.
 struct LiveGpu {
   explicit LiveGpu(Bytes dedicated, std::string_view config = "")
       : LiveGpu(dedicated, [&](Driver& on) {
@@ -38,7 +39,7 @@ struct LiveGpu {
   std::unique_ptr<LockedAllocator> live;
 };
 
-// Takes every descriptor for new memory of one granule.
+// Accepts every descriptor as new memory of one granule.
 class ImportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;
@@ -277,16 +278,16 @@ TEST(a_block_at_a_place_needs_one_free_block_of_its_pool_and_stream) {
     CHECK_THROWS(gpu.allocator.malloc_at(address, size, stream, pool), std::invalid_argument);
   };
   refuses(begin, 5_MiB, 3, {});              // in use
-  refuses(begin + 4_MiB, 2_MiB, 3, {});      // in part
-  refuses(begin + 5_MiB, 2_MiB, 0, {});      // another stream's
-  refuses(begin + 5_MiB, 2_MiB, 3, {0, 1});  // another pool's
+  refuses(begin + 4_MiB, 2_MiB, 3, {});      // partly in use
+  refuses(begin + 5_MiB, 2_MiB, 0, {});      // belongs to another stream
+  refuses(begin + 5_MiB, 2_MiB, 3, {0, 1});  // belongs to another pool
   refuses(begin + 5_MiB, 2_MiB, 3, {0, 2});  // there is no such pool
   refuses(begin + 5_MiB, 16_MiB, 3, {});     // beyond the segment
   refuses(begin + 5_MiB, ~Bytes{0}, 3, {});  // beyond all memory
   refuses(begin + 5_MiB + 1, 512, 3, {});    // no block begins there
   refuses(begin + 5_MiB, 100, 3, {});        // no block ends there
-  refuses(begin + 5_MiB, 0, 3, {});          // nothing
-  refuses(begin + 20_MiB, 512, 3, {});       // no memory
+  refuses(begin + 5_MiB, 0, 3, {});          // no bytes
+  refuses(begin + 20_MiB, 512, 3, {});       // there is no memory
   CHECK_EQUAL(gpu.layout(), "[5M used, 15M free]");
   gpu.allocator.check_invariants();
 }

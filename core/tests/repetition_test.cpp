@@ -1,4 +1,4 @@
-// What is expected of a program that repeats its steps.
+// Tests the prediction of a program that repeats its steps.
 
 #include "plimsoll/allocator/elastic/books/repetition.h"
 
@@ -19,7 +19,7 @@ class Program {
  public:
   explicit Program(std::vector<Bytes> step) : step_(std::move(step)) { past_.open(); }
 
-  // Of a request, what was expected of it, and what the steps before say.
+  // For a request: the prediction, and the answer that follows from the earlier steps.
   struct Answer {
     Expected expected;
     Expected right;
@@ -39,7 +39,7 @@ class Program {
     static_cast<void>(past_.expect_both(size));
     past_.note(size, 1);
   }
-  // How many requests of a step were expected where they lay in the step before.
+  // Counts a step's requests that were predicted at their place of the previous step.
   std::size_t right_in_a_step() {
     std::size_t right = 0;
     for (std::size_t i = 0; i < step_.size(); ++i) {
@@ -57,7 +57,7 @@ class Program {
   std::size_t count_ = 0;
 };
 
-// What layers ask for, all alike, between what comes before and after them.
+// Returns requests of several equal layers, with other requests before and after them.
 std::vector<Bytes> layers(std::size_t count) {
   std::vector<Bytes> step{500_MiB, 3_MiB};
   for (std::size_t i = 0; i < count; ++i) {
@@ -131,7 +131,7 @@ TEST(repetition_forgets_what_is_too_long_ago) {
   Program program(step);
   program.right_in_a_step();
   CHECK_EQUAL(program.right_in_a_step(), std::size_t{0});
-  // Half as many, and both steps before are known.
+  // With half as many requests, both previous steps are known.
   step.resize(Repetition::kCapacity / 2 - 10);
   Program shorter(step);
   for (int i = 0; i < 3; ++i) shorter.right_in_a_step();
@@ -163,7 +163,7 @@ TEST(repetition_expects_only_addresses_of_requests_of_the_same_size) {
   Random random(5);
   Repetition past;
   past.open();
-  std::vector<Bytes> size_at{0};  // by address
+  std::vector<Bytes> size_at{0};  // indexed by address
   std::size_t expected = 0;
   for (Bytes i = 0; i < 60'000; ++i) {
     const Bytes size = 1_MiB * (i % 40 < 30 ? i % 40 % 7 + 1 : random.between(1, 4));

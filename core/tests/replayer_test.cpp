@@ -45,7 +45,7 @@ TraceEvent segment_free(Address address, Bytes size, PoolId pool = {}) {
   return event(Action::segment_free, address, size, pool);
 }
 
-// A replay on a GPU of its own.
+// A replay on its own GPU.
 struct Replay {
   explicit Replay(const ReplayOptions& options, Bytes memory = 1_GiB, std::string_view config = "",
                   TorchVersion version = {})
@@ -61,7 +61,7 @@ struct Replay {
   }
   Replay& run(const std::vector<TraceEvent>& events) { return run(EventList(events)); }
 
-  // "event 3: alloc 5M, not alloc 4M": where the first difference is; empty if there is none.
+  // Returns the first difference as "event 3: alloc 5M, not alloc 4M"; empty if there is none.
   [[nodiscard]] std::string difference() const {
     const auto& difference = replayer.first_difference();
     if (!difference) return "";
@@ -85,7 +85,7 @@ struct Setting {
   const char* config;
   TorchVersion version;
   std::optional<Bytes> limit;
-  bool is_clear = true;  // false where a program's doing may look like the allocator's own
+  bool is_clear = true;  // false if the program's actions may look like the allocator's own
 };
 
 const std::vector<Setting> kSettings{
@@ -100,7 +100,7 @@ const std::vector<Setting> kSettings{
     {"garbage_collection_threshold:0.3,max_split_size_mb:24", {2, 13}, 240_MiB, false},
 };
 
-// A random program's history and what it left behind.
+// A random program's history and its final state.
 struct RecordedProgram {
   RecordedProgram(const Setting& setting, std::uint64_t seed, RandomProgram::Options options,
                   int steps) {
@@ -177,14 +177,15 @@ TEST(replay_finds_the_first_event_that_differs) {
                                        alloc(kA, 5_MiB),                  // 5
                                        segment_alloc(kB, 20_MiB),         // 6
                                        alloc(kB, 11_MiB + 512),           // 7
-                                       alloc(kB + 11_MiB + 512, 7_MiB)};  // 8
+                                       alloc(kB + 11_MiB + 512, 7_MiB)};  // event 8
   const auto difference_with = [&](std::size_t changed, const TraceEvent& entry) {
     std::vector<TraceEvent> other = events;
     other[changed] = entry;
     return Replay(kCompare).run(other).difference();
   };
-  CHECK_EQUAL(difference_with(8, events[8]),
-              "event 6: segment_alloc 20M, not segment_alloc 12M");  // which 11 MiB + 512 take
+  CHECK_EQUAL(
+      difference_with(8, events[8]),
+      "event 6: segment_alloc 20M, not segment_alloc 12M");  // the segment that 11 MiB + 512 needs
   CHECK_EQUAL(difference_with(2, alloc(kA + 6_MiB, 4_MiB)), "event 2: alloc 4M, not alloc 4M");
   CHECK_EQUAL(difference_with(0, segment_alloc(kA, 22_MiB)),
               "event 0: segment_alloc 22M, not segment_alloc 20M");
@@ -282,7 +283,7 @@ TEST(replay_empties_the_cache_only_where_it_is_told_to) {
   }
 }
 
-// The elastic allocator moves memory by itself, for a request and at a free.
+// The elastic allocator moves memory by itself, during a request and at a free.
 TEST(replay_takes_memory_that_moved_for_no_emptied_cache) {
   std::vector<TraceEvent> events{
       segment_map(kA, 30_MiB),    alloc(kA, 30_MiB),          alloc(kC, 1_MiB),
@@ -350,7 +351,7 @@ TEST(replay_completes_frees_too_late_for_the_request_that_waited_for_them) {
   gpu.allocator.record_stream(block, 2);
   gpu.free({block});
   gpu.allocator.note_snapshot();
-  CHECK_THROWS(gpu.malloc(15_MiB), OutOfMemory);  // completes the free, but looks no more
+  CHECK_THROWS(gpu.malloc(15_MiB), OutOfMemory);  // completes the free, but does not search again
   Replay replay(kCompare, 20_MiB);
   replay.run(EventList(gpu.allocator.history()));
   CHECK_EQUAL(replay.difference(), "");
@@ -361,7 +362,7 @@ TEST(replay_completes_frees_too_late_for_the_request_that_waited_for_them) {
 
 TEST(replay_completes_frees_as_recorded_at_once_or_late) {
   const std::vector<TraceEvent> events{alloc(kA, 30_MiB), free_requested(kA, 30_MiB),
-                                       alloc(kB, 30_MiB),  // while the free waits
+                                       alloc(kB, 30_MiB),  // while the free is pending
                                        free_completed(kA, 30_MiB), alloc(kC, 30_MiB)};
   const auto reserved = [&](Completion completion) {
     Replay replay(ReplayOptions{.completion = completion});

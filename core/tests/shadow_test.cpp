@@ -1,4 +1,4 @@
-// The shadow of a running program comes to what PyTorch's allocator comes to by itself.
+// Tests that the shadow of a running program reaches the same state as PyTorch's allocator.
 
 #include "plimsoll/replay/shadow.h"
 
@@ -100,13 +100,13 @@ TEST(what_a_shadow_cannot_follow_stops_it_and_nobody_else) {
 
 TEST(a_shadow_takes_a_program_as_it_comes) {
   ShadowOf shadow(1_GiB);
-  // Allocated before it looked, and nothing at all.
+  // Frees of a block from before the first event, and of no block at all.
   shadow.observe(event(Action::free_requested, 0x1000, 3_MiB));
   shadow.observe(event(Action::free_completed, 0x1000, 3_MiB));
   shadow.observe(event(Action::alloc, 0x2000, 0));
   shadow.observe(event(Action::free_requested, 0x2000, 0));
   CHECK_EQUAL(shadow.shadow.result().events, std::uint64_t{0});
-  // Served again before its free was said to be complete.
+  // Reuses an address before its free is reported complete.
   shadow.observe(event(Action::alloc, 0x3000, 30_MiB));
   shadow.observe(event(Action::free_requested, 0x3000, 30_MiB));
   shadow.observe(event(Action::alloc, 0x3000, 30_MiB));
@@ -135,7 +135,7 @@ TEST(a_shadow_says_what_pytorch_would_have_failed_with) {
   const ShadowResult result = shadow.shadow.result();
   CHECK(result.first_failure && result.first_failure->tried == 40_MiB);
   CHECK_EQUAL(result.num_ooms, 1);
-  CHECK_EQUAL(result.peak_reserved, Bytes{40_MiB});  // nothing is known after the failure
+  CHECK_EQUAL(result.peak_reserved, Bytes{40_MiB});  // events after the failure are not replayed
 }
 
 TEST(a_shadow_is_fed_by_several_threads) {

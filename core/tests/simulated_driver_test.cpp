@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMillisecond = 1e6;
 
-// One GPU of a host, with calls that must succeed.
+// One GPU of a host; its calls must succeed.
 struct Machine {
   explicit Machine(Bytes dedicated, Bytes shared = 0, DriverModel model = DriverModel::linux)
       : host(shared), driver(host, dedicated, model) {}
@@ -54,7 +54,7 @@ struct Machine {
   SimulatedDriver driver;
 };
 
-// What a failed call must not change, the clock apart.
+// Returns the state that a failed call must not change, without the clock.
 auto state_of(const SimulatedDriver& driver) {
   const MemoryInfo memory = driver.memory_info();
   return std::tuple(memory.free, memory.total, driver.dedicated_used(), driver.shared_used());
@@ -233,19 +233,19 @@ TEST(simulated_driver_refuses_invalid_calls_and_changes_nothing) {
       [&] { return driver.reserve(1_MiB, address); },
       [&] { return driver.unreserve(range, 4_MiB); },
       [&] { return driver.unreserve(range + 2_MiB, 6_MiB); },
-      [&] { return driver.unreserve(range, 8_MiB); },  // something is mapped there
+      [&] { return driver.unreserve(range, 8_MiB); },  // a handle is mapped there
       [&] { return driver.create(0, Tier::dedicated, made); },
       [&] { return driver.create(3_MiB, Tier::shared, made); },
       [&] { return driver.release(released); },
       [&] { return driver.release(99); },
       [&] { return driver.map(range + 4_MiB, 4_MiB, released); },
       [&] { return driver.map(range + 4_MiB, 4_MiB, 99); },
-      [&] { return driver.map(range + 4_MiB, 4_MiB, unmapped); },      // not the whole handle
-      [&] { return driver.map(range + 4_MiB + 1, 2_MiB, unmapped); },  // not at a granule
+      [&] { return driver.map(range + 4_MiB, 4_MiB, unmapped); },      // larger than the handle
+      [&] { return driver.map(range + 4_MiB + 1, 2_MiB, unmapped); },  // not aligned to a granule
       [&] { return driver.map(range + 2_MiB, 2_MiB, unmapped); },      // mapped already
       [&] { return driver.map(range + 8_MiB, 2_MiB, unmapped); },      // not reserved
       [&] { return driver.map(range - 2_MiB, 2_MiB, unmapped); },
-      [&] { return driver.map(range + 6_MiB, 4_MiB, handle); },  // runs over the reservation
+      [&] { return driver.map(range + 6_MiB, 4_MiB, handle); },  // exceeds the reservation
       [&] { return driver.set_access(range + 4_MiB, 2_MiB); },   // nothing is mapped there
       [&] { return driver.set_access(range, 1_MiB); },
       [&] { return driver.unmap(range + 4_MiB, 2_MiB); },
@@ -332,7 +332,7 @@ TEST(simulated_driver_changes_nothing_when_a_fault_strikes) {
     CHECK(state_of(driver) == before);
     CHECK_EQUAL(machine.host.now_ns(), now);
     driver.clear_faults();
-    CHECK_EQUAL(call(), Status::success);  // so nothing was half done
+    CHECK_EQUAL(call(), Status::success);  // the failed call changed nothing
   }
 }
 
@@ -342,7 +342,7 @@ TEST(simulated_driver_completes_an_event_when_the_work_before_it_is_done) {
   Machine machine(4_MiB);
   machine.driver.launch(1, kMillisecond);
   const Event event = machine.record(1);
-  machine.driver.launch(1, kMillisecond);  // comes after the event
+  machine.driver.launch(1, kMillisecond);  // queued after the event
   CHECK_EQUAL(machine.driver.query(event), Status::not_ready);
   machine.host.advance(0.9 * kMillisecond);
   CHECK_EQUAL(machine.driver.query(event), Status::not_ready);
@@ -387,7 +387,7 @@ TEST(simulated_driver_lets_a_stream_wait_for_an_event) {
   machine.driver.launch(2, 1 * kMillisecond);
   CHECK_EQUAL(machine.driver.synchronize_stream(2), Status::success);
   CHECK(is_about(machine.host.now_ns(), 3 * kMillisecond));
-  CHECK_EQUAL(machine.driver.wait(3, event), Status::success);  // complete by now
+  CHECK_EQUAL(machine.driver.wait(3, event), Status::success);  // the event is complete by now
   CHECK_EQUAL(machine.driver.synchronize_stream(3), Status::success);
   CHECK(is_about(machine.host.now_ns(), 3 * kMillisecond));
 }
@@ -420,7 +420,7 @@ TEST(simulated_driver_names_the_streams_of_which_an_event_may_be_complete) {
   CHECK(to_query == std::set<StreamId>{2});
   machine.driver.finish(5);
   CHECK(to_query == (std::set<StreamId>{2, 5}));
-  machine.driver.hold(5);  // what was recorded before may be complete still
+  machine.driver.hold(5);  // events recorded before may still complete
   CHECK(to_query == (std::set<StreamId>{2, 5}));
   CHECK_EQUAL(machine.driver.destroy(of_second), Status::success);
   CHECK(to_query == std::set<StreamId>{5});
@@ -551,7 +551,7 @@ TEST(simulated_driver_charges_a_copy_to_its_stream_only) {
 TEST(simulated_driver_on_windows_copies_each_part_at_the_speed_of_its_tier) {
   Machine machine(4_MiB, 4_MiB, DriverModel::wddm);
   const Address first = machine.allocate(2_MiB);
-  const Address second = machine.allocate(4_MiB);  // the half of it in shared memory
+  const Address second = machine.allocate(4_MiB);  // half of it in shared memory
   const double begin = machine.host.now_ns();
   CHECK_EQUAL(machine.driver.copy(second + 1_MiB, first, 2_MiB, 1), Status::success);
   const CostModel& costs = machine.driver.costs();
@@ -560,7 +560,7 @@ TEST(simulated_driver_on_windows_copies_each_part_at_the_speed_of_its_tier) {
                  mib / costs.device_copy_bytes_per_ns + mib / costs.copy_bytes_per_ns));
 }
 
-// --- what memory holds -------------------------------------------------------------------------
+// --- content -------------------------------------------------------------------------------------
 
 TEST(simulated_driver_brings_tags_to_the_host_and_back) {
   Machine machine(64_MiB, 64_MiB);
@@ -584,7 +584,7 @@ TEST(simulated_driver_brings_tags_to_the_host_and_back) {
   CHECK_EQUAL(driver.unmap(range, 4_MiB), Status::success);
   CHECK_THROWS(driver.tag_at(range), std::logic_error);
   map_memory();
-  CHECK_EQUAL(driver.tag_at(range + 1_MiB), 0U);  // new memory is empty
+  CHECK_EQUAL(driver.tag_at(range + 1_MiB), 0U);  // new memory has tag 0
   CHECK_EQUAL(driver.copy(range, pinned, 4_MiB, 1), Status::success);
   CHECK_EQUAL(driver.tag_at(range + 1_MiB - 1), 0U);
   CHECK_EQUAL(driver.tag_at(range + 1_MiB), 7U);
@@ -641,7 +641,7 @@ TEST(simulated_driver_refuses_copies_where_no_memory_is) {
   CHECK_EQUAL(copy_both_ways(range, 512), Status::invalid_value);  // no access
   CHECK_EQUAL(driver.set_access(range, 2_MiB), Status::success);
   CHECK_EQUAL(copy_both_ways(range, 2_MiB + 1), Status::invalid_value);
-  CHECK_EQUAL(driver.tag_at(range), 0U);  // nothing of it was copied
+  CHECK_EQUAL(driver.tag_at(range), 0U);  // nothing was copied
   CHECK_EQUAL(driver.done_at_ns(1), machine.host.now_ns());
   CHECK_EQUAL(copy_both_ways(range, 2_MiB), Status::success);
   CHECK_EQUAL(driver.synchronize(), Status::success);
@@ -653,7 +653,7 @@ TEST(simulated_driver_refuses_copies_where_no_memory_is) {
   CHECK_EQUAL(driver.allocate_host(1_MiB, first), Status::success);
   CHECK_EQUAL(driver.allocate_host(1_MiB, second), Status::success);
   CHECK_EQUAL(second, first + 1_MiB);
-  CHECK_EQUAL(copy_both_ways(first + 512, 1_MiB), Status::invalid_value);  // of two allocations
+  CHECK_EQUAL(copy_both_ways(first + 512, 1_MiB), Status::invalid_value);  // spans two allocations
   CHECK_EQUAL(copy_both_ways(first, 1_MiB), Status::success);
 }
 
@@ -704,13 +704,14 @@ TEST(simulated_driver_uses_fed_addresses_in_order_for_their_sizes) {
   Machine machine(64_MiB);
   machine.driver.feed_allocation(kPlace, 4_MiB);
   machine.driver.feed_allocation(kPlace + 32_MiB, 2_MiB);
-  const Address other = machine.allocate(8_MiB);  // of another size: the queue waits
+  const Address other = machine.allocate(8_MiB);  // has another size, so the queue stays
   CHECK(other != kPlace);
   CHECK_EQUAL(machine.allocate(4_MiB), kPlace);
   CHECK_EQUAL(machine.allocate(2_MiB), kPlace + 32_MiB);
   const Address unfed = machine.allocate(4_MiB);
   CHECK_EQUAL(machine.driver.deallocate(kPlace), Status::success);
-  machine.driver.feed_allocation(unfed, 4_MiB);  // taken: the driver chooses itself
+  machine.driver.feed_allocation(unfed,
+                                 4_MiB);  // the address is taken, so the driver chooses one itself
   CHECK(machine.allocate(4_MiB) != unfed);
   machine.driver.feed_allocation(kPlace, 4_MiB);
   machine.driver.forget_fed_addresses();
@@ -744,7 +745,7 @@ TEST(simulated_driver_never_hands_out_an_address_twice) {
       const Bytes size =
           random.one_in(3) ? random.between(1, 8) * 512 : random.between(1, 20) * kGranule;
       machine.driver.forget_fed_addresses();
-      if (random.one_in(2)) {  // near an address handed out before
+      if (random.one_in(2)) {  // near an address returned before
         const Address near = round_down(random.pick(seen), kGranule);
         machine.driver.feed_allocation(near + 16_MiB - random.below(16) * kGranule, size);
       }

@@ -1,4 +1,4 @@
-// The mutex of one byte.
+// Tests the mutex of one byte.
 
 #include "plimsoll/base/spin_lock.h"
 
@@ -48,7 +48,8 @@ TEST(who_waits_for_a_lock_for_long_gets_it) {
         ++served;
       });
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // till they sleep
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(20));  // long enough for the waiting threads to sleep
     CHECK_EQUAL(served.load(), 0);
   }
   for (std::thread& thread : threads) thread.join();

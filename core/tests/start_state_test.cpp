@@ -13,7 +13,8 @@ namespace plimsoll {
 namespace {
 
 constexpr Address kA = 0x7f00'0000'0000;
-// The last version whose choices follow from addresses: the age of segments is not in a snapshot.
+// The last version whose choices depend on addresses only; later ones depend on the age of
+// segments, which is not in a snapshot.
 constexpr TorchVersion kByAddress{2, 11};
 constexpr std::string_view kExpandable = "expandable_segments:True";
 
@@ -25,7 +26,7 @@ SegmentInfo segment(Bytes size, const std::vector<BlockInfo>& blocks) {
   return {kA, size, 0, {}, false, false, 0, blocks};
 }
 
-// The start that follows from what the GPU recorded since its history was cleared.
+// Returns the start state that follows from the GPU's recording since its history was cleared.
 std::vector<SegmentInfo> start_of(const Gpu& gpu) {
   const EventList events(gpu.allocator.history());
   return reconstruct_start(events.span(), gpu.allocator.segments(), gpu.allocator.config());
@@ -39,7 +40,7 @@ std::string refusal(const std::vector<TraceEvent>& events,
   return reason == std::string::npos ? message : message.substr(reason + 2);
 }
 
-// What a replay of the events leaves behind that begins from a reconstructed start.
+// Returns the final state of a replay that begins from a reconstructed start.
 std::string end_of_replay(const EventSpan& events, const std::vector<SegmentInfo>& start,
                           const Gpu& recorded) {
   Gpu gpu(recorded.driver.memory_info().total, recorded.allocator.config().text,
@@ -57,8 +58,8 @@ struct Setting {
   const char* config;
   Bytes memory;
   RandomProgram::Options options;
-  bool within_operations = true;  // whether a replay can start in the middle of one
-  bool replays = true;            // whether the start tells where address space begins
+  bool within_operations = true;  // whether a replay may start in the middle of an operation
+  bool replays = true;            // whether the start shows where address space begins
 };
 
 }  // namespace
@@ -73,7 +74,7 @@ TEST(start_state_is_exact_wherever_a_history_is_cut) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {
       Gpu gpu(setting.memory, setting.config, kByAddress);
       RandomProgram program(gpu, seed, setting.options);
-      std::map<std::size_t, std::string> states{{0, ""}};  // after each operation
+      std::map<std::size_t, std::string> states{{0, ""}};  // the state after each operation
       for (int i = 0; i < 150; ++i) {
         message_of<OutOfMemory>([&] { return (program.step(), 0); });
         states[gpu.allocator.history().size()] = describe(gpu.allocator.segments());
@@ -103,7 +104,7 @@ TEST(start_state_is_nothing_for_a_complete_history) {
   CHECK(start_of(gpu).empty());
   for (const std::size_t cut : {1U, 2U, 3U})
     CHECK(!starts_from_nothing(events.span(cut), segments));
-  CHECK(starts_from_nothing(events.span(1), {}));  // nothing is known of the end
+  CHECK(starts_from_nothing(events.span(1), {}));  // the final segments are unknown
 }
 
 // --- ends of blocks ----------------------------------------------------------------------------
@@ -111,7 +112,7 @@ TEST(start_state_is_nothing_for_a_complete_history) {
 TEST(start_state_counts_a_tail_without_room_for_another_block_to_the_block) {
   Gpu gpu(1_GiB);
   gpu.free({gpu.malloc(12_MiB)});
-  Block* const block = gpu.malloc(11_MiB + 512_KiB);  // the segment's last half MiB stays with it
+  Block* const block = gpu.malloc(11_MiB + 512_KiB);  // the block keeps the segment's last half MiB
   gpu.events();
   gpu.free({block});
   gpu.malloc(3_MiB);
@@ -128,7 +129,7 @@ TEST(start_state_finds_the_end_of_a_block_by_what_follows_it_later) {
     gpu.free({first});
     Block* const unsplit = gpu.malloc(4_MiB + 512_KiB);
     CHECK_EQUAL(unsplit->size, 5_MiB);
-    gpu.free({second});  // so that free memory follows
+    gpu.free({second});  // leaves free memory behind the block
     const std::string before = describe(gpu.allocator.segments());
     gpu.events();
     if (is_used) gpu.malloc(2_MiB);
@@ -150,11 +151,11 @@ TEST(start_state_learns_nothing_from_what_follows_a_freed_block) {
   gpu.driver.finish(2);
   gpu.malloc(2_MiB);
   gpu.malloc(8_MiB + 512_KiB);
-  gpu.malloc(5_MiB);  // half a MiB behind the end of the first block, but that is gone by now
+  gpu.malloc(5_MiB);  // half a MiB behind the end of the first block, which is freed by now
   CHECK_EQUAL(describe(start_of(gpu)), before);
 }
 
-// --- what is known of segments -----------------------------------------------------------------
+// --- knowledge of segments ---------------------------------------------------------------------
 
 TEST(start_state_knows_the_segments_that_were_given_back_since) {
   Gpu gpu(1_GiB);

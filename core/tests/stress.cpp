@@ -1,12 +1,12 @@
-// Many threads do at random to one elastic allocator all that programs do to it, on a simulated GPU
-// that is small, busy and fails at times. A shadow of its physical memory proves that
+// Many threads make random calls of one elastic allocator, covering all that programs do, on a
+// simulated GPU that is small, busy and fails at times. A shadow of its physical memory proves that
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
 //   - memory serves a stream only when the work of all other streams on it is done;
-//   - no address is unmapped while a block, or queued work, uses it, but to pause or move the
+//   - no address is unmapped while a block, or queued work, uses it, except to pause or move the
 //   block,
-//     which then has the content that it had;
-//   - at the end nothing is left, at the driver or in the allocator's books.
+//     and that block keeps its content;
+//   - at the end no memory is left at the driver or in the allocator's books.
 //
 //   stress [--operations N] [--threads N] [--seed N]
 
@@ -47,8 +47,9 @@ constexpr RegionId kRegions = 3;
 constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
-constexpr std::size_t kGranules = 4 * (kMemory + kShared) / kGranule;  // what is away counts too
-constexpr std::size_t kAddressGranules = std::size_t{1} << 21;         // 4 TiB of addresses
+constexpr std::size_t kGranules =
+    4 * (kMemory + kShared) / kGranule;                         // counts memory off the card too
+constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock
 using AtomicTime = std::atomic<Time>;
@@ -87,25 +88,27 @@ class Random {
 
 // --- the GPU -------------------------------------------------------------------------------------
 
-// A granule of physical memory, and what it is used for.
+// A granule of physical memory and its uses.
 struct Granule {
-  std::array<std::atomic<std::uint64_t>, kWords> live{};  // a bit for each unit
+  std::array<std::atomic<std::uint64_t>, kWords> live{};  // one bit for each unit
   std::atomic<StreamId> owner{0};
-  std::array<AtomicTime, kStreams> used_until{};  // by blocks of each stream that were freed
+  std::array<AtomicTime, kStreams> used_until{};  // when freed blocks of each stream stop using it
   AtomicTime guests_until{0};
-  std::array<AtomicTime, kWords * 64> guest_until{};  // each unit, by work of other streams
+  std::array<AtomicTime, kWords * 64>
+      guest_until{};  // for each unit, when work of other streams ends
 };
 
-// Addresses of a granule's size. Constant while a block lies there, but for the count of blocks.
+// Addresses of a granule's size. The mapping is constant while a block lies there, except for the
+// count of blocks.
 struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};
   AtomicTime used_until{0};
-  bool away = false;  // what lives here is on its way to other memory
+  bool away = false;  // the content is moving to other memory
 };
 
-// A simulated GPU for several threads, which can fail one call of each operation, and whose
-// memory has a shadow.
+// A simulated GPU for several threads. It can fail one call of each operation, and its memory has a
+// shadow.
 class StressDriver final : public LockedDriver {
  public:
   explicit StressDriver(SimulatedDriver& gpu)
@@ -116,7 +119,7 @@ class StressDriver final : public LockedDriver {
             "the first address is not known");
   }
 
-  // The calling thread's call number `count` from now fails; 0: none does.
+  // Makes the calling thread's call number `count` from now fail; 0 makes none fail.
   static void fail_call(std::uint64_t count, Status status) {
     calls_until_fault = count;
     fault = status;
@@ -124,7 +127,8 @@ class StressDriver final : public LockedDriver {
   }
   static bool has_failed() { return faulted; }
   static bool may_fail() { return calls_until_fault > 0; }
-  // Whether live blocks may leave their memory in calls of this thread, to be put back.
+  // Sets whether calls of this thread may take live blocks off their memory, in order to put them
+  // back.
   static void set_moving(bool moving) { is_moving = moving; }
 
   void launch(StreamId stream, Time duration) {
@@ -137,7 +141,7 @@ class StressDriver final : public LockedDriver {
     gpu_.host().advance(static_cast<double>(duration));
     note_time();
   }
-  // All work queued on the stream so far is done then, or before.
+  // Returns when all work queued on the stream so far is done at the latest.
   [[nodiscard]] Time busy_until(StreamId stream) const { return busy_until_[stream].load(); }
   [[nodiscard]] Time now() const { return now_.load(); }
 
@@ -298,14 +302,14 @@ class StressDriver final : public LockedDriver {
     return addresses_[place];
   }
 
-  // What was off the card when its block was freed has no work any more.
+  // Drops the work of memory that was off the card when its block was freed.
   static void forget_work(Granule& granule) {
     for (AtomicTime& until : granule.used_until) until.store(0);
     for (AtomicTime& until : granule.guest_until) until.store(0);
     granule.guests_until.store(0);
   }
 
-  // The memory that is mapped here next takes the place of this one.
+  // Marks the memory as moving; the next memory mapped here replaces it.
   void send_away(Address address, AddressGranule& place) {
     const auto& [begin, handle] = *std::prev(mapped_.upper_bound(address));
     memory_.at(handle).granules[(address - begin) / kGranule] = 0;
@@ -316,7 +320,7 @@ class StressDriver final : public LockedDriver {
     const Memory& memory = memory_.at(handle);
     if (!memory.released || memory.mappings > 0) return;
     for (const std::uint32_t number : memory.granules) {
-      if (number == 0) continue;  // it is away
+      if (number == 0) continue;  // it is off the card
       Granule& granule = granules_[number];
       for (const auto& word : granule.live) {
         require(word.load() == 0, "memory of a live block was released");
@@ -347,15 +351,15 @@ class StressDriver final : public LockedDriver {
   AtomicTime now_{0};
 };
 
-// --- what lives ----------------------------------------------------------------------------------
+// --- live blocks ---------------------------------------------------------------------------------
 
 struct Live {
   Address address = 0;
   Bytes requested = 0;
   StreamId stream = 0;
-  std::uint32_t guests = 0;  // a bit for each other stream that uses it
+  std::uint32_t guests = 0;  // one bit for each other stream that uses it
   RegionId region = kNoRegion;
-  std::uint64_t tag = 0;  // what it holds; 0 if nobody wrote to it
+  std::uint64_t tag = 0;  // the content's tag; 0 if no thread wrote one
   [[nodiscard]] Bytes size() const { return round_up(requested, kUnit); }
 };
 
@@ -365,7 +369,7 @@ std::uint64_t bits(std::size_t first, std::size_t end, std::size_t word) {
   return (high - low == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << (high - low)) - 1) << low;
 }
 
-// Nobody else has any of the block.
+// Marks the block as live, and checks that no other block has any of it.
 void occupy(StressDriver& driver, const Live& block) {
   driver.for_each_part(
       block.address, block.size(),
@@ -379,13 +383,14 @@ void occupy(StressDriver& driver, const Live& block) {
       });
 }
 
-// No other stream still works on the block, which was lent just now.
+// Checks that no other stream still works on the block, which was allocated just now.
 void check_stream_order(StressDriver& driver, const Live& block) {
   driver.for_each_part(
       block.address, block.size(),
       [&](Granule& granule, AddressGranule&, std::size_t first, std::size_t end) {
         const Time now = driver.now();
-        // A piece belongs to one stream at a time, so its blocks need a look only when it changes.
+        // A piece belongs to one stream at a time, so its blocks are checked only when the stream
+        // changes.
         if (granule.owner.load(std::memory_order_relaxed) != block.stream) {
           for (StreamId stream = 0; stream < kStreams; ++stream) {
             require(stream == block.stream ||
@@ -407,7 +412,7 @@ void enter(StressDriver& driver, const Live& block) {
   check_stream_order(driver, block);
 }
 
-// The block is about to be freed.
+// Marks the block as free, before it is freed.
 void leave(StressDriver& driver, const Live& block) {
   const Time own = driver.busy_until(block.stream);
   Time guests = 0;
@@ -506,7 +511,7 @@ std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   return plan;
 }
 
-// What all threads share.
+// The state that all threads share.
 struct Machine {
   explicit Machine(const Options& chosen)
       : options(chosen), boxes(chosen.threads), live_of(chosen.threads) {
@@ -522,14 +527,15 @@ struct Machine {
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
-  // Uses that a capture may have seen are ordered by the captured program: they are not checked.
+  // A capture that may have seen a use orders it in the captured program, so such uses are not
+  // checked.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
-  std::vector<std::vector<Live>> live_of;  // threads'
-  // Whoever moves live blocks has it alone: nobody queues work then, or touches memory that may be
-  // about to move.
+  std::vector<std::vector<Live>> live_of;  // the live blocks of each thread
+  // A thread that moves live blocks holds it alone: meanwhile no other thread queues work or
+  // touches memory that may move.
   std::shared_mutex still;
-  bool spills = false;  // constant for a round
+  bool spills = false;  // constant during a round
 };
 
 class Worker {
@@ -547,7 +553,7 @@ class Worker {
     counts_.operations += operations;
   }
 
-  // Ends what was begun, and frees what this thread has.
+  // Ends open pools and captures, and frees this thread's blocks.
   void end() {
     leave_pool();
     for (const PoolId pool : std::exchange(pools_, {})) release(pool);
@@ -639,7 +645,8 @@ class Worker {
     return 1 + random_.below(most);
   }
 
-  // True if it was done; what the driver refuses is an error only where it failed a call.
+  // Returns whether the operation succeeded. A refusal by the driver is an error unless it was made
+  // to fail a call.
   template <typename Body>
   bool attempt(Body body) {
     try {
@@ -666,7 +673,7 @@ class Worker {
     }
   }
 
-  // False if its region is paused.
+  // Returns false if the block's region is paused.
   bool allocate(Live& block) {
     const bool is_placed = random_.one_in(16);
     std::shared_lock still(machine_.still, std::defer_lock);
@@ -714,13 +721,13 @@ class Worker {
   void free(std::size_t which) {
     const Live block = live_[which];
     verify(block);
-    // A block that was not freed after all must not have left its memory meanwhile.
+    // If the free fails, the block must not have left its memory meanwhile.
     std::shared_lock still(machine_.still, std::defer_lock);
     if (driver_.may_fail()) still.lock();
     leave(driver_, block);
     bool found = false;
     while (!attempt([&] { found = allocator_.free(block.address); })) {
-      occupy(driver_, block);  // it was not freed
+      occupy(driver_, block);  // the free failed
       leave(driver_, block);
     }
     require(found, "a live block was not found by its address");
@@ -772,7 +779,7 @@ class Worker {
   void enter_pool() {
     const PoolId pool{number_ + 1, 1 + random_.below(3)};
     allocator_.use_pool(pool);
-    // One pool is so from the first, before it has a block.
+    // One pool is no_split from the first, before it has a block.
     if (pool.second == 1) allocator_.set_pool_option(pool, PoolOption::no_split, true);
     machine_.captures_begun.fetch_add(1);
     const std::uint64_t kind = random_.below(4);
@@ -817,7 +824,8 @@ class Worker {
     attempt([&] {
       try {
         body();
-      } catch (const std::invalid_argument&) {  // no such region, paused or not, or a capture
+      } catch (const std::invalid_argument&) {  // there is no such region, paused or not, or a
+                                                // capture is running
         ++counts_.refused;
       }
     });
@@ -847,7 +855,7 @@ class Worker {
         [&] { counts_.moved += machine_.elastic.rebalance(random_.below(kMemory)) / kMiB; });
   }
 
-  // --- all of the allocator
+  // --- calls for the whole allocator
 
   void empty_cache() {
     const PoolId pool = random_.one_in(2) || pools_.empty() ? PoolId{} : pools_.back();
@@ -873,7 +881,7 @@ class Worker {
     }
   }
 
-  // A block at a place that is free, if nobody is faster.
+  // Allocates a block in a free place, unless another thread takes it first.
   void place() {
     for (const SegmentInfo& segment : allocator_.segments()) {
       if (!random_.one_in(3)) continue;
@@ -900,13 +908,13 @@ class Worker {
   std::size_t number_;
   Random random_;
   std::vector<Live>& live_;
-  std::size_t target_ = 50;    // live blocks at most
+  std::size_t target_ = 50;    // the most live blocks
   std::vector<PoolId> pools_;  // one entry for each use
   std::optional<PoolId> in_pool_;
   Counts counts_;
 };
 
-// Nobody does anything: the books must agree with what the program holds.
+// Checks, while no thread runs, that the books agree with the program's blocks.
 void check_books(Machine& machine) {
   machine.elastic.check_invariants();
   std::int64_t count = 0;

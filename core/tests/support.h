@@ -1,4 +1,4 @@
-// What several tests share: sizes as literals, seeded random numbers, a GPU to allocate on, and
+// Helpers for several tests: sizes as literals, seeded random numbers, a GPU to allocate on, and
 // events and segments as short texts that are easy to compare and to read.
 #pragma once
 
@@ -35,7 +35,7 @@ class Random {
   explicit Random(std::uint64_t seed) : engine_(seed) {}
 
   std::uint64_t below(std::uint64_t limit) { return engine_() % limit; }
-  // From `low` to `high`, both included.
+  // Returns a number from `low` to `high`, both included.
   std::uint64_t between(std::uint64_t low, std::uint64_t high) {
     return low + below(high - low + 1);
   }
@@ -53,7 +53,7 @@ inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-// The message of the exception of this type that `body` throws; empty if it throws none.
+// Returns the message of the exception of this type that `body` throws; empty if it throws none.
 template <typename Exception, typename Body>
 std::string message_of(Body body) {
   try {
@@ -64,14 +64,14 @@ std::string message_of(Body body) {
   return "";
 }
 
-// "20M", "4K", "1536": in the largest unit that divides it.
+// Writes a size as "20M", "4K" or "1536": in the largest unit that divides it.
 inline std::string short_size(Bytes size) {
   if (size > 0 && size % kMiB == 0) return std::to_string(size / kMiB) + "M";
   if (size > 0 && size % kKiB == 0) return std::to_string(size / kKiB) + "K";
   return std::to_string(size);
 }
 
-// A GPU, the only one of its host, with PyTorch's allocator on it; all history is recorded.
+// A GPU with PyTorch's allocator, the only one of its host; all history is recorded.
 struct Gpu {
   explicit Gpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
       : driver(host, dedicated),
@@ -84,7 +84,7 @@ struct Gpu {
     for (Block* const block : blocks) allocator.free(block);
   }
 
-  // What the allocator did since the last call: "segment_alloc 20M, alloc 5M".
+  // Returns the allocator's events since the last call: "segment_alloc 20M, alloc 5M".
   std::string events() {
     std::string text;
     History& history = allocator.history();
@@ -96,7 +96,7 @@ struct Gpu {
     return text;
   }
 
-  // The segments by address, and their blocks: "[5M used, 15M free] [2M free]".
+  // Returns the segments by address, and their blocks: "[5M used, 15M free] [2M free]".
   [[nodiscard]] std::string layout() const {
     std::string text;
     for (const SegmentInfo& segment : allocator.segments()) {
@@ -121,7 +121,7 @@ struct Gpu {
   NativeAllocator allocator;
 };
 
-// The segments with all that matters of them, to compare states with.
+// Returns all relevant data of the segments as text, to compare states.
 inline std::string describe(const std::vector<SegmentInfo>& segments) {
   std::string text;
   for (const SegmentInfo& segment : segments) {
@@ -137,16 +137,16 @@ inline std::string describe(const std::vector<SegmentInfo>& segments) {
   return text;
 }
 
-// A program that does at random what programs do: requests of a few frequent and many other sizes,
-// frees, uses on other streams, work on the GPU and, at times, an emptied cache or a private pool.
+// A random program: requests of a few frequent and many other sizes, frees, uses on other streams,
+// work on the GPU and, at times, an emptied cache or a private pool.
 class RandomProgram {
  public:
   struct Options {
     bool uses_streams = true;
     bool uses_pools = true;
     bool empties_cache = true;
-    bool beyond_history = false;  // also what a history does not tell of
-    Bytes size_step = 1;          // of requests
+    bool beyond_history = false;  // also makes calls that a history does not record
+    Bytes size_step = 1;          // sizes of requests are its multiples
   };
   struct Live {
     Block* block;
@@ -157,7 +157,7 @@ class RandomProgram {
   RandomProgram(Gpu& gpu, std::uint64_t seed, const Options& options)
       : gpu_(gpu), random_(seed), options_(options) {}
 
-  // Throws what the allocator throws; the program goes on with its next step.
+  // Throws the allocator's exceptions; the program continues with its next step.
   void step() {
     const std::uint64_t choice = random_.below(100);
     if (choice < 50) {
@@ -184,12 +184,12 @@ class RandomProgram {
     }
   }
 
-  // What the program still holds, by address.
+  // Returns the program's live blocks, by address.
   [[nodiscard]] const std::map<Address, Live>& live() const { return live_; }
-  // The request made last, whether it was served or not.
+  // Returns the last request, served or not.
   [[nodiscard]] Bytes last_request() const { return last_request_; }
 
-  // Frees all, leaves all private pools and empties the cache.
+  // Frees all blocks, leaves all private pools and empties the cache.
   void end() {
     if (inside_) gpu_.allocator.end_allocate_to_pool(*inside_);
     while (!live_.empty()) free(live_.begin());
@@ -222,7 +222,7 @@ class RandomProgram {
     Block* const block = chosen->second.block;
     gpu_.allocator.free(block);
     live_.erase(chosen);
-    // A history does not tell a free that the next request completes from one that never waited.
+    // In a history, a free that the next request completes looks like a free that never waited.
     if (block->is_active() && !options_.beyond_history) gpu_.allocator.note_snapshot();
   }
 

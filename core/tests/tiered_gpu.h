@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// This thread's requests are placed as long as this lives.
+// Places this thread's requests while it exists.
 class Placed {
  public:
   explicit Placed(RegionId region, Tier prefer = Tier::dedicated) {
@@ -36,7 +36,7 @@ struct TieredGpu : ElasticGpu {
     return allocator.malloc(size, stream);
   }
 
-  // A block's content is a tag for each granule, and one at its end.
+  // Writes a block's content: a tag for each granule, and one at its end.
   void fill(const Block* block, std::uint64_t tag) {
     driver.write_tag(block->address, block->size, tag);
   }
@@ -47,7 +47,7 @@ struct TieredGpu : ElasticGpu {
     return driver.tag_at(block->address + block->size - 1) == tag;
   }
 
-  // Once the program has freed all: what is left at the driver is a leak.
+  // Checks, once the program has freed everything, that no memory is left at the driver.
   void check_nothing_is_left() {
     allocator.empty_cache();
     allocator.check_invariants();

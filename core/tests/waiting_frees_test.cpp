@@ -1,4 +1,4 @@
-// Frees that wait for events, by themselves: who is told of them, when, and what a failure leaves.
+// Tests frees that wait for events: which frees are finished, when, and the state after a failure.
 
 #include <utility>
 #include <vector>

@@ -9,7 +9,7 @@ std::uint64_t priority(const Block* block) {
   return hash * 0xD6E8FEB86659FD93u;
 }
 
-// A place in the order.
+// A position in the order.
 struct Key {
   explicit Key(Bytes bytes) : size(bytes) {}
   explicit Key(const Block* block)
@@ -26,7 +26,7 @@ bool before(const Block* a, const Key& key) {
   return a->address < key.address;
 }
 
-// Splits the tree into those before the key and the rest.
+// Splits the tree into the blocks before the key and the rest.
 void split(Block* root, const Key& key, Block*& low, Block*& high) {
   Block** low_end = &low;
   Block** high_end = &high;
@@ -74,7 +74,7 @@ Block* last_of(Block* root) {
   return root;
 }
 
-// The first block at or after the key.
+// Returns the first block at or after the key.
 Block* first_from(Block* root, const Key& key) {
   Block* found = nullptr;
   while (root != nullptr) {

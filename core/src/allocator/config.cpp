@@ -18,13 +18,13 @@ constexpr std::string_view kOnlyPinned = "it concerns pinned host memory";
 
 constexpr std::string_view kOnlyLocking = "it changes locking, not memory";
 
-// Each call of PyTorch's function that makes settings sets these back first.
+// Keys that each call of PyTorch's function for settings first resets to their defaults.
 constexpr std::array<std::string_view, 3> kResetKeys{
     "garbage_collection_threshold",
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// This one too, to the size of large segments, where that can be set.
+// Also reset, to the size of large segments, in versions that can set that size.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {
@@ -34,7 +34,7 @@ bool is_reset(std::string_view key, TorchVersion version) {
 
 struct Setting {
   std::string key;
-  std::vector<std::string> values;  // one, or the parts of a list
+  std::vector<std::string> values;  // one word, or the items of a list
   bool is_list = false;
   TorchVersion version;
 
@@ -123,8 +123,8 @@ Number number(const std::string& key, const std::string& text) {
   return *value;
 }
 
-// The functions that read a setting's value, as settings.inc names them. `config` is what was read
-// before.
+// The functions that read a setting's value, as settings.inc names them. `config` holds the
+// settings read so far.
 
 bool boolean(const Setting& setting, const AllocatorConfig&) {
   const std::string& value = single(setting);
@@ -181,8 +181,8 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
   return value;
 }
 
-// Each key of the list is a size in MiB; the first one also fills all smaller sizes, '>' all that
-// are larger than the key before it (in 2.9, that one too).
+// Each key of the list is a size in MiB. The first key also fills all smaller sizes; '>' fills all
+// sizes larger than the key before it (in 2.9, that key's size too).
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
@@ -217,8 +217,8 @@ AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConf
   return slots;
 }
 
-// "0.5", a fraction of the device's memory, or "40G". PyTorch warns of anything else and goes on
-// without it.
+// Parses "0.5", a fraction of the device's memory, or "40G". PyTorch warns of any other text and
+// ignores it.
 std::variant<double, Bytes> part_or_size(const Setting& setting, const std::string& text) {
   const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');
   const auto digits = std::string_view(text).substr(0, text.size() - (is_size ? 1 : 0));
@@ -236,7 +236,8 @@ AllocatorConfig::Reserve reserve(const Setting& setting, const AllocatorConfig&)
   return part_or_size(setting, single(setting));
 }
 
-// "[name:0.5,other:40G]". Streams get a class in C++ only, so all that is known of them is unnamed.
+// Checks "[name:0.5,other:40G]". Only C++ can give a stream a class, so all streams here are
+// unnamed.
 void check_reserves(const Setting& setting) {
   for (const std::string& entry : setting.values) {
     const std::size_t colon = entry.find(':');
@@ -250,8 +251,8 @@ void check_reserves(const Setting& setting) {
 struct ConfigKey {
   std::string_view name;
   TorchVersion since;
-  void (*read)(const Setting&, AllocatorConfig&);  // null where it changes no device memory
-  std::string_view why = {};                       // it changes none
+  void (*read)(const Setting&, AllocatorConfig&);  // null if the setting changes no device memory
+  std::string_view why = {};                       // the reason if it changes none
 };
 
 constexpr ConfigKey kConfigKeys[] = {
@@ -280,7 +281,8 @@ const ConfigKey& find_config_key(const std::string& name, TorchVersion version) 
   return *key;
 }
 
-// What makes the configuration on its own, once `settings`, of this text, follow those of `before`.
+// Returns the text that parses to the whole configuration, after `settings`, written as `text`, are
+// applied on top of `before`.
 std::string text_after(std::string_view before, const std::vector<Setting>& settings,
                        std::string_view text, TorchVersion version) {
   std::string kept;
@@ -330,7 +332,7 @@ AllocatorConfig AllocatorConfig::with(std::string_view settings, TorchVersion ve
   std::vector<Setting> parsed = Reader(settings).settings();
   for (Setting& setting : parsed) setting.version = version;
   config.text = text_after(text, parsed, settings, version);
-  // Other keys are judged by the size of large segments, wherever that stands.
+  // Other keys are checked against the size of large segments, wherever that key stands.
   const auto is_judge = [](const Setting& setting) { return setting.key == kJudge; };
   for (const bool judges : {true, false}) {
     for (const Setting& setting : parsed) {

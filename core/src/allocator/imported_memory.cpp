@@ -30,7 +30,7 @@ Address ImportedMemory::open(std::span<const Piece> pieces) {
   return address;
 }
 
-// The mapping keeps the memory; the handle is not needed any more.
+// The mapping keeps the memory, so the handle is no longer needed.
 Status ImportedMemory::map(Address address, const Piece& piece) {
   Handle handle = 0;
   Status status = driver_.import_handle(piece.descriptor, handle);

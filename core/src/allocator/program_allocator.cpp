@@ -84,7 +84,7 @@ Statistics LockedAllocator::statistics() const {
   return allocator_->statistics();
 }
 
-// What these allocators map has no name of its own outside the process.
+// The memory that these allocators map cannot be referred to outside the process.
 ExportedMemory LockedAllocator::export_memory(Address) {
   throw std::invalid_argument("this allocator's memory cannot be exported as file descriptors");
 }

@@ -14,15 +14,15 @@ namespace plimsoll {
 template <>
 std::optional<double> parse_number(std::string_view text) {
 #ifdef __APPLE__
-  // Before macOS 26, its C++ library has std::from_chars for integers only. strtod_l allows more
-  // than that: spaces, a plus, hexadecimal digits.
+  // Before macOS 26, its C++ library has std::from_chars for integers only. strtod_l accepts more:
+  // spaces, a plus sign, hexadecimal digits.
   constexpr std::string_view kBefore = " \t\n\v\f\r+";
   if (text.empty() || kBefore.find(text.front()) != kBefore.npos) return std::nullopt;
   if (text.find_first_of("xX") != text.npos) return std::nullopt;
-  const std::string ended(text);  // by a zero
+  const std::string ended(text);  // ended by a zero
   char* stopped = nullptr;
   errno = 0;
-  const double value = strtod_l(ended.c_str(), &stopped, nullptr);  // as in the locale "C"
+  const double value = strtod_l(ended.c_str(), &stopped, nullptr);  // null: the locale "C"
   if (stopped != ended.c_str() + ended.size()) return std::nullopt;
   if (errno == ERANGE && (value == 0 || std::isinf(value))) return std::nullopt;
   return value;

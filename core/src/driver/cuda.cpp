@@ -17,7 +17,8 @@ namespace {
 using cuda::kSuccess;
 using cuda::Result;
 
-// Not a string: a thread's last calls may come after its strings are destroyed, at process exit.
+// An array instead of a string, because a thread's last calls may come after its strings are
+// destroyed, at process exit.
 struct LastError {
   std::array<char, 1024> text;
   std::size_t length;
@@ -70,9 +71,9 @@ std::string no_such_device(int device, int count) {
 
 }  // namespace
 
-// The primary context is current and the thread may do what a capture elsewhere would forbid.
-// CUDA refuses allocating, freeing, querying and synchronizing in that case; asking for it around
-// every call is one rule instead of a list, and costs two writes to a variable of the thread.
+// While a Scope lives, the primary context is current and the thread may make calls that a capture
+// in another thread would forbid: allocating, freeing, querying and synchronizing. Every call uses
+// a Scope, which is one rule instead of a list and costs two writes to a thread-local variable.
 class CudaDriver::Scope {
  public:
   explicit Scope(const CudaDriver& driver) : api_(driver.api_) {
@@ -173,7 +174,7 @@ CudaDriver::~CudaDriver() {
   api_.primary_context_release(device_);
 }
 
-// 0 also for what an older driver does not know.
+// Returns 0 also for attributes that an older driver does not know.
 int CudaDriver::attribute(cuda::Attribute attribute) const {
   int value = 0;
   return api_.device_get_attribute(&value, attribute, device_) == kSuccess ? value : 0;
@@ -204,12 +205,12 @@ void CudaDriver::find_properties() {
     if (fits_granule(host)) shared_.push_back(host);
   };
   if (attribute(cuda::Attribute::host_numa_virtual_memory) != 0) {
-    // The node is -1 on a machine that has but one.
+    // The node is -1 on a machine with a single NUMA node.
     const int node = std::max(0, attribute(cuda::Attribute::host_numa_id));
     offer_host({cuda::LocationType::host_numa, node}, dedicated_.handle_types);
   }
   if (attribute(cuda::Attribute::host_virtual_memory) != 0) {
-    offer_host({cuda::LocationType::host, 0}, 0);  // of which CUDA exports nothing
+    offer_host({cuda::LocationType::host, 0}, 0);  // CUDA exports no such memory
   }
 }
 
@@ -236,8 +237,8 @@ Status CudaDriver::deallocate(Address address) {
                 [&] { return "cuMemFree at " + format_address(address); });
 }
 
-// Before the call, after which another thread may be given the same number; not under the lock,
-// for the call may take its time.
+// Forgets the memory before the driver call, after which another thread may get the same number,
+// and releases it outside the lock, because the call may take long.
 template <typename Release>
 Status CudaDriver::forget_locked(LockedMemory& memory, std::uint64_t key, Release release) {
   LockedMemory::node_type forgotten;
@@ -372,7 +373,7 @@ Status CudaDriver::set_access(Address address, Bytes size) {
         const Result result = set_access({address, size}, accessors_, cuda::Access::read_write);
         for (auto it = begin; it != end; ++it) {
           if (it->second.accessible) continue;
-          // Some of the devices may have been given access before one was refused.
+          // Some of the devices may have got access before one was refused.
           if (result != kSuccess) {
             set_access({it->first, it->second.size}, accessors_, cuda::Access::none);
           }
@@ -412,8 +413,8 @@ Status CudaDriver::unmap(Address address, Bytes size) {
   return status;
 }
 
-// One mapping at a time, as CUDA does not skip holes. If one is refused, those before it come back:
-// their memory, which `release` may have given up, is held until all is done.
+// Unmaps one mapping at a time, as CUDA does not skip holes. If one is refused, the earlier ones
+// are mapped again; their memory, which `release` may have released, is held until all is done.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;
@@ -463,7 +464,7 @@ Status CudaDriver::import_handle(int descriptor, Handle& handle) {
 
 // --- peers -------------------------------------------------------------------------------------
 
-// The fewest ranges that hold all accessible mappings and nothing else.
+// Returns the fewest ranges that contain all accessible mappings and nothing else.
 std::vector<CudaDriver::Range> CudaDriver::accessible_ranges() const {
   std::vector<Range> ranges;
   for (const auto& [address, mapping] : mappings_) {
@@ -582,8 +583,8 @@ Status CudaDriver::wait(StreamId stream, Event event) {
               [] { return "cuStreamWaitEvent"; });
 }
 
-// What no stream under capture can do: a wait would break the capture, and an event would become
-// part of the graph instead of saying how far the stream has come.
+// Refuses operations on a stream under capture: a wait would break the capture, and an event would
+// become part of the graph instead of marking the stream's progress.
 Result CudaDriver::refuse_capture(StreamId stream) const {
   int capturing = cuda::kNotCapturing;
   const Result result = api_.stream_is_capturing(stream_of(stream), &capturing);
@@ -610,7 +611,7 @@ Status CudaDriver::copy(Address to, Address from, Bytes size, StreamId stream) {
       [&] { return "cuMemcpyAsync of " + range_text(size, from) + " to " + format_address(to); });
 }
 
-// --- what it knows -----------------------------------------------------------------------------
+// --- information -------------------------------------------------------------------------------
 
 MemoryInfo CudaDriver::memory_info() const {
   std::size_t free = 0;

@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-// The names of one version's files, and of the line that tells of unused pages of files.
+// The file names of one control group version, and its line with the unused pages of files.
 struct Version {
   const char* limit;
   const char* usage;
@@ -19,7 +19,7 @@ struct Version {
 constexpr Version kFirst{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
 constexpr Version kSecond{"/memory.max", "/memory.current", "inactive_file"};
 
-// Empty where there is no such file. These files have no size of their own.
+// Returns a file's content, empty if there is no such file. These files report no size.
 std::string content_of(const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -42,7 +42,7 @@ std::string_view take_until(std::string_view& text, char end) {
   return taken;
 }
 
-// None if the text begins with no number, such as "max".
+// Returns nothing if the text begins with no number, such as "max".
 std::optional<Bytes> number_at(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   Bytes number = 0;
@@ -50,7 +50,7 @@ std::optional<Bytes> number_at(std::string_view text) {
   return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
-// The number behind a line's first word.
+// Returns the number behind the line's first word, `name`.
 Bytes number_of(const std::string& path, std::string_view name) {
   const std::string content = content_of(path);
   for (std::string_view lines = content; !lines.empty();) {
@@ -86,8 +86,8 @@ MemoryInfo host_memory(const std::string& root) {
   const std::string known = root + "/proc/meminfo";
   MemoryInfo memory{number_of(known, "MemAvailable") * kKiB, number_of(known, "MemTotal") * kKiB};
 
-  // Each line is "number:controllers:path", the number 0 for version 2. A group's limit holds for
-  // those within it; a container may see its own group as the topmost.
+  // Each line is "number:controllers:path"; version 2 has the number 0. A group's limit also holds
+  // for the groups within it; a container may see its own group as the topmost.
   const std::string groups = content_of(root + "/proc/self/cgroup");
   for (std::string_view lines = groups; !lines.empty();) {
     std::string_view path = take_until(lines, '\n');

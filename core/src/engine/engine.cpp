@@ -36,7 +36,7 @@ void add_counts(Engine::Account& account, const Statistics& statistics) {
 
 }  // namespace
 
-// One mutex for all of them: those of a machine share a host.
+// One mutex for all simulated GPUs, because those of a machine share a host.
 std::unique_lock<std::recursive_mutex> exclude_simulated_gpus() {
   static std::recursive_mutex mutex;
   return std::unique_lock(mutex);
@@ -81,7 +81,7 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
   }
   if (elastic_ == nullptr) return std::make_unique<LockedAllocator>(std::move(made.allocator));
-  static_cast<void>(made.allocator.release());  // the same object, which needs no lock
+  static_cast<void>(made.allocator.release());  // `native` is the same object, which needs no lock
   return std::unique_ptr<ProgramAllocator>(elastic_);
 }
 
@@ -157,7 +157,7 @@ void Engine::empty_cache(PoolId pool) {
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
-// The shadow's uses of a pool are other ones, so it is told of the last only.
+// The shadow counts uses of a pool differently, so it gets the last release only.
 void Engine::release_pool(PoolId pool) {
   int uses = 0;
   {
@@ -248,7 +248,7 @@ std::unique_ptr<BackupStore> Engine::store_in(int file) const {
   return std::make_unique<BackupFile>(file);
 }
 
-// --- what is told ------------------------------------------------------------------------------
+// --- reports -----------------------------------------------------------------------------------
 
 Statistics Engine::statistics() {
   const auto exclusive = exclude_calls();
@@ -296,7 +296,7 @@ void Engine::observe(const TraceEvent& event) {
   if (Observer* const listener = listener_) listener->observe(event);
 }
 
-// Asks the driver, which may take its time: never under an allocator's lock.
+// Asks the driver, which may take long: never call it under an allocator's lock.
 void Engine::sample_card() {
   took_memory_.store(false, std::memory_order_relaxed);
   const MemoryInfo memory = driver_.memory_info();

@@ -12,7 +12,7 @@ using Guard = std::lock_guard<SpinLock>;
 
 }  // namespace
 
-// What a counter adds up. What is active is live or pending.
+// The quantities that a counter adds up. Active blocks are live or pending.
 struct ConcurrentStatistics::Rule {
   std::size_t quantity;
   bool with_pending;
@@ -23,10 +23,10 @@ constexpr std::array<ConcurrentStatistics::Rule, ConcurrentStatistics::kCounters
         {Shard::kBlocks, true},      // active
         {Shard::kSize, false},       // allocated_bytes
         {Shard::kSize, true},        // active_bytes
-        {Shard::kRequested, false},  // requested_bytes: of all that is active
+        {Shard::kRequested, false},  // requested_bytes: of all active blocks
     }};
 
-// Nobody borrows meanwhile, so what one shard has lent is not counted twice.
+// Locks all bounds, so that no shard borrows meanwhile and no bound counts twice.
 class ConcurrentStatistics::BoundsGuard {
  public:
   explicit BoundsGuard(std::deque<Shard>& shards) : shards_(shards) {
@@ -44,8 +44,8 @@ class ConcurrentStatistics::BoundsGuard {
 
 // --- a shard -----------------------------------------------------------------------------------
 
-// The bounds go down with what is live: what is active stays, so there is no more room below its
-// peak than before.
+// The bounds go down by the live bytes that ended. The active bytes stay, so the room below their
+// peak is no larger than before.
 void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);
@@ -94,7 +94,8 @@ void ConcurrentStatistics::Shard::borrow_of(Shard& lender) {
       change(bound, -borrowed[series][quantity]);
     }
   }
-  // As in `allocate`: either the lender sees what it has left, or this sees that it took more.
+  // As in `allocate`: either the lender sees its lowered bound, or this thread sees that the lender
+  // exceeded it.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::size_t series = 0; series < kSeries; ++series) {
     for (std::size_t quantity = 0; quantity < kQuantities; ++quantity) {
@@ -108,7 +109,7 @@ void ConcurrentStatistics::Shard::borrow_of(Shard& lender) {
   }
 }
 
-// --- all of them -------------------------------------------------------------------------------
+// --- all shards --------------------------------------------------------------------------------
 
 ConcurrentStatistics::Shard& ConcurrentStatistics::add_shard() {
   const Guard guard(lock_);
@@ -145,7 +146,7 @@ void ConcurrentStatistics::look() {
   }
 }
 
-// The sum of a counter, as it was when the shards were last looked at.
+// Returns a counter's sum as of the last look at the shards.
 std::int64_t ConcurrentStatistics::sum_of(std::size_t counter, std::size_t series) const {
   const Rule rule = kRules[counter];
   const std::int64_t live = live_[series][rule.quantity];

@@ -79,7 +79,7 @@ enum class Opcode : unsigned char {
   long_bin_put = 'r',
   memoize = 0x94,
 
-  // Refused.
+  // Opcodes that are refused.
   global = 'c',
   stack_global = 0x93,
   inst = 'i',
@@ -117,7 +117,7 @@ std::string expected(std::string_view what, Kind found) {
   return std::string("expected ").append(what).append(", found ").append(kind_name(found));
 }
 
-// The digit's value, 16 or more if it is none.
+// Returns the digit's value, 16 or more if it is no hexadecimal digit.
 unsigned hex_digit(char c) {
   if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
   if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a') + 10;
@@ -193,12 +193,12 @@ double PickleValue::as_real() const {
   return payload_.real;
 }
 
-// Where a document's values lie, and what reading it needs besides, up to a limit.
+// The memory of a document's values and of its reader, up to a limit.
 class PickleDocument::Memory {
  public:
   explicit Memory(std::size_t most) : counted_(most), arena_(&counted_) {}
 
-  // For what may shrink again.
+  // For containers that may shrink again.
   std::pmr::memory_resource& counted() { return counted_; }
   std::pmr::memory_resource& arena() { return arena_; }
 
@@ -235,7 +235,8 @@ PickleDocument::PickleDocument(PickleDocument&&) noexcept = default;
 PickleDocument& PickleDocument::operator=(PickleDocument&&) noexcept = default;
 PickleDocument::~PickleDocument() = default;
 
-// Stack, marks and memo work as in Python's own unpickler; `Sequence`s live in the arena.
+// Runs the opcodes. The stack, the marks and the memo work as in Python's own unpickler;
+// `Sequence`s live in the arena.
 class PickleDocument::Reader {
  public:
   Reader(std::string_view bytes, Memory& memory, const std::function<void()>& poll)
@@ -248,7 +249,7 @@ class PickleDocument::Reader {
         marks_(&memory.counted()),
         memo_(&memory.counted()),
         arena_(memory.arena()) {
-    memo_.reserve(bytes.size() / sizeof(PickleValue));  // address space only, until it is used
+    memo_.reserve(bytes.size() / sizeof(PickleValue));  // takes only address space until it is used
   }
 
   PickleValue run();
@@ -270,7 +271,7 @@ class PickleDocument::Reader {
   }
   [[noreturn]] void refuse(Opcode opcode);
 
-  // The input.
+  // Functions for the input.
 
   std::size_t remaining() const { return static_cast<std::size_t>(end_ - at_); }
 
@@ -297,7 +298,7 @@ class PickleDocument::Reader {
     at_ = newline + 1;
     return line;
   }
-  // A signed size, as some of the older opcodes have it.
+  // Reads a signed size, as some of the older opcodes have it.
   std::uint64_t take_size() {
     const auto size = take<std::int32_t>();
     if (size < 0) fail("a size is negative");
@@ -307,10 +308,10 @@ class PickleDocument::Reader {
   void check_protocol();
   void check_frame();
 
-  // The stack.
+  // Functions for the stack.
 
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  // The position from which `count` values lie on the stack, above the last mark.
+  // Returns the position from which `count` values lie on the stack, above the last mark.
   std::size_t last(std::size_t count) const {
     if (stack_.size() - floor() < count) fail("an opcode needs more values than there are");
     return stack_.size() - count;
@@ -346,7 +347,7 @@ class PickleDocument::Reader {
   void push_unicode_line(std::string_view line);
   std::uint32_t take_code_point(const char*& from, const char* end, int digits) const;
 
-  // Containers.
+  // Functions for containers.
 
   void append(Sequence& sequence, const PickleValue* values, std::size_t count);
   void build(Kind kind, std::size_t first);
@@ -357,7 +358,7 @@ class PickleDocument::Reader {
     }
   }
 
-  // The memo.
+  // Functions for the memo.
 
   static constexpr Kind kVacant{0xff};
 
@@ -512,7 +513,8 @@ void PickleDocument::Reader::check_protocol() {
   }
 }
 
-// Frames only say how much the pickler wrote at once: opcodes are read as if there were none.
+// A frame only gives the number of bytes that the pickler wrote at once; opcodes are read as if
+// there were no frames.
 void PickleDocument::Reader::check_frame() {
   const auto size = take<std::uint64_t>();
   if (size > remaining()) fail("the pickle is truncated");
@@ -527,7 +529,7 @@ std::size_t PickleDocument::Reader::take_index_line() {
 }
 
 void PickleDocument::Reader::push_int_line(std::string_view line) {
-  // How protocols 0 and 1 write booleans.
+  // Protocols 0 and 1 write booleans like this.
   if (line == "00" || line == "01") return push_bool(line == "01");
   push_decimal(line);
 }
@@ -557,7 +559,8 @@ void PickleDocument::Reader::push_decimal(std::string_view line) {
   }
 }
 
-// A two's complement integer, least significant byte first, not necessarily the shortest possible.
+// Reads a two's complement integer, least significant byte first, not necessarily the shortest
+// possible.
 void PickleDocument::Reader::push_long(std::uint64_t size) {
   const char* bytes = take(size);
   if (size == 0) return push_integer(0);
@@ -586,7 +589,7 @@ void PickleDocument::Reader::push_real_line(std::string_view line) {
   push(Kind::real, {.real = *value});
 }
 
-// A string literal of Python 2, in quotes.
+// Reads a string literal of Python 2, in quotes.
 void PickleDocument::Reader::push_string_line(std::string_view line) {
   if (line.size() < 2 || line.front() != line.back() ||
       (line.front() != '\'' && line.front() != '"')) {
@@ -634,7 +637,7 @@ void PickleDocument::Reader::push_string_line(std::string_view line) {
   push_text(Kind::string, decoded, static_cast<std::size_t>(to - decoded));
 }
 
-// Latin-1, with \uXXXX and \UXXXXXXXX for what it lacks; no other escapes.
+// Reads Latin-1 with \uXXXX and \UXXXXXXXX for other characters; there are no other escapes.
 void PickleDocument::Reader::push_unicode_line(std::string_view line) {
   const auto is_verbatim = [](char c) { return c != '\\' && (c & 0x80) == 0; };
   if (std::all_of(line.begin(), line.end(), is_verbatim)) {
@@ -677,7 +680,7 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
                                     std::size_t count) {
   const std::size_t needed = sequence.size + count;
   if (needed > sequence.capacity) {
-    // Most containers get all their items at once, so only a second batch makes room for more.
+    // Most containers get all their items at once, so only a second batch reserves room for more.
     const std::size_t capacity = std::max(needed, 2 * sequence.capacity);
     auto* data = static_cast<PickleValue*>(
         arena_.allocate(capacity * sizeof(PickleValue), alignof(PickleValue)));
@@ -690,7 +693,7 @@ void PickleDocument::Reader::append(Sequence& sequence, const PickleValue* value
   item_count_ += count;
 }
 
-// Replaces the values from `first` on by a container of them.
+// Replaces the values from `first` on by a container that holds them.
 void PickleDocument::Reader::build(Kind kind, std::size_t first) {
   check_pairs(kind, first);
   auto* sequence = new (arena_.allocate(sizeof(Sequence), alignof(Sequence))) Sequence{};
@@ -717,7 +720,7 @@ void PickleDocument::Reader::memoize(std::size_t index) {
     return;
   }
   if (index > memo_.size()) {
-    // Picklers number from 0 or 1, one by one; the memo must not outgrow the pickle.
+    // Picklers number from 0 or 1, one by one, so the memo cannot outgrow the pickle.
     if (index > static_cast<std::size_t>(end_ - begin_)) fail("a memo index is too large");
     memo_.resize(index + 1, PickleValue(kVacant, {}));
   }

@@ -132,7 +132,7 @@ class EventReader {
     columns.shared.push_back(std::min(shared, *size));
   }
 
-  // Whether any event said to which pool it belongs.
+  // Returns whether any event named its pool.
   [[nodiscard]] bool names_pools() const { return names_pools_; }
 
   PoolId pool_of(PickleValue value, const Entry& entry) const {
@@ -143,7 +143,7 @@ class EventReader {
   }
 
  private:
-  // Pickles store each key once, so the same place mostly holds the very same string.
+  // Pickles store each key once, so the same place usually holds the same string object.
   Field field(PickleValue key, std::size_t place) {
     if (key.kind() != Kind::string) return Field::other;
     const std::string_view text = document_.text(key);
@@ -156,7 +156,7 @@ class EventReader {
     return field;
   }
 
-  // None for what PyTorch 2.14 and later note about a block, which changes nothing.
+  // Returns nothing for actions of PyTorch 2.14 and later that annotate a block and change nothing.
   std::optional<Action> action_of(PickleValue value, const Entry& entry) {
     if (value.kind() != Kind::string) fail(entry, "has no text as 'action'");
     const std::string_view text = document_.text(value);
@@ -250,9 +250,9 @@ class SegmentReader {
   const EventReader& events_;
 };
 
-// PyTorch before 2.12 does not say to which pool an event belongs, but the segments that are left
-// at the end know theirs. Going back in time, whatever lies in one of them belongs to its pool,
-// until the event that made the segment.
+// Before 2.12, PyTorch's events do not name their pools, but the final segments do. Events are
+// visited backwards: each block that lies in a segment belongs to the segment's pool, back to the
+// event that made the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;
@@ -272,7 +272,7 @@ void name_pools(DeviceRecording& device) {
   }
 }
 
-// As many as PyTorch knows (C10_COMPILE_TIME_MAX_GPUS).
+// PyTorch's own maximum (C10_COMPILE_TIME_MAX_GPUS).
 constexpr std::size_t kMostDevices = 120;
 
 }  // namespace

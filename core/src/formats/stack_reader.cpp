@@ -8,8 +8,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// A name that many lines share is part of what is shown of each, and a frame costs a byte of the
-// file where frames are shared.
+// Limits on hostile files. Every line that shares a name shows it, and a shared frame costs the
+// file one byte.
 constexpr std::size_t kLongestName = 512;
 constexpr std::size_t kMostFrames = 1024;
 

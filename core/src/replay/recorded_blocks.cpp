@@ -22,7 +22,7 @@ void RecordedBlocks::wait(Address address, std::uint64_t event) {
   Block* const block = take(address, event);
   StreamId stream = next_stream_;
   if (completion_ == Completion::late) {
-    // All wait for the same; the allocator then need not ask for each.
+    // All blocks wait for the same event, so the allocator need not query one for each.
   } else if (idle_streams_.empty()) {
     ++next_stream_;
   } else {

@@ -9,14 +9,14 @@
 namespace plimsoll {
 namespace {
 
-// Under other rules segments have other sizes. What matters of their addresses is the order, in
-// which best fit breaks ties; spaced out, they keep it.
+// Under other rules segments have other sizes. Only the order of their addresses matters, because
+// best fit breaks ties by it; addresses that are spaced out keep it.
 constexpr int kSpacingBits = 4;
 
-// More than any device has: a size beyond it is damage.
+// More memory than any device has: a larger size means a damaged file.
 constexpr Bytes kMostBytes = Bytes{1} << 48;
 
-// Other allocators than the recorded one lay out what was alive in their own way.
+// Allocators other than the recorded one place the initially live blocks in their own way.
 void request_again(const std::vector<SegmentInfo>& segments, Allocator& allocator,
                    RecordedBlocks& blocks) {
   for (const SegmentInfo& segment : segments) {
@@ -57,7 +57,7 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
 
 void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   const std::optional<Bytes> limit = allocator_.limit();
-  allocator_.set_limit(std::nullopt);  // what was there, was there
+  allocator_.set_limit(std::nullopt);  // blocks of the recorded state existed, whatever the limit
   try {
     if (native_ != nullptr && options_.recorded == RecordedAllocator::native) {
       for (Block* const block : StateRestorer(*native_, driver_).restore(segments)) {
@@ -156,7 +156,7 @@ void Replayer::request(const TraceEvent& event) {
   driver_.forget_fed_addresses();
   if (event.action == Action::oom) {
     if (block == nullptr) return;
-    ++failures_.avoided;  // what the program would have done with it is not known
+    ++failures_.avoided;  // how the program would have used the memory is unknown
     allocator_.free(block);
     allocator_.history().clear();
   } else if (block == nullptr) {
@@ -167,30 +167,30 @@ void Replayer::request(const TraceEvent& event) {
   peak_.look(index_, allocator_.statistics());
 }
 
-// Another stream still used the block: it has work of unknown length, until the recording says that
-// the free is done.
+// Another stream still uses the block. The stream gets work of unknown length until the recording
+// says that the free is complete.
 void Replayer::free_later(const TraceEvent& event) {
   if (options_.completion != Completion::at_once) pools_.use({});
   blocks_.free_later(event.address, index_ - 1);
   allocator_.history().clear();
 }
 
-// Cached memory went back to the driver before this request: by the allocator, as part of serving
-// it, or because the program emptied the cache first?
+// Decides why cached memory went back to the driver before this request: the allocator released it
+// to serve the request, or the program emptied the cache first.
 Replayer::Release Replayer::release_before(const TraceEvent& event) {
   if (!run_.released_any()) return Release::none;
   if (emptied_.is_known()) {
     return emptied_.has(run_.start()) ? Release::emptied : Release::refused;
   }
   if (native_ == nullptr) return Release::refused;
-  // Only large segments of the default pool are ever collected.
+  // Garbage collection releases large segments of the default pool only.
   const auto may_be_garbage = [&](const TraceEvent& entry) {
     return native_->config().garbage_collection_threshold > 0 && entry.pool.is_default() &&
            entry.action == Action::segment_free && entry.size != AllocatorConfig::kSmallSegment;
   };
   switch (native_->outlook(event.size, event.stream)) {
     case NativeAllocator::Outlook::refused:
-      // Inside a capture, no cached memory goes back but the pool's own.
+      // Inside a capture, cached memory goes back only from the capture's own pool.
       if (!pools_.is_capturing(event.pool) || !run_.released_any([&](const TraceEvent& entry) {
             return entry.pool != event.pool && !may_be_garbage(entry);
           })) {
@@ -216,7 +216,7 @@ void Replayer::prepare_request(const TraceEvent& event) {
     pools_.use({});
     complete_run();
     pools_.use(event.pool);
-    if (!refused) release = release_before(event);  // what is free by now may be garbage
+    if (!refused) release = release_before(event);  // memory that is free by now may be garbage
   }
   if (release == Release::emptied) {
     empty_cache();
@@ -227,9 +227,9 @@ void Replayer::prepare_request(const TraceEvent& event) {
   feed_addresses(event.size);
 }
 
-// Whether the allocator waits for all streams before it refuses the request, which is too late for
-// a block that the request could use. Inside a capture it never does, nor to return blocks of
-// max_split_size or more.
+// Returns whether the allocator waits for all streams before it refuses the request, which is too
+// late for a block that the request could use. Inside a capture it never waits; nor does it wait to
+// return blocks of max_split_size or more.
 bool Replayer::waits_for_streams(const TraceEvent& request) const {
   if (pools_.is_capturing(request.pool)) return false;
   if (native_ == nullptr || !run_.released_any()) return true;
@@ -237,10 +237,10 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
       [this](const TraceEvent& entry) { return entry.size < native_->config().max_split_size; });
 }
 
-// Hands the driver the addresses of the segments that the recorded request took.
+// Gives the driver the addresses of the segments that the recorded request took.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
-    // Another allocator than PyTorch's has its own reservations, which must not overlap.
+    // Allocators other than PyTorch's make their own reservations, which must not overlap.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
@@ -255,7 +255,7 @@ void Replayer::feed_addresses(Bytes request) {
   }
 }
 
-// Completes the frees of the run in the recorded order, but for those that are complete already.
+// Completes the frees of the run in the recorded order, except those that are complete already.
 void Replayer::complete_run() {
   for (const TraceEvent& entry : run_.events()) {
     if (entry.action != Action::free_completed || !blocks_.is_waiting(entry.address)) continue;
@@ -271,7 +271,7 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// The program did something else than ask for memory.
+// Ends a run after which the program did something else than request memory.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

@@ -65,7 +65,7 @@ ShadowResult Shadow::result() {
 }
 
 void Shadow::hand_over(std::unique_lock<std::mutex>& lock) {
-  if (getpid() != process_) {  // a forked child has no thread that would replay them
+  if (getpid() != process_) {  // a forked child has no thread to replay the events
     filling_.events.clear();
     filling_.changes.clear();
     return;
@@ -102,7 +102,7 @@ void Shadow::replay(const Batch& batch) {
   for (std::size_t i = 0; i <= batch.events.size(); ++i) {
     for (; change != batch.changes.end() && change->first == i; ++change) {
       if (!is_over()) {
-        replayer_.finish();  // outside of any pool
+        replayer_.finish();  // requests go to no private pool any more
         change->second(allocator_);
       }
     }
@@ -110,7 +110,7 @@ void Shadow::replay(const Batch& batch) {
   }
 }
 
-// Hands on what follows from the events before it.
+// Adds the events that follow from the events before this one, and passes them on.
 void Shadow::take(const TraceEvent& event) {
   if (event.action == Action::oom) return feed(event);
   const State* const state = known_.find(event.address);
@@ -118,7 +118,7 @@ void Shadow::take(const TraceEvent& event) {
     case Action::alloc:
       if (event.size == 0) return;
       if (state != nullptr && *state == State::freed) {
-        // Served again: whatever the free waited for is over.
+        // The address is in use again, so the free's wait is over.
         TraceEvent completed = event;
         completed.action = Action::free_completed;
         take(completed);

@@ -10,7 +10,7 @@ namespace {
 
 struct LiveBlock {
   Bytes requested = 0;
-  std::optional<Bytes> size;  // known if the block is alive at the end as well
+  std::optional<Bytes> size;  // known if the block is live at the end as well
   bool pending = false;
   std::uint32_t context = 0;
 };
@@ -186,7 +186,7 @@ class Past {
   std::map<Address, SegmentInfo> segments_;
 };
 
-// A free block that follows a block of uncertain end. Its first use tells where that end is.
+// A free block behind a block whose end is uncertain. The free block's first use shows that end.
 struct UncertainEnd {
   Address block = 0;
   Address gap_end = 0;

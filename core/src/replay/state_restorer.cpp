@@ -5,8 +5,8 @@
 namespace plimsoll {
 namespace {
 
-// Blocks that tile their segment, segments that ascend: anything else cannot have been recorded.
-// A free block still says what was asked for where it lies, when it was larger.
+// Throws unless the blocks tile their segments and the segments ascend: no other state can have
+// been recorded. A free block keeps its last owner's request, which may be larger than the block.
 void require_possible(const std::vector<SegmentInfo>& segments) {
   constexpr Address kMostAddress = Address{1} << 62;
   constexpr Bytes most = Bytes{1} << 48;
@@ -68,7 +68,7 @@ std::vector<Block*> StateRestorer::restore(const std::vector<SegmentInfo>& segme
   return active;
 }
 
-// A whole segment at its recorded address, as one block that is in no pool.
+// Makes a whole segment at its recorded address, as one block that is in no pool.
 Block* StateRestorer::take(const SegmentInfo& segment, const NativeRequest& request) {
   driver_.feed_allocation(segment.address, segment.total_size);
   Block* const block = allocator_.take_new_segment(request, false);
@@ -78,8 +78,9 @@ Block* StateRestorer::take(const SegmentInfo& segment, const NativeRequest& requ
   return block;
 }
 
-// A mapped range of an expandable segment, likewise. Ranges of one expandable segment follow each
-// other; the gap between them stays unmapped. Where less is reserved, a stream may have several.
+// Makes a mapped range of an expandable segment, as one block that is in no pool. Ranges of one
+// expandable segment follow each other; the gap between them stays unmapped. A stream may have
+// several such segments if they reserve less address space.
 Block* StateRestorer::grow(const SegmentInfo& segment, const NativeRequest& request) {
   driver_.feed_reservation(segment.address);
   ExpandableMemory& expandable = allocator_.segments_.expandable();

@@ -11,7 +11,7 @@ constexpr Bytes kSmallAlignment = 512;
 
 }  // namespace
 
-// Those that are fed are whole granules, as segments are.
+// Fed addresses are those of segments, which consist of whole granules.
 Status Allocations::allocate(Bytes size, Address& address) {
   if (size < kGranule && fed_.empty()) return allocate_small(size, address);
   const auto physical = physical_.take(round_up(size, kGranule), Tier::dedicated);
@@ -47,7 +47,7 @@ Status Allocations::allocate_small(Bytes size, Address& address) {
   return Status::success;
 }
 
-// An allocation may lie across two granules that are neighbours.
+// An allocation may extend over two adjacent granules.
 void Allocations::give_back_small(Address address, Bytes size) {
   free_in_granules_.give(address, size);
   for (Address granule = round_down(address, kGranule); granule < address + size;

@@ -8,7 +8,7 @@ namespace plimsoll {
 namespace {
 
 // Each GPU has a window of addresses: allocations come down from its end, reservations go up from
-// its middle. What is fed to the first GPU, a recorded address or a multiple of one, lies below.
+// its middle. Addresses fed to the first GPU, recorded ones or multiples of them, lie below both.
 constexpr Bytes kWindow = Bytes{1} << 53;
 constexpr Bytes kReservable = Bytes{1} << 51;
 
@@ -154,7 +154,7 @@ Status SimulatedDriver::synchronize() {
   return Status::success;
 }
 
-// --- what memory holds ---------------------------------------------------------------------------
+// --- content -------------------------------------------------------------------------------------
 
 std::optional<MemoryPart> SimulatedDriver::part_at(Address address) {
   if (const auto part = virtual_.part_at(address)) return part;
@@ -177,7 +177,8 @@ Status SimulatedDriver::copy(Address to, Address from, Bytes size, StreamId stre
     MemoryPart target;
     std::uint64_t tag;
   };
-  std::vector<Write> writes;  // all are read before any is written, for the ranges may overlap
+  std::vector<Write>
+      writes;  // all tags are read before any is written, because the ranges may overlap
   double duration_ns = 0;
   for (Bytes done = 0; done < size; done += writes.back().target.size) {
     const auto source = part_at(from + done);

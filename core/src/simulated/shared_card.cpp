@@ -36,8 +36,8 @@ namespace {
 #ifdef __linux__
 std::int64_t this_process() { return getpid(); }
 
-// When a process began, in clock ticks; 0 where there is none, or it has ended and its parent has
-// not noticed yet.
+// Returns when a process began, in clock ticks; 0 if there is no such process, or if it is a
+// zombie.
 std::uint64_t start_of(std::int64_t process) {
   char text[1024];
   std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(process));
@@ -46,7 +46,7 @@ std::uint64_t start_of(std::int64_t process) {
   const ssize_t size = read(file, text, sizeof text);
   close(file);
   if (size <= 0) return 0;
-  // The name, in parentheses, may hold anything: fields are counted from its end.
+  // The name, in parentheses, may contain anything, so fields are counted from its end.
   std::string_view rest(text, static_cast<std::size_t>(size));
   rest.remove_prefix(std::min(rest.rfind(')') + 2, rest.size()));
   if (rest.empty() || rest.front() == 'Z' || rest.front() == 'X') return 0;
@@ -65,7 +65,7 @@ void* map_file(const std::string& path, std::size_t size) {
   };
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) fail(errno);
-  // Whoever touches a page for which the file system has no room is killed.
+  // The kernel kills a process that touches a page for which the file system has no room.
   const int status = posix_fallocate(file, 0, static_cast<off_t>(size));
   void* const memory =
       status == 0 ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
@@ -115,7 +115,7 @@ class SharedCard::Lock {
   std::atomic<std::int64_t>& holder_;
 };
 
-// --- what each has -------------------------------------------------------------------------------
+// --- memory of each process ----------------------------------------------------------------------
 
 SharedCard::SharedCard(const std::string& path)
     : state_(static_cast<State*>(map_file(path, sizeof(State)))) {}
@@ -139,7 +139,7 @@ bool SharedCard::take(Bytes size, Bytes capacity) {
 
 void SharedCard::give_back(Bytes size) {
   const Lock lock(*state_);
-  // A forked process lets go of memory that its parent still has.
+  // A forked process frees memory that its parent still holds.
   if (own_ != nullptr && own_->process == this_process()) own_->now -= std::min(size, own_->now);
 }
 
@@ -188,7 +188,7 @@ Bytes SharedCard::now() const {
   return sum;
 }
 
-// --- what is known -------------------------------------------------------------------------------
+// --- queries -------------------------------------------------------------------------------------
 
 std::vector<SharedCard::User> SharedCard::users() {
   const Lock lock(*state_);

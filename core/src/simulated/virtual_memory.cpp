@@ -37,7 +37,7 @@ Status VirtualMemory::unreserve(Address address, Bytes size) {
     return Status::invalid_value;
   }
   reservations_.erase(reservation);
-  if (address >= first_) free_.give(address, size);  // else it was fed
+  if (address >= first_) free_.give(address, size);  // a fed address lies below `first_`
   return Status::success;
 }
 

@@ -1,6 +1,6 @@
-"""Everything that knows PyTorch's insides; PyTorch is imported when a function needs it.
+"""The packages that use PyTorch's internals; they import PyTorch when a function needs it.
 
 `building` compiles libraries against the installed PyTorch. `live` puts plimsoll's allocator under
 PyTorch on a real GPU, `simulated` gives PyTorch CUDA devices without a GPU, and `array_libraries`
-serves CuPy, Numba and RMM. `session` puts them together in a program.
+serves CuPy, Numba and RMM. `session` combines them in a program.
 """

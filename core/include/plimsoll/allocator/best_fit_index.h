@@ -1,10 +1,10 @@
-// The free blocks of one stream, ordered by (size, order, address), with best fit in near constant
-// time.
+// The free blocks of one stream, ordered by (size, order, address). Finds the best fit in nearly
+// constant time.
 //
-// Sizes fall into bins, sixteen to a power of two, so that a bitmap finds the next filled bin. Each
-// bin is a treap threaded through the blocks themselves: nothing is allocated, and the order
-// within a bin is exact. The treap's priorities are a hash of the address, which makes its shape,
-// and so its speed, independent of the order of insertion.
+// Sizes fall into bins, sixteen for each power of two, and a bitmap finds the next filled bin. Each
+// bin is a treap whose links are members of the blocks: the index allocates nothing, and the order
+// within a bin is exact. The treap's priorities are a hash of the address, so its shape and its
+// speed do not depend on the order of insertion.
 #pragma once
 
 #include <array>
@@ -23,14 +23,14 @@ class BestFitIndex {
   // Removes the first block of at least `size` bytes and returns it; null if there is none.
   Block* take(Bytes size);
 
-  // The first block of at least `size` bytes; null if there is none.
+  // Returns the first block of at least `size` bytes; null if there is none.
   [[nodiscard]] Block* lower_bound(Bytes size) const;
   [[nodiscard]] Block* next(const Block* block) const;
   [[nodiscard]] Block* previous(const Block* block) const;
   [[nodiscard]] Block* last() const;
   [[nodiscard]] std::size_t count() const { return count_; }
 
-  // Calls function(Block*) in ascending order, for blocks of at least `size` bytes. The function
+  // Calls function(Block*) in ascending order for each block of at least `size` bytes. The function
   // must not change the index.
   template <typename Function>
   void for_each(Function function, Bytes size = 0) const {
@@ -42,8 +42,8 @@ class BestFitIndex {
     }
   }
 
-  // The first block of at least `size` bytes for which predicate(const Block*) holds, of the first
-  // `most` such blocks; null if there is none.
+  // Looks at the first `most` blocks of at least `size` bytes. Returns the first for which
+  // predicate(const Block*) holds; null if there is none.
   template <typename Predicate>
   [[nodiscard]] Block* find_if(Bytes size, std::size_t most, Predicate predicate) const {
     Block* block = lower_bound(size);
@@ -65,7 +65,7 @@ class BestFitIndex {
     return (static_cast<std::size_t>(exponent - kSubBits) << kSubBits) + mantissa;
   }
 
-  // The first filled bin at or after `bin`; kBins if there is none.
+  // Returns the first filled bin at or after `bin`; kBins if there is none.
   [[nodiscard]] std::size_t next_filled(std::size_t bin) const {
     std::size_t word = bin / 64;
     if (word >= kWords) return kBins;

@@ -1,9 +1,9 @@
-// PYTORCH_CUDA_ALLOC_CONF, parsed by PyTorch's rules for a stated version.
+// PYTORCH_CUDA_ALLOC_CONF, parsed by the rules of a given PyTorch version.
 //
-// Source of the keys and their bounds: c10/core/AllocatorConfig and c10/cuda/CUDAAllocatorConfig
-// of PyTorch; settings.inc lists the keys. Where PyTorch would ignore trailing garbage, a stray
-// comma or a reserve that is none, this parser says what is wrong instead: a configuration that is
-// accepted here is accepted there.
+// The keys and their bounds come from PyTorch's c10/core/AllocatorConfig and
+// c10/cuda/CUDAAllocatorConfig; settings.inc lists the keys. PyTorch ignores trailing garbage,
+// stray commas and reserves that are no numbers; this parser reports them as errors. PyTorch
+// therefore accepts every configuration that this parser accepts.
 #pragma once
 
 #include <array>
@@ -37,39 +37,42 @@ struct AllocatorConfig {
 #define PLIMSOLL_SETTING(key, type, field, initial, reader, major, minor) type field = initial;
 #include "plimsoll/allocator/settings.inc"
 
-  std::string text;  // makes this configuration on its own; as given, unless `with` made it
-  // Keys that PyTorch accepts but that change no device memory, in order, each with why.
+  std::string
+      text;  // parses to this configuration; the given text, unless `with` made the configuration
+  // Keys that PyTorch accepts but that change no device memory, in order, each with the reason.
   std::vector<std::pair<std::string, std::string>> without_effect;
 
-  // Throws ConfigError with one line that names the key, what is wrong and what is allowed.
+  // Throws ConfigError with one line that names the key, the fault and the allowed values.
   [[nodiscard]] static AllocatorConfig parse(std::string_view text, TorchVersion version = {});
-  // This configuration after the program makes `settings`, as
-  // torch.cuda.memory._set_allocator_settings does. max_split_size_mb, roundup_power2_divisions and
-  // garbage_collection_threshold fall back to their defaults where they are not named, from 2.11 on
-  // max_non_split_rounding_mb to the size of large segments; all other keys keep their values
-  // (AcceleratorAllocatorConfig::parseArgs). Throws as `parse`.
+  // Returns this configuration after the program makes `settings`, as
+  // torch.cuda.memory._set_allocator_settings does. Where `settings` does not name them,
+  // max_split_size_mb, roundup_power2_divisions and garbage_collection_threshold return to their
+  // defaults, and from 2.11 on max_non_split_rounding_mb returns to the size of large segments; all
+  // other keys keep their values (AcceleratorAllocatorConfig::parseArgs). Throws like `parse`.
   [[nodiscard]] AllocatorConfig with(std::string_view settings, TorchVersion version = {}) const;
 
-  // The size of the block that a request of `size` > 0 bytes gets, if a free block can be split.
+  // Returns the size of the block that a request of `size` > 0 bytes gets if a free block can be
+  // split.
   [[nodiscard]] Bytes round_request(Bytes size) const;
-  // What the driver is asked for, for a block of `rounded` bytes.
+  // Returns the size of the segment that the allocator requests from the driver for a block of
+  // `rounded` bytes.
   [[nodiscard]] Bytes segment_size(Bytes rounded) const;
-  // The address space of an expandable segment on a device with this much memory, before it is
-  // rounded up to pages: 9/8 of it, unless less is to be reserved.
+  // Returns the address space that an expandable segment reserves on a device with this much
+  // memory, before rounding up to pages: 9/8 of the memory, unless the configuration asks for less.
   [[nodiscard]] Bytes expandable_size(Bytes device_memory) const;
 
   static constexpr Bytes kMinBlock = 512;
-  static constexpr Bytes kSmallRequest = kMiB;  // the largest that small pools serve
+  static constexpr Bytes kSmallRequest = kMiB;  // the largest request that small pools serve
   static constexpr Bytes kSmallSegment = 2 * kMiB;
-  static constexpr Bytes kLargeRequest = 10 * kMiB;  // from here on a segment fits its request
+  static constexpr Bytes kLargeRequest = 10 * kMiB;  // from this size on a segment fits its request
   static constexpr Bytes kSegmentMultiple = 2 * kMiB;
 
  private:
   [[nodiscard]] Bytes divisions_for(Bytes size) const;
 };
 
-// The most that may be reserved of a device with so much memory, as
-// torch.cuda.set_per_process_memory_fraction says it; a fraction of 1 is no limit.
+// Returns the most that may be reserved of a device with this much memory, as
+// torch.cuda.set_per_process_memory_fraction sets it; a fraction of 1 is no limit.
 [[nodiscard]] std::optional<Bytes> limit_of(double fraction, Bytes device_memory,
                                             TorchVersion version);
 

@@ -1,4 +1,4 @@
-// Who is told of what an allocator does: its history, and an observer.
+// Sends an allocator's events to its history and to an observer.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// Somebody who is told of every event as it happens.
+// Receives every event as it happens.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -18,25 +18,26 @@ class Observer {
 
 class EventLog {
  public:
-  // The driver tells the time, and where it spills, what of a lent block it put into shared memory.
+  // The driver gives the time. A driver that spills also gives the part of a block that lies in
+  // shared memory.
   explicit EventLog(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] History& history() { return history_; }
   [[nodiscard]] const History& history() const { return history_; }
-  // Null: nobody. The observer outlives the log: another thread may be about to call one that was
-  // replaced.
+  // Sets the observer; null removes it. The observer outlives the log, because another thread may
+  // be about to call an observer that was just replaced.
   void set_observer(Observer* observer) { observer_.store(observer, std::memory_order_release); }
 
-  // The caller's number for the call stack of what follows; stored with blocks and events.
+  // Sets the caller's number for the current call stack. Later blocks and events store it.
   void set_context(std::uint32_t context) { context_ = context; }
   [[nodiscard]] std::uint32_t context() const { return context_; }
 
-  // Whether anybody wants to know of events.
+  // Returns whether the observer or the history takes events.
   [[nodiscard]] bool is_noting() const {
     return observer_.load(std::memory_order_acquire) != nullptr || history_.is_recording();
   }
-  // `context` is used where the caller gave none for this call; `shared` of `size` bytes are in
-  // shared memory.
+  // Notes an event. `context` is the call stack where the caller gave none for this call; `shared`
+  // of the `size` bytes lie in shared memory.
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {
     if (is_noting()) tell(action, address, size, stream, pool, context, shared);

@@ -1,4 +1,4 @@
-// Memory of other processes, mapped into this one from the file descriptors they sent.
+// Memory of other processes, mapped into this one from the file descriptors that they sent.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace plimsoll {
 
 class ImportedMemory {
  public:
-  // A driver's handle on its way to another process. Whoever holds it closes the descriptor.
+  // A driver's handle on its way to another process. The owner of a piece closes the descriptor.
   struct Piece {
     int descriptor = -1;
     Bytes size = 0;
@@ -19,9 +19,10 @@ class ImportedMemory {
 
   explicit ImportedMemory(Driver& driver) : driver_(driver) {}
 
-  // Maps the pieces side by side. Throws DriverError; then nothing is mapped.
+  // Maps the pieces side by side. Throws DriverError and then has mapped nothing.
   [[nodiscard]] Address open(std::span<const Piece> pieces);
-  // False if nothing was opened there. No queued work may use the memory any more.
+  // Unmaps memory; returns false if nothing was opened at the address. No queued work may use the
+  // memory any more.
   bool close(Address address);
 
  private:

@@ -1,8 +1,9 @@
-// Pools of free blocks: which blocks may serve a request, before best fit chooses among them.
+// Pools of free blocks. A pool contains the blocks that may serve a request; best fit chooses among
+// them.
 //
-// Small requests (up to 1 MiB) and large ones never share a pool, nor do the default pool and the
-// private ones; within a pool, blocks of different streams are kept apart. A pool also knows the
-// address space of its expandable segments that has no memory.
+// Small requests (up to 1 MiB) and large ones never share a pool, and neither do the default pool
+// and the private ones. Within a pool, blocks of different streams are kept apart. A pool also
+// holds the unmapped address space of its expandable segments.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct StreamBlocks {
 
   StreamId stream;
   BestFitIndex free;
-  std::set<Block*, ByAddress> unmapped;  // address space of expandable segments
+  std::set<Block*, ByAddress> unmapped;  // unmapped address space of expandable segments
 };
 
 struct Pool {
@@ -36,14 +37,14 @@ struct Pool {
 
   bool small;
   PrivatePool* owner;          // null for the default pool
-  std::uint64_t searches = 0;  // counted only while garbage collection is on; a block's age
+  std::uint64_t searches = 0;  // counts the searches that age blocks, if garbage is collected
 
   StreamBlocks& on(StreamId stream) {
     if (last_ != nullptr && last_->stream == stream) return *last_;
     return find_or_add(stream);
   }
 
-  // A block that is free, or unmapped.
+  // Adds a block that is free or unmapped.
   void insert(Block* block) {
     StreamBlocks& blocks = on(block->stream);
     if (!block->mapped) {
@@ -62,18 +63,18 @@ struct Pool {
     }
   }
 
-  // {0, 0} for the default pool.
+  // Returns the pool's id, {0, 0} for the default pool.
   [[nodiscard]] PoolId id() const;
 
-  // All free blocks, by (stream, size, order, address).
+  // Returns all free blocks, by (stream, size, order, address).
   [[nodiscard]] std::vector<Block*> free_blocks() const;
   [[nodiscard]] Bytes free_bytes() const;
 
  private:
   StreamBlocks& find_or_add(StreamId stream);
 
-  std::vector<std::unique_ptr<StreamBlocks>> streams_;  // ascending
-  StreamBlocks* last_ = nullptr;                        // the one asked for last
+  std::vector<std::unique_ptr<StreamBlocks>> streams_;  // in ascending order of the stream
+  StreamBlocks* last_ = nullptr;                        // the last one that was looked up
 };
 
 struct PrivatePool : PoolBase {

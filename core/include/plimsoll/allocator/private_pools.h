@@ -1,8 +1,8 @@
-// The private pools of an allocator: who holds them, and which requests go to them.
+// The private pools of an allocator: counts their uses and chooses the requests that go to them.
 //
-// A pool exists from its first use until its allocator forgets it, once nobody holds it. Between
-// begin and end, as inside the capture of a CUDA graph, the requests that pass a filter go to a
-// pool; of several captures, the one that began last has the first word (from 2.10 on).
+// A pool exists from its first use until its allocator drops it, which needs 0 uses. Between begin
+// and end, as during the capture of a CUDA graph, the requests that pass a filter go to the pool.
+// If several captures match a request, the one that began last gets it (from 2.10 on).
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,17 @@
 
 namespace plimsoll {
 
-// What is known of a pool, however its memory is kept.
+// The data of a pool that does not depend on the allocator.
 struct PoolBase {
   explicit PoolBase(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;             // graphs and MemPools that hold it; at 0 it may be emptied
-  Bytes reserved = 0;       // of the driver's memory; at 0 as well it may be forgotten
+  int uses = 1;             // by graphs and MemPools; at 0 the pool may be emptied
+  Bytes reserved = 0;       // if this is 0 as well, the pool may be dropped
   bool use_on_oom = false;  // the pool's options
   bool no_split = false;
 
-  // Throws std::invalid_argument if the option cannot be switched so.
+  // Switches an option. Throws std::invalid_argument if it cannot be switched so.
   void set(PoolOption option, bool on) {
     switch (option) {
       case PoolOption::use_on_oom: use_on_oom = on; return;
@@ -45,7 +45,7 @@ class PrivatePools {
  public:
   explicit PrivatePools(TorchVersion version = {}) : version_(version) {}
 
-  // Throws std::invalid_argument if there is no such pool.
+  // Returns a pool. Throws std::invalid_argument if there is no such pool.
   [[nodiscard]] PoolType& at(PoolId pool) {
     const auto entry = pools_.find(pool);
     if (entry == pools_.end()) {
@@ -56,7 +56,7 @@ class PrivatePools {
   }
   [[nodiscard]] bool contains(PoolId pool) const { return pools_.contains(pool); }
 
-  // One more use of the pool, which is created when it is new.
+  // Counts one more use of the pool, and creates it if it is new.
   void use(PoolId pool) {
     if (pool.is_default()) throw std::invalid_argument("(0, 0) is the default pool");
     const auto [entry, is_new] = pools_.try_emplace(pool, pool);
@@ -67,14 +67,15 @@ class PrivatePools {
     if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
     --entry.uses;
   }
-  // 0 as well if there is no such pool.
+  // Returns the number of uses, 0 also if there is no such pool.
   [[nodiscard]] int uses(PoolId pool) const {
     const auto entry = pools_.find(pool);
     return entry == pools_.end() ? 0 : entry->second.uses;
   }
   void forget(PoolId pool) { pools_.erase(pool); }
 
-  // Requests that pass the filter, or all if it is empty, go to the pool: one more use.
+  // Sends requests that pass the filter, or all if it is empty, to the pool, and counts one more
+  // use.
   void begin_capture(PoolId pool, Allocator::Filter filter) {
     if (capture_to(pool) != captures_.end()) {
       throw std::invalid_argument("requests go to this private pool already");
@@ -90,12 +91,13 @@ class PrivatePools {
     captures_.erase(capture);
   }
   [[nodiscard]] bool is_capturing() const { return !captures_.empty(); }
-  // Where requests on the stream go; null stands for the default pool.
+  // Returns the pool that serves requests on the stream; null means the default pool.
   [[nodiscard]] PoolType* pool_for(StreamId stream) {
     return captures_.empty() ? nullptr : capturing_pool_for(stream);
   }
 
-  // Pairs of id and pool, by id; to forget one leaves the iterators of the others valid.
+  // Iterate over pairs of id and pool, by id. Dropping a pool leaves the iterators of the others
+  // valid.
   [[nodiscard]] auto begin() { return pools_.begin(); }
   [[nodiscard]] auto end() { return pools_.end(); }
   [[nodiscard]] auto begin() const { return pools_.begin(); }

@@ -1,8 +1,8 @@
 // An allocator as a program uses it: by address, from any thread.
 //
-// What has an address is here. All else is Allocator's, which `hold` gives: so the two contracts
-// have nothing in common but what an address makes different. Functions that may fail throw what
-// Allocator's do, and have then changed nothing.
+// Functions that take an address are here; `hold` gives access to the rest of Allocator. The two
+// contracts therefore share only the functions that an address makes different. Functions that fail
+// throw the same exceptions as Allocator's, and have then changed nothing.
 #pragma once
 
 #include <memory>
@@ -17,27 +17,28 @@
 
 namespace plimsoll {
 
-// Where an address lies.
+// The block and the segment around an address.
 struct Location {
   Address block = 0;
   Bytes block_size = 0;
   Bytes requested = 0;
-  Address segment = 0;  // the driver's allocation around the block; if virtual, the block itself
+  Address segment = 0;  // the driver's allocation, or the block if `is_virtual`
   Bytes segment_size = 0;
   StreamId stream = 0;
   PoolId pool;
-  bool is_virtual = false;  // the memory is mapped handles, not one allocation of the driver
+  bool is_virtual = false;  // mapped handles, not one allocation of the driver
 };
 
 // The memory behind a block, for another process.
 struct ExportedMemory {
-  Bytes offset = 0;                           // of the block in the first piece
-  std::vector<ImportedMemory::Piece> pieces;  // by address, without gaps
+  Bytes offset = 0;                           // the block's offset in the first piece
+  std::vector<ImportedMemory::Piece> pieces;  // in order of address, without gaps
 };
 
 class ProgramAllocator {
  public:
-  // The allocator by block. While somebody holds it nobody else calls it, if it needs that.
+  // The allocator by block, locked if it needs a lock: while a Held exists, no other thread calls
+  // the allocator.
   class Held {
    public:
     explicit Held(Allocator& allocator, std::unique_lock<std::mutex> lock = {})
@@ -55,30 +56,30 @@ class ProgramAllocator {
   ProgramAllocator& operator=(const ProgramAllocator&) = delete;
   virtual ~ProgramAllocator() = default;
 
-  // `size` > 0 bytes for work on `stream`. Throws OutOfMemory.
+  // Returns the address of `size` > 0 bytes for work on `stream`. Throws OutOfMemory.
   virtual Address allocate(Bytes size, StreamId stream) = 0;
-  // A block of exactly these bytes, of free memory of that pool and stream. Throws
-  // std::invalid_argument if any of it is in use or has no memory.
+  // Allocates exactly this range of free memory of that pool and stream. Throws
+  // std::invalid_argument if a part of it is in use or has no memory.
   virtual void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) = 0;
-  // Both are false, and nothing is done, if no live block begins at `address`.
+  // Return false, and do nothing, if no live block begins at `address`.
   virtual bool free(Address address) = 0;
   virtual bool record_stream(Address address, StreamId stream) = 0;
-  // Of the live block that begins at `address`, after rounding; nothing if none does.
+  // Returns the rounded size of the live block that begins at `address`; nothing if there is none.
   [[nodiscard]] virtual std::optional<Bytes> block_size(Address address) const = 0;
-  // `address` may be anywhere inside a live block; nothing if it is in none. Takes its time where
-  // the driver's allocation has many blocks.
+  // Returns the block and segment around `address`, which may be anywhere inside a live block;
+  // nothing if it is in none. Slow if the driver's allocation has many blocks.
   [[nodiscard]] virtual std::optional<Location> locate(Address address) const = 0;
-  // The memory behind the live block at `address`. Throws std::invalid_argument if there is none,
-  // or if it is not virtual.
+  // Returns the memory behind the live block at `address`. Throws std::invalid_argument if there is
+  // none, or if it is not virtual.
   [[nodiscard]] virtual ExportedMemory export_memory(Address address) = 0;
 
-  // Pools, limits, statistics' resets, segments, observers. Not to be held during a call by
-  // address.
+  // Gives access to pools, limits, segments, observers and resets of statistics. Do not hold it
+  // during a call by address.
   [[nodiscard]] virtual Held hold() = 0;
   [[nodiscard]] virtual Statistics statistics() const = 0;
 };
 
-// Any allocator that is not thread-safe, behind one lock.
+// Makes any allocator that is not thread-safe usable by threads, behind one lock.
 class LockedAllocator final : public ProgramAllocator {
  public:
   explicit LockedAllocator(std::unique_ptr<Allocator> allocator)
@@ -96,7 +97,7 @@ class LockedAllocator final : public ProgramAllocator {
   [[nodiscard]] Statistics statistics() const override;
 
  private:
-  // The live block that begins at `address`; null if there is none.
+  // Returns the live block that begins at `address`; null if there is none.
   [[nodiscard]] Block* find(Address address) const;
 
   mutable std::mutex mutex_;

@@ -1,5 +1,5 @@
-// Memory on its way back to the driver. What the driver refuses to take is kept, and offered again
-// with the next that is returned.
+// Handles on their way back to the driver. A handle that the driver refuses to take is kept, and
+// offered again with the next one.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,7 @@ class ReturnedHandles {
     add(handle);
     offer();
   }
-  // Gives the driver all that it takes.
+  // Offers all handles to the driver, and keeps those that it refuses.
   void offer() {
     std::erase_if(handles_,
                   [this](Handle each) { return driver_.release(each) == Status::success; });

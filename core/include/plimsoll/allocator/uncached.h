@@ -1,8 +1,8 @@
-// No cache at all: a driver call for each request and each free, as PyTorch does with
-// PYTORCH_NO_CUDA_MEMORY_CACHING=1. It shows what caching saves.
+// An allocator without a cache: a driver call for each request and each free, as PyTorch does with
+// PYTORCH_NO_CUDA_MEMORY_CACHING=1. A comparison with it shows what caching saves.
 //
-// Each block is a segment of its own. Freeing waits for the device, so no free is ever pending.
-// Private pools exist only by name.
+// Each block is a segment. Freeing waits for the device, so no free is ever pending. Private pools
+// exist only by name.
 #pragma once
 
 #include <map>

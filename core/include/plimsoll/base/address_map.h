@@ -13,7 +13,7 @@ class AddressMap {
  public:
   AddressMap() : entries_(kFirstCapacity) {}
 
-  // The address must not be 0. Replaces the value of an address that is there already.
+  // Adds or replaces the value of an address, which must not be 0.
   void insert(Address address, Value value) {
     if ((size_ + 1) * 2 > entries_.size()) grow();
     std::size_t place = home(address);
@@ -31,7 +31,8 @@ class AddressMap {
     return nullptr;
   }
 
-  // Entries behind the gap move up to it unless that would put them before their home.
+  // Erases the value of an address. Each entry behind the gap moves up, unless it would then lie
+  // before its home slot.
   bool erase(Address address) {
     const Value* const found = find(address);
     if (found == nullptr) return false;
@@ -39,7 +40,7 @@ class AddressMap {
     return true;
   }
 
-  // The entry of a value that `find` returned, with nothing changed since.
+  // Erases the entry of a value that `find` returned; the map must not have changed since.
   void erase(const Value* found) {
     const auto bytes = reinterpret_cast<const char*>(found) -
                        reinterpret_cast<const char*>(&entries_.front().value);

@@ -1,6 +1,6 @@
-// A map by address whose entries lie side by side, in order: quick to look in and to walk through,
-// while adding or erasing one moves all that lie behind it. As std::flat_map, which C++20 lacks;
-// both invalidate iterators.
+// A map by address whose entries lie side by side, in order. Lookup and iteration are fast; adding
+// or erasing an entry moves all entries behind it. The interface follows std::flat_map, which C++20
+// lacks: adding and erasing invalidate iterators.
 #pragma once
 
 #include <algorithm>
@@ -23,14 +23,14 @@ class FlatMap {
   [[nodiscard]] const_iterator begin() const { return entries_.begin(); }
   [[nodiscard]] const_iterator end() const { return entries_.end(); }
 
-  // The first at `address` or above.
+  // Returns the first entry at `address` or above.
   [[nodiscard]] iterator lower_bound(Address address) {
     return std::ranges::lower_bound(entries_, address, {}, &Entries::value_type::first);
   }
   [[nodiscard]] const_iterator lower_bound(Address address) const {
     return std::ranges::lower_bound(entries_, address, {}, &Entries::value_type::first);
   }
-  // The first above `address`.
+  // Returns the first entry above `address`.
   [[nodiscard]] iterator upper_bound(Address address) {
     return std::ranges::upper_bound(entries_, address, {}, &Entries::value_type::first);
   }
@@ -46,7 +46,7 @@ class FlatMap {
     return found != end() && found->first == address ? found : end();
   }
 
-  // What is there, or a new value.
+  // Returns the value at the address, and adds a new value if there is none.
   Value& operator[](Address address) {
     iterator found = lower_bound(address);
     if (found == end() || found->first != address) {

@@ -1,4 +1,4 @@
-// Numbers from text, read the same way on every system and in every country.
+// Numbers parsed from text, independently of the system and the locale.
 #pragma once
 
 #include <charconv>
@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-// The number that the whole text is: neither spaces nor a plus before it, and nothing behind it.
-// None for other text, and for a number that the type does not have.
+// Returns the number if the whole text is one, without spaces or a plus sign before it and without
+// anything behind it. Returns nothing for other text, and for a number that the type cannot hold.
 template <typename Number>
 [[nodiscard]] std::optional<Number> parse_number(std::string_view text) {
   Number value{};

@@ -15,7 +15,7 @@ class ObjectPool {
     *object = T{};
     return object;
   }
-  // An object as it was recycled, or new.
+  // Returns a recycled object in its old state, or a new one.
   T* make_unset() {
     if (free_.empty()) grow();
     T* const object = free_.back();
@@ -24,7 +24,7 @@ class ObjectPool {
   }
   void recycle(T* object) { free_.push_back(object); }
 
-  // Visits every object of every slab, those that were recycled included.
+  // Visits every object of every slab, including recycled ones.
   template <typename Function>
   void for_each_slot(Function function) const {
     for (const auto& slab : slabs_) {

@@ -1,6 +1,6 @@
-// A mutex of one byte for what is held for a moment and rarely wanted by two threads at once.
-// Taking it costs one atomic operation, giving it back a plain store: nobody is woken, so who must
-// wait looks again, at first at once, later after short sleeps. Meets the needs of std::lock_guard.
+// A mutex of one byte for short critical sections in which two threads rarely meet. Locking costs
+// one atomic operation and unlocking a plain store: unlocking wakes no thread. A waiting thread
+// polls, at first at once, later after short sleeps. Meets the requirements of std::lock_guard.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class SpinLock {
   static constexpr int kLooks = 100;
   static constexpr std::chrono::microseconds kSleep{20};
 
-  // Where processors share a core, the one that only looks lets the other work.
+  // Lets the other thread run where hardware threads share a core.
   static void pause() {
 #if defined(__x86_64__) || defined(_M_X64)
     __builtin_ia32_pause();

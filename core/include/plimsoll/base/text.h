@@ -1,4 +1,4 @@
-// Text of a stranger's, fit for a message that may end up on a terminal.
+// Makes text from outside safe for a message that may be printed on a terminal.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace plimsoll {
 
-// Whether it is ASCII that a terminal shows and does not obey.
+// Returns whether the character is ASCII that a terminal displays and does not interpret.
 [[nodiscard]] constexpr bool is_printable(char character) {
   return character >= ' ' && character <= '~';
 }
 
-// At most 80 characters, with "..." behind where there were more; '?' stands for what is not
-// printable.
+// Returns at most 80 characters, with "..." appended if the text was longer; '?' replaces each
+// unprintable character.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace plimsoll

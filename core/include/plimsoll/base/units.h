@@ -1,7 +1,7 @@
-// Bytes, addresses and the granule: the vocabulary that every layer shares.
+// Bytes, addresses and the granule: the types that every layer shares.
 //
-// Sizes are bytes and addresses are device addresses, both unsigned 64-bit. A stream is named by
-// the value of its handle (`cudaStream_t`); 0 is the default stream.
+// Sizes are bytes and addresses are device addresses, both unsigned 64-bit. A stream's identifier
+// is the value of its handle (`cudaStream_t`); 0 is the default stream.
 #pragma once
 
 #include <compare>
@@ -37,9 +37,9 @@ struct PoolId {
   return size / multiple * multiple;
 }
 
-// "20.00 MiB": two decimals and binary units, as PyTorch's messages write sizes.
+// Formats a size as "20.00 MiB": two decimals and binary units, as in PyTorch's messages.
 [[nodiscard]] std::string format_bytes(Bytes size);
-// "0x7f3a00000000"
+// Formats an address as "0x7f3a00000000".
 [[nodiscard]] std::string format_address(Address address);
 
 }  // namespace plimsoll

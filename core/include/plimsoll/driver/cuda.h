@@ -1,15 +1,15 @@
-// The driver of a real GPU: NVIDIA's driver API, on the device's primary context, which is the one
-// that PyTorch uses.
+// The driver of a real GPU. It calls NVIDIA's driver API on the device's primary context, which
+// PyTorch uses as well.
 //
-// Threads may call at the same time, with any context current or none: each call works in the
-// primary context and leaves the caller's as it was. It also lifts, for its own duration, the ban
-// on allocating, freeing and querying that CUDA puts on every thread while one of them captures a
-// graph; what would break the capture itself is refused as `not_permitted`.
+// Threads may call at the same time, with any context current or none: each call runs in the
+// primary context and leaves the caller's context as it was. While a thread captures a graph, CUDA
+// forbids every thread to allocate, free and query; each call lifts that ban for its own duration.
+// A call that would break the capture itself returns `not_permitted`.
 //
-// Memory of Tier::shared is pinned host memory beside the GPU's NUMA node where the driver can
-// place it there. Half of the host's memory may be shared, or of what a container may use. Streams
-// are `cudaStream_t` values; 0 is the legacy default stream. Once the process's CUDA is gone, what
-// gives back or waits is done without a word.
+// Memory of Tier::shared is pinned host memory, beside the GPU's NUMA node if the driver can place
+// it there. At most half of the host's memory, or of the container's limit, may be shared. Streams
+// are `cudaStream_t` values; 0 is the legacy default stream. After CUDA has shut down in this
+// process, calls that free memory or wait succeed without doing anything.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,8 @@ namespace plimsoll {
 
 class CudaDriver final : public Driver {
  public:
-  // Throws cuda::Unavailable: no NVIDIA driver, a driver that does not start, or no such device.
+  // Throws cuda::Unavailable if there is no NVIDIA driver, if the driver does not start, or if
+  // there is no such device.
   explicit CudaDriver(int device, const std::string& library = "libcuda.so.1")
       : CudaDriver(device, cuda::Api::load(library)) {}
   CudaDriver(int device, const cuda::Api& api);
@@ -44,11 +45,11 @@ class CudaDriver final : public Driver {
   Status create(Bytes size, Tier tier, Handle& handle) override;
   Status release(Handle handle) override;
   Status map(Address address, Bytes size, Handle handle) override;
-  // For this device and every enabled peer; the range is mapped without holes.
+  // Gives access to this device and every enabled peer. The range must be mapped without holes.
   Status set_access(Address address, Bytes size) override;
   Status unmap(Address address, Bytes size) override;
   [[nodiscard]] bool has_virtual_memory() const override { return has_virtual_memory_; }
-  // Host memory can be exported only where the driver can place it on a NUMA node.
+  // Exports a handle. Host memory can be exported only if the driver can place it on a NUMA node.
   Status export_handle(Handle handle, int& descriptor) override;
   Status import_handle(int descriptor, Handle& handle) override;
   Status record(StreamId stream, Event& event) override;
@@ -57,29 +58,30 @@ class CudaDriver final : public Driver {
   Status destroy(Event event) override;
   Status wait(StreamId stream, Event event) override;
   Status synchronize_stream(StreamId stream) override;
-  // Breaks a capture on any stream of the device, if there is one: CUDA does not tell beforehand.
+  // Waits for the device. This breaks a capture on any stream of the device: CUDA offers no way to
+  // check for one beforehand.
   Status synchronize() override;
-  // On a stream that is being captured the copy becomes part of the graph.
+  // Queues a copy. On a stream that is being captured the copy becomes part of the graph.
   Status copy(Address to, Address from, Bytes size, StreamId stream) override;
-  // {0, 0} if the driver does not tell.
+  // Returns {0, 0} if the driver does not report it.
   [[nodiscard]] MemoryInfo memory_info() const override;
   [[nodiscard]] MemoryInfo shared_info() const override;
-  // Since 1970, as in PyTorch's traces.
+  // Microseconds since 1970, as in PyTorch's traces.
   [[nodiscard]] std::int64_t now_us() const override;
-  // What any CudaDriver last failed at in this thread.
+  // Returns the message of the last failure of any CudaDriver in this thread.
   [[nodiscard]] std::string last_error() const override;
 
-  // Lets another device reach the memory that this driver has mapped and will map. What `allocate`
-  // returns follows cuCtxEnablePeerAccess instead.
+  // Gives another device access to the memory that this driver has mapped and will map. Memory from
+  // `allocate` follows cuCtxEnablePeerAccess instead.
   Status enable_peer(int device) override;
 
  private:
   class Scope;
-  class Locked;  // host memory, counted as long as it exists
+  class Locked;  // locked host memory, counted as long as it exists
   struct Mapping {
     Bytes size = 0;
     bool accessible = false;
-    std::shared_ptr<Locked> locked;  // null if dedicated, or another process's
+    std::shared_ptr<Locked> locked;  // null for dedicated memory and for another process's memory
   };
   using Mappings = std::map<Address, Mapping>;
   using LockedMemory = std::map<std::uint64_t, std::shared_ptr<Locked>>;  // by handle or address
@@ -92,10 +94,10 @@ class CudaDriver final : public Driver {
   [[nodiscard]] int attribute(cuda::Attribute attribute) const;
   [[nodiscard]] bool fits_granule(const cuda::AllocationProperties& properties) const;
 
-  // Runs `body` in the primary context; if it fails, `what` names it in `last_error`.
+  // Runs `body` in the primary context. If it fails, `last_error` names the call with `what`.
   template <typename Body, typename What>
   Status call(Body body, What what) const;
-  // The same for what is done as soon as the driver is gone.
+  // Runs `body` like `call`, but succeeds if the driver has shut down.
   template <typename Body, typename What>
   Status finish(Body body, What what) const;
   template <typename What>
@@ -119,14 +121,14 @@ class CudaDriver final : public Driver {
   std::vector<cuda::AllocationProperties> shared_;  // the places for host memory, best first
 
   std::atomic<Bytes> locked_bytes_ = 0;
-  std::mutex mappings_mutex_;    // of the next four
+  std::mutex mappings_mutex_;    // protects the next four
   LockedMemory locked_handles_;  // not released
   LockedMemory host_allocations_;
   Mappings mappings_;
-  std::vector<cuda::Device> accessors_;  // this device, then its peers
+  std::vector<cuda::Device> accessors_;  // this device, followed by its peers
 
-  std::mutex events_mutex_;               // of the next two
-  std::vector<cuda::Event> idle_events_;  // to be used again: creating one costs more
+  std::mutex events_mutex_;               // protects the next two
+  std::vector<cuda::Event> idle_events_;  // kept for reuse: creating an event costs more
   std::unordered_set<Event> lent_events_;
 };
 

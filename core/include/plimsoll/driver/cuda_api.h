@@ -1,8 +1,8 @@
-// NVIDIA's driver API, found at run time: building needs no CUDA toolkit.
+// NVIDIA's driver API, loaded at run time: building needs no CUDA toolkit.
 //
-// The types, numbers and prototypes here are those of the driver's binary interface that CUDA 10.2
-// and later keep, under names of our own, so that this header and NVIDIA's can be used together.
-// What entry points do is in NVIDIA's "CUDA Driver API" manual: `mem_create` is cuMemCreate.
+// The types, numbers and prototypes are those of the driver's binary interface, which CUDA has kept
+// since 10.2. They have names of our own, so that this header can be used together with NVIDIA's.
+// NVIDIA's "CUDA Driver API" manual documents the entry points: `mem_create` is cuMemCreate.
 #pragma once
 
 #include <cstddef>
@@ -74,8 +74,8 @@ struct AccessDescription {
 };
 static_assert(sizeof(AccessDescription) == 12);
 
-// The entry points of one loaded driver. The library stays loaded until the process ends, for the
-// driver has threads of its own.
+// The entry points of one loaded driver. The library stays loaded until the process ends, because
+// the driver runs threads of its own.
 struct Api {
   // Throws Unavailable if the library, or an entry point that every driver has, is missing.
   static Api load(const std::string& library = "libcuda.so.1");
@@ -112,7 +112,8 @@ struct Api {
   Result (*stream_is_capturing)(Stream, int* status) = nullptr;
   Result (*thread_exchange_capture_mode)(int* mode) = nullptr;
 
-  // Virtual memory management: all of these, or null where the driver is older than CUDA 11.
+  // The entry points of virtual memory management. All are null if the driver is older than CUDA
+  // 11.
   Result (*mem_address_reserve)(DevicePointer*, std::size_t, std::size_t alignment,
                                 DevicePointer hint, unsigned long long flags) = nullptr;
   Result (*mem_address_free)(DevicePointer, std::size_t) = nullptr;
@@ -132,7 +133,7 @@ struct Api {
   [[nodiscard]] bool has_virtual_memory() const { return mem_address_reserve != nullptr; }
 };
 
-// No GPU can be used: the message is one line that says why.
+// No GPU can be used. The message gives the reason in one line.
 class Unavailable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

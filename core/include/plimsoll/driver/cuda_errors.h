@@ -1,4 +1,4 @@
-// What each CUresult means: the Status that a caller acts on, and a sentence for people.
+// The meaning of each CUresult: the Status that callers act on, and a sentence for people.
 #pragma once
 
 #include <span>
@@ -17,14 +17,14 @@ struct Error {
   std::string_view meaning;
 };
 
-// Every error of the enumeration, by code.
+// Returns every error of the enumeration, by code.
 [[nodiscard]] std::span<const Error> errors();
 
-// The status of a code; `failed` for one that is not in the table.
+// Returns the status of a code; `failed` for a code that is not in the table.
 [[nodiscard]] Status status_of(Result code);
 
-// "CUDA_ERROR_OUT_OF_MEMORY (2): there is not enough memory left"; a code that is not in the table
-// is explained in the driver's words.
+// Returns "CUDA_ERROR_OUT_OF_MEMORY (2): there is not enough memory left". For a code outside the
+// table it uses the driver's own words.
 [[nodiscard]] std::string explain(const Api& api, Result code);
 
 }  // namespace plimsoll::cuda

@@ -1,4 +1,4 @@
-// How much memory this machine has for the process: a container's limits count as well.
+// The memory that this machine offers the process; a container's limits count as well.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace plimsoll {
 
-// From Linux's /proc and the control groups (both versions) that the process is in. What the page
-// cache can give back is free. {0, 0} where nothing is told. `root` is where the files are.
+// Reads Linux's /proc and the process's control groups (both versions). Memory that the page cache
+// can give back counts as free. Returns {0, 0} where the system reports nothing. `root` is the
+// folder that holds these files.
 [[nodiscard]] MemoryInfo host_memory(const std::string& root = "");
 
 }  // namespace plimsoll

@@ -1,4 +1,5 @@
-// Any driver, made safe for several threads: one call at a time. CUDA's needs no such help.
+// Makes any driver safe for several threads by serializing its calls. The CUDA driver needs no such
+// lock.
 #pragma once
 
 #include <mutex>
@@ -11,7 +12,7 @@ namespace plimsoll {
 
 class LockedDriver : public Driver {
  public:
-  // `driver` outlives this.
+  // Takes a driver that outlives this object.
   explicit LockedDriver(Driver& driver) : driver_(driver) {}
 
   [[nodiscard]] std::string_view name() const override { return driver_.name(); }
@@ -82,13 +83,13 @@ class LockedDriver : public Driver {
   [[nodiscard]] std::string last_error() const override { return alone(&Driver::last_error); }
 
  protected:
-  // For what a driver offers besides these calls.
+  // Serializes operations that a driver offers beyond these calls.
   [[nodiscard]] std::unique_lock<std::mutex> exclude_calls() const {
     return std::unique_lock(mutex_);
   }
 
  private:
-  // One call of the driver; no other thread makes one meanwhile.
+  // Makes one call of the driver while no other thread makes one.
   template <typename Result, typename... Parameters, typename... Arguments>
   Result alone(Result (Driver::*call)(Parameters...), Arguments&&... arguments) {
     const std::lock_guard guard(mutex_);

@@ -1,4 +1,4 @@
-// The allocators by name: the one place that makes them.
+// Makes allocators by name; no other file makes them.
 #pragma once
 
 #include <array>
@@ -11,20 +11,21 @@
 
 namespace plimsoll {
 
-// PyTorch's rules; plimsoll's own; a driver call for each request.
+// "native" follows PyTorch's rules, "elastic" is plimsoll's own, "uncached" makes a driver call for
+// each request.
 inline constexpr std::array<std::string_view, 3> kAllocatorNames{"native", "elastic", "uncached"};
 
 struct NamedAllocator {
   std::unique_ptr<Allocator> allocator;
-  // The allocator itself, if it is one of these.
+  // The allocator with its own type, if it is one of these; otherwise null.
   NativeAllocator* native = nullptr;
   ElasticAllocator* elastic = nullptr;
   WheelAllocator* wheel = nullptr;
 };
 
-// `conf` is as PYTORCH_CUDA_ALLOC_CONF; the uncached allocator does without. Where there is a
-// `wheel`, PyTorch's own allocator in it serves instead of `native`. Throws std::invalid_argument,
-// with the names that there are, if this is none of them, and ConfigError.
+// Makes an allocator. `conf` has the form of PYTORCH_CUDA_ALLOC_CONF; the uncached allocator
+// ignores it. With a `wheel`, PyTorch's own allocator from that wheel replaces `native`. Throws
+// std::invalid_argument that lists the names if `name` is unknown, and ConfigError.
 [[nodiscard]] NamedAllocator make_allocator(std::string_view name, Driver& driver,
                                             std::string_view conf, TorchVersion version, int device,
                                             const plimsoll_wheel_api* wheel = nullptr);

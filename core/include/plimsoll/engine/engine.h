@@ -1,13 +1,14 @@
-// An engine: an allocator on one GPU that a program takes its memory from, over any driver, with
-// what else the program, its user and its account ask about that memory.
+// An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
+// answers questions of the program and its user about that memory, and keeps the account.
 //
-// A real GPU and a simulated one differ in the driver alone. What an engine does besides comes with
-// how it is made:
-//   over a driver of its own, it serves threads that run at the same time, and may keep an account:
-//     there PyTorch's own rules run in the background, on a simulated GPU of the same size, so that
-//     it can say what the program would have needed without plimsoll;
-//   on a simulated GPU that others use too, calls exclude each other, for the GPUs of a machine
-//     share a clock, and the tiers are metered, for a driver that spills tells nobody.
+// Engines on real and on simulated GPUs differ in the driver alone. Further tasks of an engine
+// depend on how it is made:
+//
+// - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
+//   PyTorch's own rules then run in the background, on a simulated GPU of the same size, and show
+//   what the program would have needed without plimsoll.
+// - On a simulated GPU that other users share, calls exclude each other, because the GPUs of a
+//   machine share a clock. The tiers are metered, because a driver that spills does not report it.
 //
 // Locks are taken in this order: `exclude_calls`, `mutex_`, the allocator's.
 #pragma once
@@ -37,8 +38,8 @@
 
 namespace plimsoll {
 
-// To be held around calls of any simulated GPU that an engine is on, and of its host. Never held
-// while the interpreter's lock is taken.
+// Returns a lock to hold around calls of any simulated GPU that an engine uses, and of its host. It
+// must not be held while a thread takes the interpreter's lock.
 [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_simulated_gpus();
 
 class Engine final : private Observer {
@@ -52,13 +53,13 @@ class Engine final : private Observer {
     const plimsoll_wheel_api* wheel = nullptr;  // with PyTorch's own allocator, for "native"
   };
 
-  // `driver` may be called by several threads at a time.
+  // Takes a `driver` that several threads may call at a time.
   Engine(std::unique_ptr<Driver> driver, const Options& options);
-  // `gpu` outlives the engine.
+  // Takes a `gpu` that outlives the engine.
   Engine(SimulatedDriver& gpu, const Options& options);
 
-  // To be held around calls of the driver and the elastic allocator: of no mutex where they need
-  // not exclude each other.
+  // Returns a lock to hold around calls of the driver and the elastic allocator. The lock has no
+  // mutex where such calls need not exclude each other.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_calls() const;
   [[nodiscard]] bool excludes_calls() const { return gpu_ != nullptr; }
 
@@ -74,7 +75,7 @@ class Engine final : private Observer {
   [[nodiscard]] ExportedMemory export_memory(Address address);
   [[nodiscard]] ImportedMemory& imported() { return imported_; }
 
-  // What neither an address nor the account has to do with.
+  // Locked access to the allocator's functions that take no address.
   class Held {
    public:
     Held(std::unique_lock<std::recursive_mutex> exclusive, ProgramAllocator& allocator)
@@ -86,69 +87,71 @@ class Engine final : private Observer {
     ProgramAllocator::Held allocator_;
   };
   [[nodiscard]] Held hold() const { return {exclude_calls(), *allocator_}; }
-  // The allocator itself. Throws std::invalid_argument if PyTorch's rules serve.
+  // Returns the elastic allocator. Throws std::invalid_argument if PyTorch's rules serve.
   [[nodiscard]] ElasticAllocator& elastic() const;
 
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
   void set_pool_option(PoolId pool, PoolOption option, bool on);
 
-  // Settings that the program makes while it runs, on top of those before. PyTorch's rules serve
-  // later requests by them; the other allocators only check them. Throws ConfigError.
+  // Applies settings that the program makes while it runs, on top of earlier ones. PyTorch's rules
+  // serve later requests by them; the other allocators only check them. Throws ConfigError.
   void configure(std::string_view settings);
 
-  // --- limits: the program sets a fraction whenever it sees fit, and a person sets a limit beside
-  // it. The lower one counts.
+  // --- limits: the program may set a fraction at any time, and the user may set a limit. The lower
+  // of the two counts.
   [[nodiscard]] std::optional<Bytes> limit() const { return hold()->limit(); }
   void set_limit(std::optional<Bytes> limit);
-  // As torch.cuda.set_per_process_memory_fraction.
+  // Sets the fraction like torch.cuda.set_per_process_memory_fraction.
   void set_fraction(double fraction);
   void set_dedicated_limit(std::optional<Bytes> limit);
 
   // --- two tiers
-  // Whether a request may get shared memory: by the driver, or by policy.
+
+  // Returns whether a request may get shared memory, by the driver or by policy.
   [[nodiscard]] bool may_spill() const;
   // Throws std::invalid_argument where neither the allocator nor the driver spills.
   [[nodiscard]] SpillWatch& spill_watch();
-  // The most dedicated memory that was reserved after any request. Throws std::logic_error if the
-  // tiers are not metered.
+  // Returns the most dedicated memory that was reserved after any request. Throws std::logic_error
+  // if the tiers are not metered.
   [[nodiscard]] Bytes peak_dedicated() const;
-  // Page-locked memory for copies: the process's, or, on a simulated GPU, the engine's own.
+  // Returns the pool of page-locked memory: the process's, or on a simulated GPU the engine's own.
   [[nodiscard]] HostPool& host_pool();
-  // How much of it is held, on a simulated GPU by the whole machine.
+  // Returns the bytes that the pool holds; on a simulated GPU, those of the whole machine.
   [[nodiscard]] Bytes host_reserved_bytes() const;
-  // The file keeps what paused memory holds, if this GPU's memory holds anything.
+  // Makes a store for paused memory in `file`. The store writes content only if this GPU's memory
+  // has any.
   [[nodiscard]] std::unique_ptr<BackupStore> store_in(int file) const;
 
-  // --- what is told
+  // --- statistics, segments and events
   [[nodiscard]] Statistics statistics();
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
   void reset_peak_statistics();
   void reset_accumulated_statistics();
-  // Tells `listener` of all events from now on, instead of the one before; null ends it.
+  // Sends all events to `listener` from now on, instead of the earlier listener; null ends it.
   void listen(std::unique_ptr<Observer> listener);
 
   [[nodiscard]] Driver& driver() const { return driver_; }
   [[nodiscard]] int device() const { return options_.device; }
   [[nodiscard]] TorchVersion version() const { return options_.version; }
-  // Why the allocator is not the one that was asked for, in a sentence.
+  // Returns the reason, in a sentence, why the allocator differs from the requested one.
   [[nodiscard]] const std::optional<std::string>& fell_back() const { return fell_back_; }
 
   struct Account {
     Bytes peak_allocated = 0;
     Bytes peak_reserved = 0;
-    Bytes peak_shared_reserved = 0;  // of that, at most so much in shared memory
+    Bytes peak_shared_reserved = 0;  // the most of the reserved bytes in shared memory
     Bytes card_total = 0;
     std::int64_t num_device_alloc = 0;
     std::int64_t num_device_free = 0;
     std::int64_t num_alloc_retries = 0;
     std::int64_t num_ooms = 0;
-    // Only if the account was asked for. What the whole card had in use at most is sampled whenever
-    // this engine took memory.
+    // Set only if an account was requested. `card_peak` is the most that the whole card had in use;
+    // it is sampled whenever this engine took memory.
     std::optional<Bytes> card_peak;
     std::optional<ShadowResult> torch;
   };
-  // Of the engine's whole life, whatever the program has reset.
+  // Returns the account of the engine's whole life, even if the program has reset its statistics.
   [[nodiscard]] Account account();
 
  private:
@@ -161,16 +164,17 @@ class Engine final : private Observer {
   void choose_observer();
 
   Options options_;
-  SimulatedDriver* gpu_;  // null: the driver is its own
+  SimulatedDriver* gpu_;  // null if the engine owns its driver
   std::unique_ptr<Driver> owned_;
   Driver& driver_;
   ImportedMemory imported_;
-  std::optional<HostPool> host_pool_;  // outlives what the allocator pauses
+  std::optional<HostPool>
+      host_pool_;  // declared before the allocator, whose paused memory it must outlive
   std::optional<std::string> fell_back_;
-  ElasticAllocator* elastic_ = nullptr;  // the allocator, if it is one
+  ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
   WheelAllocator* wheel_ = nullptr;      // the allocator, if it is PyTorch's own
-  std::optional<TierMeter> meter_;       // of `gpu_`
+  std::optional<TierMeter> meter_;       // meters `gpu_`
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
 
@@ -179,8 +183,9 @@ class Engine final : private Observer {
   std::atomic<Bytes> card_peak_{0};
   std::atomic<Observer*> listener_{nullptr};
 
-  std::mutex mutex_;                                  // of what follows
-  std::vector<std::unique_ptr<Observer>> listeners_;  // another thread may be calling an old one
+  std::mutex mutex_;  // of what follows
+  std::vector<std::unique_ptr<Observer>>
+      listeners_;  // kept because another thread may still be calling an old one
   Account before_resets_;
   std::optional<Bytes> limit_of_program_;
   std::optional<Bytes> limit_of_person_;

@@ -1,5 +1,5 @@
-// The engines that serve this process, at most one for each GPU. They stay for good: tensors and
-// threads may outlive all else, and still call.
+// The engines that serve this process, at most one for each GPU. They are never destroyed, because
+// tensors and threads may call them until the process ends.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@ namespace plimsoll {
 
 class ProcessEngines {
  public:
-  // Instead of the one before, if its device has one. Throws std::invalid_argument if no GPU has
-  // such a number.
+  // Adds an engine, in place of the earlier one of its device. Throws std::invalid_argument if no
+  // GPU has such a number.
   static Engine& add(std::unique_ptr<Engine> engine);
-  // Null if there is none.
+  // Returns the engine of a device; null if there is none.
   [[nodiscard]] static Engine* on(int device);
   [[nodiscard]] static Engine* owner_of(Address address);
   static void for_each(const std::function<void(Engine&)>& function);

@@ -1,4 +1,4 @@
-// Tells somebody, once, of the first request that got shared memory because dedicated was spent.
+// Reports, once, the first request that got shared memory because dedicated memory was full.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,8 @@ class SpillWatch {
     told_ = std::move(told);
     awaits_ = true;
   }
-  // After a request of so many bytes, with no lock held. `spills`: who says whether it has spilled.
+  // Checks for a spill after a request of `size` bytes. The caller holds no lock. `spills` says
+  // whether a spill has happened.
   template <typename Spills>
   void look(const Spills& spills, Bytes size) {
     if (awaits_.load(std::memory_order_relaxed) && spills.has_spilled() &&

@@ -1,15 +1,17 @@
 // Counters that many threads change at once, with exact sums and exact peaks of the sums.
 //
-// Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
-// to find its peak, so each shard has bounds of its own, which add up to no more than the peak:
-// while no shard exceeds its bound, the sum cannot exceed the peak, and nobody need look. A shard
-// that does exceed it first borrows of others, one after the other, until it has room: from each
-// half of what that one has more. Only if all together have too little, it takes the lock, adds up
-// all shards, raises the peak if need be, and spreads what is left below it evenly.
+// Each arena has a shard, which one thread at a time writes. The peak is the only reader of the sum
+// over the shards, so each shard has a bound, and the bounds add up to no more than the peak. While
+// no shard exceeds its bound, the sum cannot exceed the peak, and no thread computes it. A shard
+// that exceeds its bound first borrows from other shards, one after the other, half of what each
+// has in excess of its own, until it has room. If all of them have too little, its thread takes the
+// lock, adds up all shards, raises the peak if necessary, and spreads the room below the peak
+// evenly.
 //
 //   sum over shards of bound <= peak, while no bound is locked
 //
-// Locks are taken in this order: the lock of all, a shard's. Who has a shard's waits for no other.
+// Locks are taken in this order: the lock of the whole, then a shard's. A thread that holds a
+// shard's lock waits for no other lock.
 #pragma once
 
 #include <array>
@@ -37,18 +39,19 @@ class ConcurrentStatistics {
       add(mine.allocated[kBlocks], 1);
       add(mine.allocated[kSize], size);
       add(mine.allocated[kRequested], requested);
-      // Either this sees a bound that was lowered meanwhile, or who lowered it sees the new values.
+      // Either this thread sees a bound that another thread lowered meanwhile, or that thread sees
+      // the new values.
       std::atomic_thread_fence(std::memory_order_seq_cst);
       if (exceeds_bound(small)) owner_.raise_peaks(*this);
     }
-    // A free that waits for nothing.
+    // Counts a free that completes at once.
     void free(bool small, Bytes size, Bytes requested) {
       Pool& mine = of(small);
       add(mine.freed[kBlocks], 1);
       add(mine.freed[kSize], size);
       add(mine.freed[kRequested], requested);
     }
-    // A free that waits: the block is active until `complete_free`.
+    // Counts a free that has to wait: the block stays active until `complete_free`.
     void request_free(bool small, Bytes size);
     void complete_free(bool small, Bytes size, Bytes requested) {
       Pool& mine = of(small);
@@ -61,15 +64,16 @@ class ConcurrentStatistics {
     friend class ConcurrentStatistics;
     using Value = std::atomic<std::int64_t>;
     enum Quantity : std::size_t { kBlocks, kSize, kRequested, kQuantities };
-    // As in a Stat: all, of the small pool, of the large one.
+    // The series of a Stat: all pools, the small pool, the large pool.
     static constexpr std::size_t kSeries = 3;
     using PerSeries = std::array<std::array<std::int64_t, kQuantities>, kSeries>;
 
-    // Of one pool, small or large; all but `pending` only grow.
+    // Counters of one pool, small or large. All except `pending` only grow.
     struct alignas(64) Pool {
       std::array<Value, kQuantities> allocated{};
-      std::array<Value, kQuantities> freed{};  // blocks and sizes when asked for, or else when done
-      std::array<Value, 2> pending{};          // blocks and sizes, between the two
+      std::array<Value, kQuantities>
+          freed{};  // counted at the request for blocks and sizes, otherwise at completion
+      std::array<Value, 2> pending{};  // blocks and sizes, between the two
 
       [[nodiscard]] std::int64_t live(std::size_t quantity) const {
         return get(allocated[quantity]) - get(freed[quantity]);
@@ -101,23 +105,23 @@ class ConcurrentStatistics {
     }
     [[nodiscard]] bool exceeds_bound() const { return exceeds_bound(true) || exceeds_bound(false); }
     void look();
-    [[nodiscard]] bool borrow();  // whether that was enough
+    [[nodiscard]] bool borrow();  // returns whether the shard now has enough room
     void borrow_of(Shard& lender);
 
     std::array<Pool, 2> pools_;  // small, large
     alignas(64) std::array<std::array<Value, kQuantities>, kSeries> bound_{};
-    SpinLock bound_lock_;                // of changes
+    SpinLock bound_lock_;                // held while the bound changes
     std::atomic<Shard*> next_{nullptr};  // all shards form a ring
-    Shard* lender_ = this;               // who was asked last
+    Shard* lender_ = this;               // the shard that was asked last
     ConcurrentStatistics& owner_;
-    PerSeries seen_{};  // the owner's: what was live when it last looked
+    PerSeries seen_{};  // live values when the owner last looked
   };
 
   ConcurrentStatistics() = default;
   ConcurrentStatistics(const ConcurrentStatistics&) = delete;
   ConcurrentStatistics& operator=(const ConcurrentStatistics&) = delete;
 
-  // A shard, alive as long as this.
+  // Adds a shard that lives as long as this object.
   Shard& add_shard();
 
   // Writes the five counters of `statistics` that count blocks and their bytes.
@@ -128,7 +132,7 @@ class ConcurrentStatistics {
  private:
   static constexpr std::size_t kSeries = Shard::kSeries;
   static constexpr std::size_t kPools = 2;
-  // What has a peak, in the order of the members of Statistics.
+  // The counters that have a peak, in the order of Statistics' members.
   static constexpr std::size_t kCounters = 5;
   using Peaks = std::array<std::array<std::int64_t, kSeries>, kCounters>;
   using Totals = std::array<std::array<std::int64_t, kPools>, kCounters>;
@@ -145,7 +149,7 @@ class ConcurrentStatistics {
 
   SpinLock lock_;
   std::deque<Shard> shards_;
-  Shard::PerSeries live_{};  // of all shards, when they were last looked at
+  Shard::PerSeries live_{};  // over all shards, when the owner last looked
   Shard::PerSeries pending_{};
   Peaks peak_{};
   Totals allocated_before_{};  // at the last reset

@@ -1,4 +1,4 @@
-// One entry of a memory history: the actions that PyTorch's snapshots name, with its meanings.
+// One entry of a memory history. Actions have the names and meanings of PyTorch's snapshots.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// The order is that of the codes in columnar traces; append, never reorder.
+// The order gives the codes in columnar traces; append, never reorder.
 enum class Action : std::uint8_t {
   alloc,           // size: the bytes requested, before rounding
   free_requested,  // size: the bytes requested
@@ -19,7 +19,7 @@ enum class Action : std::uint8_t {
   segment_map,
   segment_unmap,
   snapshot,
-  oom,  // address: the bytes the device still had free; size: the rounded request
+  oom,  // address is the device's free bytes, size the rounded request
 };
 inline constexpr std::size_t kActionCount = 9;
 
@@ -34,7 +34,7 @@ struct TraceEvent {
   PoolId pool;
   std::int64_t time_us = 0;
   std::uint32_t context = 0;  // the caller's number for a call stack; 0 is none
-  Bytes shared = 0;           // of `size`, in shared memory
+  Bytes shared = 0;           // the part of `size` in shared memory
 };
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
-// Events on their way from the threads that allocate to the one that writes them down.
+// A queue of events from the threads that allocate to the thread that writes them down.
 //
-// Adding one copies it under a lock that is held for nothing else, and never allocates. What finds
-// no room is dropped and counted, so that memory is bounded however slow the writer is:
+// Adding an event copies it under a lock that protects nothing else, and never allocates. An event
+// that finds no room is dropped and counted, so memory is bounded however slow the writer is:
 // events added == events drained + dropped + waiting.
 #pragma once
 
@@ -36,7 +36,8 @@ class EventBuffer {
     }
   }
 
-  // All that waited, in the order of adding; it is valid until the next call. For one thread.
+  // Returns all waiting events in the order they were added, valid until the next call. Only one
+  // thread may call it.
   [[nodiscard]] const std::vector<DeviceEvent>& drain() {
     drained_.clear();
     const std::scoped_lock lock(mutex_);
@@ -44,7 +45,7 @@ class EventBuffer {
     return drained_;
   }
 
-  // Gives the memory back; whatever is added from now on is dropped.
+  // Releases the buffer's memory; events that are added later are dropped.
   void close() {
     std::vector<DeviceEvent>().swap(drained_);
     const std::scoped_lock lock(mutex_);
@@ -52,14 +53,14 @@ class EventBuffer {
     capacity_ = 0;
   }
 
-  // Since the buffer was made.
+  // Returns the number of events dropped since the buffer was made.
   [[nodiscard]] std::uint64_t dropped() const {
     const std::scoped_lock lock(mutex_);
     return dropped_;
   }
 
  private:
-  mutable std::mutex mutex_;  // of all but `drained_`
+  mutable std::mutex mutex_;  // protects all members except `drained_`
   std::vector<DeviceEvent> filling_;
   std::vector<DeviceEvent> drained_;
   std::size_t capacity_;

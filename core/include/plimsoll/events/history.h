@@ -1,4 +1,4 @@
-// The history ring: the newest events of one device, oldest first, up to a stated number.
+// The history ring: the newest events of one device, oldest first, up to a maximum number.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace plimsoll {
 
 class History {
  public:
-  // At most `max_entries` events are kept; 0 switches recording off and forgets all.
+  // Keeps at most `max_entries` events; 0 switches recording off and clears the history.
   void record_up_to(std::size_t max_entries) {
     max_entries_ = max_entries;
     clear();

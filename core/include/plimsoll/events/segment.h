@@ -1,4 +1,4 @@
-// The state of an allocator at one moment: its segments and their blocks, by address.
+// A snapshot of an allocator: its segments and their blocks, by address.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace plimsoll {
 
-// `pending_free`: freed by the program, but another stream may still use it.
+// `pending_free`: the program freed the block, but another stream may still use it.
 enum class BlockState : std::uint8_t { active_allocated, active_pending_free, inactive };
 
 [[nodiscard]] std::string_view to_string(BlockState state);
-// The state that a word of PyTorch's snapshots names; nothing for an unknown word.
+// Returns the state that a word of PyTorch's snapshots means; nothing for an unknown word.
 [[nodiscard]] std::optional<BlockState> parse_block_state(std::string_view word);
 
 struct BlockInfo {
   Address address = 0;
   Bytes size = 0;
-  Bytes requested = 0;  // of the last request; a free block keeps its last owner's, as in PyTorch
+  Bytes requested = 0;  // of the last request, as in PyTorch also for a free block
   BlockState state = BlockState::inactive;
   std::uint32_t context = 0;
-  Bytes shared = 0;  // of `size`, in shared memory
+  Bytes shared = 0;  // the part of `size` in shared memory
 };
 
 struct SegmentInfo {
@@ -35,8 +35,8 @@ struct SegmentInfo {
   bool expandable = false;
   std::uint32_t context = 0;
   std::vector<BlockInfo> blocks;
-  Bytes shared = 0;     // of `total_size`, in shared memory
-  bool paused = false;  // its content is off the card, and its addresses must not be touched
+  Bytes shared = 0;     // the part of `total_size` in shared memory
+  bool paused = false;  // the content is off the card, and the addresses must not be accessed
 };
 
 }  // namespace plimsoll

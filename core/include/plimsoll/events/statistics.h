@@ -55,23 +55,24 @@ struct PoolStat {
 };
 
 struct Statistics {
-  PoolStat allocation;       // requests alive
-  PoolStat segment;          // driver allocations held: elastic's pieces, no expandable segments
+  PoolStat allocation;       // live requests
+  PoolStat segment;          // driver allocations, elastic's pieces, but no expandable segments
   PoolStat active;           // blocks in use, or waiting for another stream
   PoolStat inactive_split;   // free blocks that cannot be returned to the driver
   PoolStat allocated_bytes;  // in live blocks
   PoolStat reserved_bytes;   // taken from the driver
   PoolStat active_bytes;
   PoolStat inactive_split_bytes;
-  PoolStat requested_bytes;   // as asked for, before rounding
+  PoolStat requested_bytes;   // as requested, before rounding
   Stat oversize_allocations;  // of max_split_size or more
   Stat oversize_segments;
   std::map<PoolId, PoolStat> reserved_bytes_by_private_pools;
-  // plimsoll's own: what of the above is in shared memory, or off the card for the moment.
+  // plimsoll's own counters: the parts of the above in shared memory, and off the card while
+  // paused.
   Stat shared_allocated_bytes;
   Stat shared_reserved_bytes;
   Stat paused_bytes;
-  std::int64_t num_spills = 0;  // requests that got shared memory because dedicated was spent
+  std::int64_t num_spills = 0;  // requests that got shared memory because dedicated memory was full
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;
   std::int64_t num_sync_all_streams = 0;
@@ -84,8 +85,8 @@ struct Statistics {
   void reset_accumulated();
   bool operator==(const Statistics&) const = default;
 
-  // "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them;
-  // num_oom_rejections is there from PyTorch 2.12 on; those of the tiers are plimsoll's.
+  // Returns "allocated_bytes.all.peak" and so on, as torch.cuda.memory_stats() flattens them.
+  // num_oom_rejections exists from PyTorch 2.12 on; the tiers' counters are plimsoll's own.
   [[nodiscard]] std::vector<std::pair<std::string, std::int64_t>> flatten(
       bool with_oom_rejections, bool with_tiers = false) const;
 };

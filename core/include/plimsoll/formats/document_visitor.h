@@ -1,8 +1,8 @@
-// Goes through the containers of a pickle's document, in time that is linear in its size.
+// Walks the containers of a pickle's document in time linear in its size.
 //
-// Values can be shared in a pickle, so that a small one stands for a huge one; what PyTorch writes
-// shares names and stacks, but each event and each segment is there once. So whoever visits much
-// more than the document has is led in circles.
+// Values can be shared in a pickle, so a small pickle can expand to a huge one. PyTorch's pickles
+// share names and stacks, but contain each event and each segment once. A visitor that sees far
+// more values than the document has is therefore being misled, and stops.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace plimsoll {
 
 class DocumentVisitor {
  public:
-  // Both outlive this. `poll`, if there is any, is called every so often.
+  // Takes a document and a `poll` that outlive this object. `poll`, if set, is called at intervals.
   DocumentVisitor(const PickleDocument& document, const std::function<void()>& poll)
       : document_(document), poll_(poll), left_(kSlack + 2 * document.item_count()) {}
 
-  // What is in a container. Throws RecordingError, and what `poll` throws.
+  // Returns the items of a container. Throws RecordingError, and whatever `poll` throws.
   std::span<const PickleValue> items(PickleValue container) {
     const auto items = document_.items(container);
     if (items.size() > left_) {

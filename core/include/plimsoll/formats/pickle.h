@@ -1,13 +1,13 @@
-// A pickle, read as plain data. Python's pickle format is a program for a small stack machine, and
-// most of its power is to import and call things; torch writes its memory snapshots in it although
-// they are only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that
-// builds such plain data and refuses the rest by name, so a snapshot from a stranger is safe to
-// open: nothing is ever imported or called, and time and memory are linear in the input's size.
-// How much memory that may be, the caller says.
+// Reads a pickle as plain data. Python's pickle format is a program for a small stack machine,
+// which can mostly import and call things; torch writes its memory snapshots in it although they
+// contain only dicts, lists, numbers and strings. PickleDocument runs the part of the machine that
+// builds plain data and refuses all other opcodes by name. A snapshot from an untrusted source is
+// therefore safe to open: nothing is imported or called, and time and memory are linear in the
+// input's size. The caller limits the memory.
 //
-// Values are 16-byte handles into the document. Strings are views into the input wherever they are
-// stored there verbatim, so the input has to outlive the document. A container can be reached by
-// several paths and may even contain itself; code that walks a document has to bear that in mind.
+// Values are 16-byte handles into the document. Strings that the input stores verbatim are views
+// into the input, so the input has to outlive the document. Several paths may lead to a container,
+// and a container may contain itself; code that walks a document has to expect that.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@
 
 namespace plimsoll {
 
-// What it may cost to read a file that somebody else made.
+// Limits for reading an untrusted file.
 struct ReadingLimits {
-  // The most memory, in bytes, for the values of a document, beside its input.
+  // The most memory, in bytes, for the values of a document; the input does not count.
   std::size_t memory = std::numeric_limits<std::size_t>::max();
-  // Called every so often; what it throws ends the reading, as a signal should.
+  // Called at intervals. An exception that it throws, as for a signal, ends the reading.
   std::function<void()> poll;
 };
 
-// Reading takes more memory than the limits allow.
+// Reading needs more memory than the limits allow.
 class ReadingLimitError : public std::runtime_error {
  public:
   ReadingLimitError() : std::runtime_error("reading takes more memory than it may") {}
@@ -44,7 +44,8 @@ class PickleError : public std::runtime_error {
   explicit PickleError(const std::string& message, std::size_t offset = kUnknownOffset)
       : std::runtime_error(message), offset_(offset) {}
 
-  // Where in the input the offending opcode starts; unknown when a value is of the wrong kind.
+  // Returns the offset of the offending opcode in the input; unknown if a value is of the wrong
+  // kind.
   [[nodiscard]] std::size_t offset() const { return offset_; }
 
  private:
@@ -57,7 +58,7 @@ class PickleValue {
     none,
     boolean,
     integer,
-    unsigned_integer,  // only for integers above the largest std::int64_t
+    unsigned_integer,  // used only above the largest std::int64_t
     real,
     string,
     bytes,
@@ -86,7 +87,7 @@ class PickleValue {
   };
 
   union Payload {
-    std::int64_t integer = 0;  // boolean as well
+    std::int64_t integer = 0;  // also holds a boolean
     std::uint64_t unsigned_integer;
     double real;
     const char* text;
@@ -103,34 +104,34 @@ class PickleValue {
 
 static_assert(sizeof(PickleValue) == 16);
 
-// "a list", "an integer", ...: for messages.
+// Names a kind for messages: "a list", "an integer", ...
 [[nodiscard]] std::string_view kind_name(PickleValue::Kind kind);
 
-// Every accessor, here and in PickleValue, throws PickleError when the value is of another kind.
+// A parsed pickle. Every accessor, here and in PickleValue, throws PickleError if the value is of
+// another kind.
 class PickleDocument {
  public:
   PickleDocument(PickleDocument&&) noexcept;
   PickleDocument& operator=(PickleDocument&&) noexcept;
   ~PickleDocument();
 
-  // Throws PickleError, ReadingLimitError, and what `limits.poll` throws.
+  // Parses a pickle. Throws PickleError, ReadingLimitError, and whatever `limits.poll` throws.
   [[nodiscard]] static PickleDocument parse(std::string_view bytes,
                                             const ReadingLimits& limits = {});
 
   [[nodiscard]] PickleValue root() const { return root_; }
 
-  // How many values all containers together have; each counts where it lies, however often the
-  // container is shared.
+  // Returns the number of values in all containers together; a shared container counts once.
   [[nodiscard]] std::size_t item_count() const { return item_count_; }
 
-  // The contents of a string (UTF-8, not validated) or of bytes.
+  // Returns the content of a string (UTF-8, not validated) or of bytes.
   [[nodiscard]] std::string_view text(PickleValue value) const;
 
-  // The items of a list, tuple or set; for a dict key, value, key, value ... in the order in which
-  // they were set. A key that was set twice is there twice.
+  // Returns the items of a list, tuple or set, and for a dict key, value, key, value ... in the
+  // order in which they were set. A key that was set twice occurs twice.
   [[nodiscard]] std::span<const PickleValue> items(PickleValue value) const;
 
-  // The value that was set last for a key which is a string.
+  // Returns the value that was set last for a string key.
   [[nodiscard]] std::optional<PickleValue> find(PickleValue dict, std::string_view key) const;
 
  private:

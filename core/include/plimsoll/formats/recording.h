@@ -1,5 +1,5 @@
-// A recorded memory snapshot as columns: for each device its events, in order, and the segments it
-// ended with. Equal call stacks are stored once and named by number; so are names.
+// A recorded memory snapshot as columns: each device's events, in order, and its final segments.
+// Equal call stacks are stored once and referred to by number; so are names.
 #pragma once
 
 #include <compare>
@@ -15,14 +15,14 @@
 
 namespace plimsoll {
 
-// The file is a pickle, but not of a memory history that can be used; the message says why.
+// The file is a pickle, but contains no usable memory history. The message gives the reason.
 class RecordingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 struct Frame {
-  std::uint32_t filename = 0;  // names by number
+  std::uint32_t filename = 0;  // numbers of names
   std::uint32_t name = 0;
   std::int64_t line = 0;
   auto operator<=>(const Frame&) const = default;
@@ -36,30 +36,30 @@ struct EventColumns {
   std::vector<StreamId> stream;
   std::vector<std::int64_t> time_us;
   std::vector<std::uint32_t> stack;       // 0: none
-  std::vector<std::uint64_t> pool_first;  // of the pool's id; 0, 0 where it was not recorded
+  std::vector<std::uint64_t> pool_first;  // of the pool's id; 0, 0 if the file does not record it
   std::vector<std::uint64_t> pool_second;
-  std::vector<Bytes> shared;  // of `size`, in shared memory
+  std::vector<Bytes> shared;  // the part of `size` in shared memory
 
   [[nodiscard]] std::size_t count() const { return action.size(); }
 };
 
 struct DeviceRecording {
   EventColumns events;
-  std::vector<SegmentInfo> segments;  // by address; contexts are stack numbers
+  std::vector<SegmentInfo> segments;  // in order of address; contexts are stack numbers
 };
 
 struct Recording {
   std::vector<DeviceRecording> devices;
-  std::vector<std::string> names;  // of files and functions, each once; [0] is empty
+  std::vector<std::string> names;  // of files and functions, each stored once; [0] is empty
   std::vector<Frame> frames;
   std::vector<Stack> stacks;  // [0] is the empty stack
-  // What tells of the version of PyTorch that wrote it.
-  bool names_pools = false;      // of events; from 2.12 on
-  bool has_host_memory = false;  // or a place for it; from 2.14 on
+  // Features that show which version of PyTorch wrote the file.
+  bool names_pools = false;      // events name their pools; from 2.12 on
+  bool has_host_memory = false;  // the file has host memory or an entry for it; from 2.14 on
 
-  // The snapshot must be a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
+  // Reads a snapshot, a dict as torch.cuda.memory._snapshot() returns it. Time and memory are
   // linear in the document's size, however often it shares its values. Throws RecordingError, and
-  // what `poll` throws, which is called every so often.
+  // whatever `poll` throws, which is called at intervals.
   [[nodiscard]] static Recording read(const PickleDocument& document,
                                       const std::function<void()>& poll = {});
 };

@@ -1,5 +1,5 @@
-// Names, frames and call stacks of a recording by number; the same ones get the same number. Each
-// is read once however often it is shared.
+// Numbers the names, frames and call stacks of a recording; equal ones get the same number. Each is
+// read once however often it is shared.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,12 @@ namespace plimsoll {
 
 class StackReader {
  public:
-  // Both outlive this. Numbers are places in the recording's lists, which this fills.
+  // Takes references that outlive this object. Numbers are indices into the recording's lists,
+  // which this reader fills.
   StackReader(DocumentVisitor& visitor, Recording& recording);
 
-  // Of the stack that a list of frames describes; 0 if it is none.
+  // Returns the number of the stack that a list of frames describes; 0 if the value is no such
+  // list.
   std::uint32_t number(PickleValue frames);
 
  private:
@@ -30,7 +32,7 @@ class StackReader {
   const PickleDocument& document_;
   Recording& recording_;
   std::unordered_map<const char*, std::uint32_t> by_text_;
-  // A map, for names that hash alike are easily made.
+  // A std::map, because a hostile file could contain names with colliding hashes.
   std::map<std::string_view, std::uint32_t> name_numbers_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_list_;
   std::unordered_map<const PickleValue*, std::uint32_t> by_dict_;

@@ -1,4 +1,4 @@
-// A batch of recorded events, as columns that somebody else owns.
+// A batch of recorded events, as columns that the caller owns.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// The events contradict each other; the message names the first event that cannot be.
+// The events contradict each other. The message names the first impossible event.
 class ReplayError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

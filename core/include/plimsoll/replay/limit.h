@@ -1,9 +1,10 @@
-// The limit that a recording ran under, which the file does not name.
+// Infers the limit that a recording ran under, which the file does not name.
 //
-// Whatever was reserved was within the limit; where cached memory was released although nothing
-// else explains it, the request that followed was not. Between the two lies the limit. With
-// garbage collection the same holds for its threshold, a stated part of the limit. A program that
-// never ran out of memory and at times surely emptied its cache by itself shows no limit.
+// All reserved memory was within the limit. If the allocator released cached memory and nothing
+// else explains it, the following request exceeded the limit. The limit lies between the two. With
+// garbage collection the same holds for its threshold, which is a known fraction of the limit. A
+// recording shows no limit if the program never ran out of memory and certainly emptied its cache
+// itself at times.
 #pragma once
 
 #include <optional>
@@ -21,31 +22,31 @@ class LimitEvidence {
 
   void feed(const EventSpan& events);
 
-  // Whether segments were recorded at all; without them there is nothing to compare a replay with.
+  // Returns whether segments were recorded; without them a replay has nothing to be compared with.
   [[nodiscard]] bool has_segments() const { return has_segments_; }
   struct Range {
     Bytes least = 0;
     Bytes below = 0;
   };
-  // least <= limit < below; nothing if the recording shows no sign of a limit.
+  // Returns least <= limit < below; nothing if the recording shows no limit.
   [[nodiscard]] std::optional<Range> range() const;
 
  private:
   struct Refusal {   // cached memory went back to the driver before a request was served
-    Bytes reserved;  // before
+    Bytes reserved;  // reserved before the release
     Bytes wanted;
-    bool failed;  // not even then was it served
+    bool failed;  // the request failed even after the release
   };
 
   void request(Bytes size, bool failed);
 
   const AllocatorConfig config_;
   Bytes reserved_;
-  Bytes largest_;  // of reserved + what was asked for and given
+  Bytes largest_;  // the largest reserved bytes plus a request that was granted
   std::vector<Refusal> refusals_;
   bool emptied_by_program_ = false;
   bool has_segments_ = false;
-  // Since the last request or free:
+  // State since the last request or free:
   std::optional<Bytes> before_release_;
   std::optional<Bytes> before_growth_;
 };

@@ -1,5 +1,6 @@
-// The private pools of a replayed program: which one its requests go to, and how often each was
-// begun, so that it can be released once the recording shows that nobody holds it.
+// The private pools of a replayed program. Chooses the pool of its requests and counts the begins
+// of each pool, in order to release the pool once the recording shows that the program has released
+// it.
 #pragma once
 
 #include <map>
@@ -10,14 +11,14 @@ namespace plimsoll {
 
 class RecordedPools {
  public:
-  // `tells_captures`: the allocator tells the captures of graphs from other uses of a pool.
+  // `tells_captures`: the allocator distinguishes graph captures from other uses of a pool.
   RecordedPools(Allocator& allocator, bool tells_captures)
       : allocator_(allocator), tells_captures_(tells_captures) {}
 
-  // The pool exists at the start.
+  // Adds a pool that exists at the start.
   void add(PoolId pool) { uses_.emplace(pool, 1); }
 
-  // Requests go to this pool from now on; {0, 0} is the default pool.
+  // Sends requests to this pool from now on; {0, 0} is the default pool.
   void use(PoolId pool) {
     if (pool == current_) return;
     if (!current_.is_default()) allocator_.end_allocate_to_pool(current_);
@@ -29,8 +30,9 @@ class RecordedPools {
     ++uses_[pool];
   }
 
-  // Memory of the pool went back to the driver. A pool in use is never emptied, but for oversize
-  // blocks that a request to it needs: so the graphs and MemPools that held it are gone.
+  // Notes that memory of the pool went back to the driver. PyTorch never empties a pool in use,
+  // except for oversize blocks that a request to it needs; so the graphs and MemPools that held the
+  // pool are gone.
   void note_emptied(PoolId pool) {
     if (pool == current_) return;
     const auto uses = uses_.find(pool);
@@ -38,14 +40,15 @@ class RecordedPools {
     for (int& left = uses->second; left > 0; --left) allocator_.release_pool(pool);
   }
 
-  // Whether the allocator takes requests to this pool for those of a capture.
+  // Returns whether the allocator treats requests to this pool as part of a capture.
   [[nodiscard]] bool is_capturing(PoolId pool) const {
     return !pool.is_default() && (!tells_captures_ || is_of_graph(pool));
   }
 
  private:
-  // Whether the pool is a graph's own. Those of torch.cuda.MemPool and of graph_pool_handle() have
-  // names of the same kind; they are taken for MemPools, although a graph may use such a handle.
+  // Returns whether the pool is a graph's own. Pools of torch.cuda.MemPool and of
+  // graph_pool_handle() have ids of the same kind; both count as MemPools, although a graph may use
+  // such a handle.
   [[nodiscard]] static bool is_of_graph(PoolId pool) { return pool.first != 0; }
 
   Allocator& allocator_;

@@ -1,7 +1,8 @@
-// What the recorded allocator did between two things that the program did, and what that tells.
+// The recorded allocator's actions between two actions of the program, and the conclusions that
+// they allow.
 //
-// A run holds the recorded events since the last request or free: segments that were taken or given
-// back, frees that were completed. Which request, if any, ended it is known only then.
+// A run holds the recorded events since the last request or free: segments taken or returned, frees
+// completed. The request that ends the run, if any, is known only at its end.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +15,18 @@
 
 namespace plimsoll {
 
-// The first place where the allocator did something else than the recording says.
+// The first event at which the allocator did something else than in the recording.
 struct Difference {
   std::uint64_t event = 0;
   std::optional<TraceEvent> recorded;
   std::optional<TraceEvent> replayed;
 };
 
-// Which allocator was recorded, for each gives memory back in its own way.
+// The recorded allocator; each one gives memory back in its own way.
 enum class RecordedAllocator : std::uint8_t {
-  native,    // PyTorch's own: between requests it does nothing that it is not told to do
-  elastic,   // it moves memory by itself: what is unmapped and mapped in one run went nowhere
-  uncached,  // it gives back whatever is freed
+  native,    // PyTorch's own, which acts between requests only if it is called
+  elastic,   // moves memory by itself, unmapping and mapping it in one run
+  uncached,  // gives back all freed memory at once
 };
 
 class RecordedRun {
@@ -39,15 +40,16 @@ class RecordedRun {
   void clear() { events_.clear(); }
 
   [[nodiscard]] bool is_empty() const { return events_.empty(); }
-  // The number of its first event, also after `clear`.
+  // Returns the number of the run's first event, also after `clear`.
   [[nodiscard]] std::uint64_t start() const { return start_; }
   [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
-  // Whether the program told the allocator to do this, no request having followed.
+  // Returns whether the program caused this run with a call of the allocator; no request has
+  // followed.
   [[nodiscard]] bool was_told() const {
     return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }
 
-  // Calls function(const TraceEvent&) for everything that went back to the driver.
+  // Calls function(const TraceEvent&) for each release of memory to the driver.
   template <typename Function>
   void for_each_release(Function function) const {
     if (!gave_back()) return;
@@ -64,17 +66,18 @@ class RecordedRun {
   [[nodiscard]] bool released_any() const {
     return released_any([](const TraceEvent&) { return true; });
   }
-  // The one pool that memory went back from; nothing if there is none, or several.
+  // Returns the one pool whose memory was released; nothing if there is none, or several.
   [[nodiscard]] std::optional<PoolId> emptied_pool() const;
 
-  // Compares what the allocator did, its history, with this run and the request, of number `index`,
-  // that ended it, if one did; tells `first`, unless it knows one, of the first difference. The
-  // order in which frees of several streams complete is left open, as PyTorch leaves it.
+  // Compares the allocator's `history` with this run and with the request `index` that ended it, if
+  // one did. Sets `first` to the first difference, unless it is set already. The completions of
+  // frees on several streams may come in any order, as in PyTorch.
   void compare(const TraceEvent* request, std::uint64_t index, const History& history,
                std::optional<Difference>& first) const;
 
  private:
-  // A history that was cut between a free and its completion begins with the latter.
+  // Returns whether the history was cut between a free and its completion, so that it begins with
+  // the completion.
   [[nodiscard]] bool is_cut_free() const {
     return start_ == 0 && events_.size() == 1 && events_.front().action == Action::free_completed;
   }
@@ -84,7 +87,7 @@ class RecordedRun {
   [[nodiscard]] static bool is_growth(const TraceEvent& event) {
     return event.action == Action::segment_alloc || event.action == Action::segment_map;
   }
-  // Whether the releases of this run are any, and not what the allocator does by itself.
+  // Returns whether the run has releases that the allocator does not make by itself.
   [[nodiscard]] bool gave_back() const;
 
   RecordedAllocator by_;

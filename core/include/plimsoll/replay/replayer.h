@@ -1,14 +1,14 @@
 // Runs a recorded history through an allocator, event by event, in constant memory.
 //
-// What the program did is replayed: requests, frees, and when a free that waited for another stream
-// was done. What the allocator did is left to the allocator under test, and checked against the
-// recording with `compare`. Only one thing of it is handed on, to the simulated driver: the
-// addresses of the recorded segments, in their order, for allocations that are of the same size.
+// The replay repeats the program's actions: requests, frees, and the completion of frees that
+// waited for another stream. The allocator under test makes its own decisions, which `compare`
+// checks against the recording. One recorded decision is passed on, to the simulated driver: the
+// addresses of the recorded segments, in their order, for allocations of the same size.
 //
-// A history says that cached memory was released, but not that the program asked for it with
-// empty_cache. Replaying under the recorded configuration tells the two apart: a release that the
-// allocator had no reason for was asked for. Those events are kept in `emptied`, and a replay under
-// another configuration is given them.
+// A history shows that cached memory was released, but not whether the program called empty_cache.
+// A replay under the recorded configuration decides it: the program caused each release for which
+// the allocator had no reason. `emptied` keeps those events for a replay under another
+// configuration.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +26,16 @@
 
 namespace plimsoll {
 
-// Where the bytes were when the most was reserved, and after which event.
+// The bytes in each state at the peak of reserved memory, and the event that led to it.
 struct PeakState {
   std::uint64_t event = 0;
   Bytes reserved = 0;
   Bytes active = 0;
   Bytes allocated = 0;
-  Bytes requested = 0;  // of the active blocks
+  Bytes requested = 0;  // requested sizes of the active blocks
   Bytes inactive_split = 0;
 
-  // Takes over what is now, after the event `at`, if more is reserved than ever.
+  // Stores the statistics `now`, after the event `at`, if more is reserved than ever before.
   void look(std::uint64_t at, const Statistics& now);
 };
 
@@ -43,26 +43,27 @@ struct ReplayOptions {
   RecordedAllocator recorded = RecordedAllocator::native;
   bool compare = false;
   Completion completion = Completion::recorded;
-  // The events before which the program emptied the cache; none: find out, which needs `compare`.
+  // The events before which the program emptied the cache; null makes this replay find them, which
+  // needs `compare`.
   const std::vector<std::uint64_t>* emptied = nullptr;
 };
 
-// Where requests failed.
+// The requests that failed.
 struct Failures {
-  std::optional<std::uint64_t> first;  // event
+  std::optional<std::uint64_t> first;  // number of the first one's event
   std::optional<OutOfMemoryReport> report;
   std::uint64_t avoided = 0;   // failed in the recording, but not here
-  bool ended_program = false;  // one failed that did not in the recording
+  bool ended_program = false;  // a request failed that succeeded in the recording
 };
 
 // The events before which the program emptied the cache.
 class EmptiedCache {
  public:
-  // `known`: what another replay has found; null if this one is to find out.
+  // Takes the `known` events from another replay; null if this replay is to find them.
   explicit EmptiedCache(const std::vector<std::uint64_t>* known) : known_(known) {}
 
   [[nodiscard]] bool is_known() const { return known_ != nullptr; }
-  // Whether it is known to have done so before this event; asked in ascending order.
+  // Returns whether the program emptied the cache before this event. Call it in ascending order.
   [[nodiscard]] bool has(std::uint64_t event) {
     while (next_ < known_->size() && (*known_)[next_] < event) ++next_;
     return next_ < known_->size() && (*known_)[next_] == event;
@@ -78,26 +79,28 @@ class EmptiedCache {
 
 class Replayer {
  public:
-  // `native` is the allocator itself if it is one: comparing and restoring need its rules.
+  // Takes the allocator again as `native` if it is a NativeAllocator: comparing and restoring need
+  // its rules.
   Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocator* native,
            const ReplayOptions& options);
 
-  // Begins from this state instead of from nothing.
+  // Starts from this state instead of from an empty allocator.
   void restore(const std::vector<SegmentInfo>& segments);
 
-  // Throws ReplayError if an event cannot follow those before it.
-  // Calls `poll` every few thousand events; what it throws ends the replay there.
+  // Replays events. Throws ReplayError if an event cannot follow those before it. Calls `poll`
+  // every few thousand events; an exception from `poll` ends the replay there.
   void feed(const EventSpan& events, const std::function<void()>& poll = {});
   void finish();
 
   [[nodiscard]] std::uint64_t events() const { return index_; }
-  // The program ran out of memory where the recorded one did not: nothing after it is known.
+  // Returns whether the program ran out of memory where the recorded one did not: the events after
+  // that are unknown.
   [[nodiscard]] bool stopped() const { return failures_.ended_program; }
   [[nodiscard]] const std::optional<std::uint64_t>& first_oom() const { return failures_.first; }
   [[nodiscard]] const std::optional<OutOfMemoryReport>& first_oom_report() const {
     return failures_.report;
   }
-  // Requests that failed in the recording but not here.
+  // Returns the number of requests that failed in the recording but not here.
   [[nodiscard]] std::uint64_t avoided_ooms() const { return failures_.avoided; }
   [[nodiscard]] bool had_pending_frees() const { return blocks_.had_pending_frees(); }
   [[nodiscard]] const PeakState& peak() const { return peak_; }
@@ -106,7 +109,7 @@ class Replayer {
   [[nodiscard]] const std::vector<std::uint64_t>& emptied() const { return emptied_.found(); }
 
  private:
-  // Why cached memory went back to the driver before a request.
+  // The reason why cached memory went back to the driver before a request.
   enum class Release : std::uint8_t { none, emptied, collected, refused };
 
   void step(const TraceEvent& event);
@@ -127,9 +130,9 @@ class Replayer {
   TierMeter tiers_;
   ReplayOptions options_;
 
-  std::uint64_t index_ = 0;  // of the event at hand
+  std::uint64_t index_ = 0;  // of the current event
   std::optional<TraceEvent>
-      free_;  // requested by the event before; the one at hand says how it ends
+      free_;  // the previous event's free request; the current event shows how it ends
   RecordedRun run_;
   RecordedBlocks blocks_;
   RecordedPools pools_;

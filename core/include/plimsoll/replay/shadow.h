@@ -1,10 +1,10 @@
-// What PyTorch's allocator would have come to, while a program runs on another one.
+// Computes what PyTorch's allocator would have reserved while a program runs on another allocator.
 //
-// The events of the live allocator are replayed through PyTorch's rules on a simulated device, by a
-// thread of its own, a bounded number of events behind. Requests, frees and the waits of frees are
-// the program's, and are replayed; what the live allocator did with its segments is not. A program
-// is taken as it comes: what was allocated before the first event is ignored, and where the events
-// contradict each other the shadow stops and says so. It never fails its caller.
+// A thread of its own replays the live allocator's events through PyTorch's rules on a simulated
+// device, a bounded number of events behind. It replays the program's requests, frees and waits of
+// frees, but not the live allocator's segments. The shadow can start at any time: it ignores blocks
+// allocated before its first event. If the events contradict each other, it stops and gives the
+// reason. It never fails its caller.
 #pragma once
 
 #include <condition_variable>
@@ -26,42 +26,42 @@
 namespace plimsoll {
 
 struct ShadowResult {
-  std::uint64_t events = 0;  // requests, frees and completed frees taken into account
+  std::uint64_t events = 0;  // the requests, frees and completed frees that were replayed
   Bytes peak_reserved = 0;
   std::int64_t num_alloc_retries = 0;
   std::int64_t num_ooms = 0;
-  // The first request that fails here, as PyTorch reports it. If the program was served, nothing
-  // after it is known.
+  // The first request that fails here, as PyTorch reports it. If the live allocator served the
+  // request, the events after it are not replayed.
   std::optional<OutOfMemoryReport> first_failure;
-  std::string stopped;  // why nothing more is known, if it is for another reason
+  std::string stopped;  // the reason if the shadow stopped for another cause
 };
 
 class Shadow {
  public:
-  // A device of `device_memory` bytes that only this program uses.
+  // Takes a device of `device_memory` bytes that only this program uses.
   Shadow(Bytes device_memory, const AllocatorConfig& config, TorchVersion version, int device,
          std::size_t batch = 1 << 14);
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
   ~Shadow();
 
-  // From any thread. Waits only when a whole batch is not replayed yet.
+  // Adds an event, from any thread. Waits only if a whole batch is not replayed yet.
   void add(const TraceEvent& event) noexcept;
-  // What the program told its allocator to do besides: an emptied cache, a limit.
+  // Applies a call of the program besides requests and frees, such as an emptied cache or a limit.
   void apply(std::function<void(NativeAllocator&)> change);
 
-  // As of all that was added so far.
+  // Returns the result of all events added so far.
   [[nodiscard]] ShadowResult result();
 
  private:
-  // Events, and the changes that go before some of them.
+  // Events, and the changes that come before some of them.
   struct Batch {
     std::vector<TraceEvent> events;
     std::vector<std::pair<std::size_t, std::function<void(NativeAllocator&)>>> changes;
   };
   enum class State : std::uint8_t { live, freed };
 
-  // Nothing more can be known.
+  // Returns whether later events cannot change the result.
   [[nodiscard]] bool is_over() const { return !stopped_.empty() || replayer_.stopped(); }
   void run();
   void hand_over(std::unique_lock<std::mutex>& lock);
@@ -79,10 +79,10 @@ class Shadow {
 
   const std::size_t batch_size_;
   const int process_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   Batch filling_;
-  Batch replaying_;  // the thread's own while `is_replaying_`
+  Batch replaying_;  // belongs to the thread while `is_replaying_`
   bool is_replaying_ = false;
   bool is_ending_ = false;
   std::thread thread_;

@@ -1,5 +1,5 @@
-// Puts a recorded state in place: segments and their blocks, where they were, without asking the
-// allocator for any decision.
+// Puts a recorded state in place: segments and their blocks at their recorded addresses, without a
+// decision of the allocator.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,13 @@ namespace plimsoll {
 
 class StateRestorer {
  public:
-  // The allocator, which is empty, works over the driver.
+  // Takes an empty allocator and its driver.
   StateRestorer(NativeAllocator& allocator, SimulatedDriver& driver)
       : allocator_(allocator), driver_(driver) {}
 
-  // Segments ascend by address, and the blocks of each make it up. Returns the active blocks by
-  // address, as allocated ones. Throws std::invalid_argument if the state is not possible.
+  // Restores segments, which ascend by address and consist of their blocks without gaps. Returns
+  // the active blocks by address, as allocated ones. Throws std::invalid_argument if the state is
+  // impossible.
   std::vector<Block*> restore(const std::vector<SegmentInfo>& segments);
 
  private:

@@ -1,8 +1,8 @@
-// How much of an allocator's memory lies in which tier of a simulated GPU, whoever put it there.
+// Measures how much of an allocator's memory lies in each tier of a simulated GPU.
 //
-// The elastic allocator counts what it puts into shared memory. For the others it is Windows'
-// driver that goes on in shared memory, and they are not told: there the meter asks the driver
-// after each request, and fills in what the allocator's counters lack.
+// The elastic allocator counts the memory that it puts into shared memory. Below other allocators
+// it is Windows' driver that spills into shared memory, without telling them. The meter then asks
+// the driver after each request, and adds the missing values to the allocator's counters.
 #pragma once
 
 #include <vector>
@@ -14,28 +14,29 @@ namespace plimsoll {
 
 class TierMeter {
  public:
-  // Both outlive the meter. Nothing has been lent yet. `allocator_chooses`: it says itself which
-  // memory is of which tier.
+  // Takes an allocator without used blocks and its driver, which outlive the meter.
+  // `allocator_chooses`: the allocator chooses the tier of its memory.
   TierMeter(const Allocator& allocator, SimulatedDriver& driver, bool allocator_chooses = false)
       : allocator_(allocator),
         driver_(driver),
         driver_spills_(driver.spills() && !allocator_chooses) {}
 
-  // To be called when a request was served.
+  // Call it after a request was served.
   void lent(Address block, Bytes size);
-  // To be called before a lent block is freed.
+  // Call it before a used block is freed.
   void returning(Address block, Bytes size);
 
-  // The allocator's, with the counters of the tiers.
+  // Returns the allocator's statistics, with the counters of the tiers.
   [[nodiscard]] Statistics statistics();
-  // Whether the driver has put anything into shared memory since the counters began anew.
+  // Returns whether the driver has put memory into shared memory since the last reset of the
+  // counters.
   [[nodiscard]] bool has_spilled() const { return spills_ > 0; }
-  // The most reserved in dedicated memory, after any request.
+  // Returns the most reserved dedicated memory after any request.
   [[nodiscard]] Bytes peak_dedicated() const { return peak_dedicated_; }
   void reset_peak();
   void reset_accumulated();
 
-  // The allocator's, with what of each block is in shared memory.
+  // Returns the allocator's segments, with the part of each block in shared memory.
   [[nodiscard]] std::vector<SegmentInfo> segments() const;
 
  private:
@@ -44,9 +45,9 @@ class TierMeter {
 
   const Allocator& allocator_;
   SimulatedDriver& driver_;
-  bool driver_spills_;  // and nobody is told
+  bool driver_spills_;  // the driver spills without telling the allocator
   Bytes peak_dedicated_ = 0;
-  // Of a driver that spills by itself:
+  // Counters for a driver that spills by itself:
   Stat shared_allocated_;
   Stat shared_reserved_;
   std::int64_t spills_ = 0;

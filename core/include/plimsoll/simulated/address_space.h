@@ -1,4 +1,4 @@
-// Free addresses, handed out from either end and merged when given back.
+// Free address ranges, taken from either end and merged when given back.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ class AddressSpace {
   AddressSpace() = default;
   AddressSpace(Address begin, Bytes size) { give(begin, size); }
 
-  // The lowest free range of `size` bytes that starts at a multiple of `alignment`.
+  // Takes the lowest free range of `size` bytes that starts at a multiple of `alignment`.
   [[nodiscard]] std::optional<Address> take(Bytes size, Bytes alignment);
-  // The highest one, at a multiple of `alignment`.
+  // Takes the highest such range.
   [[nodiscard]] std::optional<Address> take_highest(Bytes size, Bytes alignment);
-  // Takes exactly this range; false if any part of it is not free.
+  // Takes exactly this range; returns false if any part of it is not free.
   bool take_at(Address address, Bytes size);
-  // Takes those parts of the range that are free.
+  // Takes the free parts of the range.
   void take_all_of(Address address, Bytes size);
   void give(Address address, Bytes size);
   [[nodiscard]] bool is_free(Address address, Bytes size) const;

@@ -1,6 +1,6 @@
-// Where whole allocations lie, as the CUDA driver was seen to do on Linux: address space comes in
-// chunks of 32 MiB and more, the highest that were given back first, then below all others; what is
-// left of a chunk is used from its lowest address up.
+// Chooses addresses of whole allocations, as the CUDA driver was observed to do on Linux. Address
+// space comes in chunks of 32 MiB and more: first the highest chunk that was given back, then one
+// below all others. The rest of a chunk is used from its lowest address up.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,26 @@ namespace plimsoll {
 
 class AllocationAddresses {
  public:
-  // The first chunk ends at `end`.
+  // Makes addresses whose first chunk ends at `end`.
   explicit AllocationAddresses(Address end) : lowest_(end) {}
 
   [[nodiscard]] Address take(Bytes size);
-  // Exactly these, in no chunk or in the free part of one; false where they are not free.
+  // Takes exactly this range if it is free, in no chunk or in a chunk's free part; otherwise
+  // returns false.
   bool take_at(Address address, Bytes size);
   void give(Address address, Bytes size);
 
-  // From now on every second chunk, drawn at random, lies above all that come later. The driver was
-  // seen to mix two areas like that where a process has several GPUs.
+  // Places every second later chunk, drawn at random, above all following ones. A driver was
+  // observed to mix two such areas when a process has several GPUs.
   void scatter(std::uint64_t seed);
 
  private:
   [[nodiscard]] Address new_chunk(Bytes size);
 
-  Address lowest_;  // of all allocations so far; of those in the upper area
+  Address lowest_;  // of all allocations so far, and of those in the upper area
   Address lowest_above_ = 0;
   std::optional<std::mt19937_64> scattered_;
-  AddressSpace returned_;            // given back, above it
+  AddressSpace returned_;            // addresses given back, above `lowest_`
   std::map<Address, Bytes> chunks_;  // address space taken for allocations
   AddressSpace free_in_chunks_;
 };

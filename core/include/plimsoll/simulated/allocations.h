@@ -1,5 +1,5 @@
-// Whole allocations, as of cudaMalloc: memory with an address of its own. Those below a granule
-// share granules.
+// Whole allocations, like cudaMalloc's: memory together with its address. Allocations smaller than
+// a granule share granules.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace plimsoll {
 
 class Allocations {
  public:
-  // `physical` and `mapped`, whose memory is in no allocation's way, outlive this. Addresses come
-  // from below `end`.
+  // Takes `physical` and `mapped`, which outlive this object. Mapped ranges are kept free of
+  // allocations. Addresses come from below `end`.
   Allocations(PhysicalMemory& physical, const VirtualMemory& mapped, Address end)
       : physical_(physical), mapped_(mapped), addresses_(end) {}
 
   Status allocate(Bytes size, Address& address);
-  // The address is one of an allocation.
+  // Frees the allocation that begins at the address.
   void deallocate(Address address);
 
-  // The next allocation, if it is of this size, gets this address, if it is free; later ones follow
-  // in order.
+  // Gives the next allocation this address, if it has this size and the address is free. Several
+  // calls queue up.
   void feed(Address address, Bytes size) { fed_.push_back({address, size}); }
   void forget_fed() { fed_.clear(); }
   void scatter(std::uint64_t seed) { addresses_.scatter(seed); }
 
-  // Of the allocation at this very address; 0 where there is none.
+  // Returns the size of the allocation at exactly this address; 0 if there is none.
   [[nodiscard]] Bytes size_at(Address address) const;
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
 
@@ -54,7 +54,7 @@ class Allocations {
   std::deque<Fed> fed_;
   std::map<Address, Physical> large_;
   std::map<Address, Bytes> small_;
-  std::map<Address, Physical> granules_;  // of small ones
+  std::map<Address, Physical> granules_;  // granules of small allocations
   AddressSpace free_in_granules_;
   Content content_;  // by address
 };

@@ -1,4 +1,4 @@
-// The calls that a simulated driver was asked for: each is counted, and fails on demand.
+// Counts the calls of a simulated driver, and makes them fail on demand.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ enum class Call : std::uint8_t {
 };
 inline constexpr std::size_t kCallCount = static_cast<std::size_t>(Call::count);
 
-// Makes the calls numbered after + 1 … after + times of one kind fail, counted from now.
+// Makes calls after + 1 to after + times of one kind fail, counted from now.
 struct Fault {
   Call call = Call::allocate;
   std::uint64_t after = 0;
@@ -40,7 +40,7 @@ struct Fault {
 
 class Calls {
  public:
-  // Counts the call: success unless a fault makes it fail.
+  // Counts the call and returns success, unless a fault makes it fail.
   Status begin(Call call) {
     ++counts_[static_cast<std::size_t>(call)];
     Status status = Status::success;

@@ -1,5 +1,5 @@
-// What simulated memory holds: a 64-bit tag for each byte, as intervals. It starts with 0
-// throughout.
+// The content of simulated memory: a 64-bit tag for each byte, stored as intervals. All tags are 0
+// at first.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Content {
     return after == changes_.begin() ? 0 : std::prev(after)->second;
   }
 
-  // Where the tag at `offset` ends, at most `limit`.
+  // Returns where the tag at `offset` ends, at most `limit`.
   [[nodiscard]] Address end_of(Address offset, Address limit) const {
     const auto after = changes_.upper_bound(offset);
     return after == changes_.end() || after->first > limit ? limit : after->first;
@@ -33,10 +33,10 @@ class Content {
   }
 
  private:
-  std::map<Address, std::uint64_t> changes_;  // the tag from each offset on, to the next
+  std::map<Address, std::uint64_t> changes_;  // the tag from each offset up to the next
 };
 
-// Memory of one tier, from an address on, and where its content is.
+// Memory of one tier, and the place of its content.
 struct MemoryPart {
   Content* content = nullptr;
   Address offset = 0;  // in the content

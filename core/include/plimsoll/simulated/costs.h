@@ -1,4 +1,4 @@
-// What the driver's calls cost: the time that each takes, by the size of its memory.
+// The time that each driver call takes, by the size of its memory.
 #pragma once
 
 #include "plimsoll/base/units.h"
@@ -6,8 +6,8 @@
 
 namespace plimsoll {
 
-// A price that grows with the size: `at_granule` ns for 2 MiB, `at_512_mib` ns for 512 MiB,
-// linear between and beyond.
+// A time that grows with the size: `at_granule` ns for 2 MiB, `at_512_mib` ns for 512 MiB, linear
+// between and beyond.
 struct Price {
   double at_granule = 0;
   double at_512_mib = 0;
@@ -27,10 +27,10 @@ struct CostModel {
   double unmap_per_handle = 22'000;
   double event = 1'000;
   double host_bytes_per_ns = 5.65;            // 1 GiB of host memory pinned in 0.19 s
-  double copy_bytes_per_ns = 55.0;            // host and device, pinned, each way
-  double device_copy_bytes_per_ns = 1'515.0;  // 3029 GB/s, of reading and writing together
+  double copy_bytes_per_ns = 55.0;            // between host and device, pinned, in each direction
+  double device_copy_bytes_per_ns = 1'515.0;  // 3029 GB/s, the sum of reading and writing
 
-  // Host memory that becomes page-locked.
+  // Nanoseconds for page-locking host memory.
   [[nodiscard]] double of_locking(Bytes size) const {
     return static_cast<double>(size) / host_bytes_per_ns;
   }

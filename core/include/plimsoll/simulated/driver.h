@@ -1,13 +1,13 @@
 // A simulated driver: a GPU of any size, with an explicit clock, priced calls and faults on demand.
 //
-// A SimulatedHost is the machine; each SimulatedDriver is one GPU of it. Every call has a price
-// (costs.h), which advances the machine's clock and is added up in `driver_seconds`; each may be
-// made to fail (calls.h). GPU work is a duration queued on a stream (streams.h).
+// A SimulatedHost is the machine; each SimulatedDriver is one GPU of it. Every call takes a time
+// (costs.h), which advances the machine's clock and adds to `driver_seconds`; each call can be made
+// to fail (calls.h). GPU work is a duration queued on a stream (streams.h).
 //
 // Memory (allocations.h, virtual_memory.h, page_locked_memory.h) holds tags instead of data: a test
-// writes one to a range, and finds it wherever copies and mappings have brought it. A copy moves
-// its tags when it is queued; taking its memory away before it is complete is invalid, where a real
-// GPU would corrupt memory or be lost.
+// writes a tag to a range and finds it again after copies and new mappings. A copy moves its tags
+// when it is queued. Removing its memory before it is complete is invalid; a real GPU would corrupt
+// memory or be lost.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,8 @@ namespace plimsoll {
 
 class SimulatedDriver final : public Driver {
  public:
-  // `host` outlives the driver. `ordinal` separates the address spaces of several GPUs.
+  // Takes a `host` that outlives the driver. `ordinal` separates the address spaces of several
+  // GPUs.
   SimulatedDriver(SimulatedHost& host, Bytes dedicated_capacity,
                   DriverModel model = DriverModel::linux, std::uint32_t ordinal = 0);
 
@@ -68,21 +69,22 @@ class SimulatedDriver final : public Driver {
 
   // Queues work of `duration_ns` on a stream; the host does not wait.
   void launch(StreamId stream, double duration_ns) { streams_.launch(stream, duration_ns); }
-  // Waits like `synchronize`, but not for work of unknown length.
+  // Waits like `synchronize`, except for work of unknown length.
   void synchronize_device() { streams_.synchronize_work(); }
-  // When all work queued on a stream so far will be done.
+  // Returns when all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const { return streams_.done_at_ns(stream); }
-  // Work of unknown length: the stream stays busy until `finish`, or until somebody waits for it.
+  // Queues work of unknown length: the stream stays busy until `finish`, or until the host waits
+  // for it.
   void hold(StreamId stream) { streams_.hold(stream); }
   void finish(StreamId stream) { streams_.finish(stream); }
 
-  // What memory holds: 0 if nothing was written since it was made. Throws std::logic_error where
-  // there is no memory that the GPU can access.
+  // Sets the tag of memory; a tag that was never set is 0. Throws std::logic_error if the GPU
+  // cannot access memory there.
   void write_tag(Address address, Bytes size, std::uint64_t tag);
   [[nodiscard]] std::uint64_t tag_at(Address address);
 
-  // The next allocation, if it is of this size, gets this address, if it is free; later ones follow
-  // in order. Reservations have a queue of their own.
+  // Gives the next allocation this address, if it has this size and the address is free. Several
+  // calls queue up; reservations have a queue of their own.
   void feed_allocation(Address address, Bytes size) { allocations_.feed(address, size); }
   void feed_reservation(Address address) { virtual_.feed(address); }
   void forget_fed_addresses() {
@@ -90,10 +92,10 @@ class SimulatedDriver final : public Driver {
     virtual_.forget_fed();
   }
 
-  // From now on allocations lie in another order: AllocationAddresses.
+  // Places later allocations in another order: see AllocationAddresses.
   void scatter_allocations(std::uint64_t seed) { allocations_.scatter(seed); }
 
-  // From now on other processes use the same card. `card` outlives the driver.
+  // Shares the card with other processes from now on. `card` outlives the driver.
   void share(SharedCard& card) { physical_.share(card); }
 
   void inject(const Fault& fault) { calls_.inject(fault); }
@@ -105,11 +107,11 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes dedicated_used() const { return physical_.dedicated_used(); }
   [[nodiscard]] Bytes most_dedicated_used() const { return physical_.most_dedicated_used(); }
   [[nodiscard]] Bytes shared_used() const { return physical_.shared_used(); }
-  // What of it is not page-locked memory, which the host asked for.
+  // Returns the shared memory that is not page-locked, so that the driver spilled it.
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
-  // What exists now, and nobody gave back yet.
+  // Counts of objects that exist and were not released.
   [[nodiscard]] std::size_t reservations() const { return virtual_.reservations(); }
   [[nodiscard]] std::size_t handles() const { return virtual_.handles(); }
   [[nodiscard]] std::size_t mappings() const { return virtual_.mappings(); }
@@ -118,7 +120,8 @@ class SimulatedDriver final : public Driver {
 
  private:
   void charge(double duration_ns);
-  // A call that is not invalid takes its time, also where memory lacks.
+  // Takes the call's time unless the call is invalid; a call that lacks memory takes its time as
+  // well.
   Status charge_valid(Status status, double duration_ns);
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
   [[nodiscard]] MemoryPart known_part_at(Address address);

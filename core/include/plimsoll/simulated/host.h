@@ -11,12 +11,12 @@ class SimulatedHost {
   explicit SimulatedHost(Bytes shared_capacity) : shared_{shared_capacity, shared_capacity} {}
 
   [[nodiscard]] double now_ns() const { return now_ns_; }
-  // The clock never goes back.
+  // Advances the clock, which never goes back.
   void advance_to(double time_ns) { now_ns_ = time_ns > now_ns_ ? time_ns : now_ns_; }
   void advance(double duration_ns) { advance_to(now_ns_ + duration_ns); }
 
   [[nodiscard]] MemoryInfo shared_info() const { return shared_; }
-  // At most what is free.
+  // Takes shared memory, at most the free part.
   void take_shared(Bytes size) { shared_.free -= size; }
   void give_back_shared(Bytes size) { shared_.free += size; }
 

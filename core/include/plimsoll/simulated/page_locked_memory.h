@@ -13,18 +13,18 @@ namespace plimsoll {
 
 class PageLockedMemory {
  public:
-  // `physical` outlives this.
+  // Takes a `physical` that outlives this object.
   explicit PageLockedMemory(PhysicalMemory& physical) : physical_(physical) {}
 
   Status allocate(Bytes size, Address& address);
-  // The address is one of an allocation.
+  // Frees the allocation that begins at the address.
   void deallocate(Address address);
 
-  // Of the allocation at this very address; 0 where there is none.
+  // Returns the size of the allocation at exactly this address; 0 if there is none.
   [[nodiscard]] Bytes size_at(Address address) const;
-  // Of all allocations.
+  // Returns the bytes of all allocations.
   [[nodiscard]] Bytes bytes() const { return bytes_; }
-  // Whether the bytes begin in an allocation and go on behind its end.
+  // Returns whether the range begins in an allocation and extends beyond its end.
   [[nodiscard]] bool leaves_allocation(Address address, Bytes size) const;
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
 

@@ -1,9 +1,8 @@
-// The physical memory of one GPU, counted: its dedicated memory, and what of the machine's shared
-// memory it has.
+// Counts the physical memory of one GPU: its dedicated memory and its part of the machine's shared
+// memory.
 //
-// Driver models: `linux` fails a device allocation when dedicated memory is full; `wddm`, the
-// Windows model, fills dedicated memory and goes on into shared memory, and fails when both are
-// full.
+// Driver models: with `linux`, a device allocation fails when dedicated memory is full; with
+// `wddm`, the Windows model, it continues in shared memory and fails when both are full.
 #pragma once
 
 #include <cstdint>
@@ -19,31 +18,32 @@ namespace plimsoll {
 
 enum class DriverModel : std::uint8_t { linux, wddm };
 
-// Where an allocation or a handle lives: in dedicated memory as far as that went, behind it in
-// shared memory.
+// The tiers of an allocation or a handle: dedicated memory for its first bytes, shared memory for
+// the rest.
 struct Physical {
   Bytes size = 0;
   Bytes dedicated = 0;
   Bytes shared = 0;
 
-  // The bytes from `begin` on, of one tier, up to `end` at most. They are at `offset` in `content`.
+  // Returns the bytes from `begin` on that lie in one tier, up to `end` at most. They are at
+  // `offset` in `content`.
   [[nodiscard]] MemoryPart part(Content& content, Address offset, Bytes begin, Bytes end) const;
 };
 
 class PhysicalMemory {
  public:
-  // `host` outlives this.
+  // Takes a `host` that outlives this object.
   PhysicalMemory(SimulatedHost& host, Bytes dedicated_capacity, DriverModel model)
       : host_(host), dedicated_{dedicated_capacity, dedicated_capacity}, model_(model) {}
 
   [[nodiscard]] std::optional<Physical> take(Bytes size, Tier tier);
   void give_back(const Physical& physical);
 
-  // From now on other processes use the same card. `card` outlives this.
+  // Shares the card with other processes from now on. `card` outlives this object.
   void share(SharedCard& card) { card_ = &card; }
 
   [[nodiscard]] DriverModel model() const { return model_; }
-  // Memory that other processes have is not free.
+  // Returns the card's memory; memory that other processes hold is not free.
   [[nodiscard]] MemoryInfo dedicated_info() const;
   [[nodiscard]] MemoryInfo shared_info() const { return host_.shared_info(); }
   [[nodiscard]] Bytes dedicated_used() const { return dedicated_.total - dedicated_.free; }
@@ -56,7 +56,7 @@ class PhysicalMemory {
   DriverModel model_;
   SharedCard* card_ = nullptr;
   Bytes most_dedicated_used_ = 0;
-  Bytes shared_used_ = 0;  // by this GPU
+  Bytes shared_used_ = 0;  // the part that this GPU uses
 };
 
 }  // namespace plimsoll

@@ -1,4 +1,4 @@
-// Copies that are queued on streams: until one is complete, both its ranges must stay as they are.
+// Copies queued on streams. Until a copy is complete, both its ranges must stay as they are.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace plimsoll {
 
 class QueuedCopies {
  public:
-  // `streams` outlives this.
+  // Takes `streams` that outlive this object.
   explicit QueuedCopies(const Streams& streams) : streams_(streams) {}
 
   void add(Address to, Address from, Bytes size, const StreamPoint& done) {
@@ -19,7 +19,7 @@ class QueuedCopies {
     copies_.push_back({to, from, size, done});
   }
 
-  // Whether one reads or writes a part of the range.
+  // Returns whether a queued copy reads or writes a part of the range.
   [[nodiscard]] bool use(Address address, Bytes size) {
     forget_complete();
     return std::ranges::any_of(copies_, [&](const Copy& copy) {

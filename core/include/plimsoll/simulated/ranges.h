@@ -1,5 +1,4 @@
-// Ranges of addresses that do not overlap, in a map by where each begins. Its values are their
-// sizes, or have one.
+// Disjoint ranges of addresses, in a map by their beginnings. A map's value is the size or has one.
 #pragma once
 
 #include <iterator>
@@ -15,7 +14,7 @@ Bytes size_of_range(const Range& range) {
   return range.size;
 }
 
-// The range that an address lies in, or the end.
+// Returns the range that contains an address, or the end.
 template <typename Ranges>
 auto range_at(Ranges& ranges, Address address) {
   auto range = ranges.upper_bound(address);

@@ -1,13 +1,13 @@
-// A simulated card that several processes use: each notes in a file that all of them map what it
-// has of the card, whenever it takes memory from the driver or gives some back.
+// A simulated card that several processes use. Each process notes in a shared mapped file how much
+// of the card it holds, whenever it takes memory from the driver or gives some back.
 //
-// So a process that is killed has told what it took, memory that one process has is not free for
-// another, and the most that all have at the same time is known. A lock in the file guards it; a
-// process that ends while it holds the lock loses it.
+// A process that is killed has therefore reported its memory, memory of one process is not free for
+// another, and the file knows the most that all processes held at the same time. A lock in the file
+// guards it; a process that ends while it holds the lock loses the lock.
 //
-// How processes take turns may differ on a GPU. The file therefore also knows the most that is
-// possible at any pace: as long as no process begins or ends, the peaks of all may come together.
-// For Linux; elsewhere opening a file throws.
+// On a real GPU the processes may take turns differently. The file therefore also holds an upper
+// bound for every order: as long as no process begins or ends, the peaks of all processes may
+// coincide. Works on Linux; elsewhere opening a file throws.
 #pragma once
 
 #include <cstddef>
@@ -23,45 +23,46 @@ class SharedCard {
  public:
   static constexpr std::size_t kMostUsers = 1024;
 
-  // One process's part.
+  // The entry of one process.
   struct User {
-    std::int64_t process = 0;   // its number
-    std::uint64_t started = 0;  // in clock ticks, as numbers of processes are used again
+    std::int64_t process = 0;   // the process's number
+    std::uint64_t started = 0;  // in clock ticks, because the system reuses process numbers
     Bytes now = 0;
     Bytes most = 0;
     Bytes most_together = 0;  // since a process last began or ended
   };
 
-  // Makes the file if there is none. Throws std::system_error.
+  // Opens the file, and makes it if it does not exist. Throws std::system_error.
   explicit SharedCard(const std::string& path);
   ~SharedCard();
   SharedCard(const SharedCard&) = delete;
   SharedCard& operator=(const SharedCard&) = delete;
 
-  // False where the card has not so much left, and then nothing is taken.
+  // Takes memory of the card. Returns false, and takes nothing, if the card has not so much left.
   bool take(Bytes size, Bytes capacity);
   void give_back(Bytes size);
-  // By processes that still run.
+  // Returns the bytes held by other processes that still run.
   [[nodiscard]] Bytes used_by_others();
 
-  // All that used the card, in the order in which they began.
+  // Returns all processes that used the card, in the order in which they began.
   [[nodiscard]] std::vector<User> users();
-  // The most that all had at the same time.
+  // Returns the most bytes that all processes held at the same time.
   [[nodiscard]] Bytes together();
-  // The most that they might have had at the same time.
+  // Returns the most bytes that all processes could have held at the same time.
   [[nodiscard]] Bytes at_most();
-  // Whether the file had a place for each process.
+  // Returns whether the file had an entry for each process.
   [[nodiscard]] bool is_complete();
 
  private:
   struct State;
   class Lock;
 
-  // This process's, made if need be; null where there is no place.
+  // Returns this process's entry, made if necessary; null if the file is full.
   User* own();
-  // Forgets what processes had that have ended.
+  // Drops the memory of processes that have ended.
   void drop_ended();
-  // A process begins or ends: peaks before and after cannot come together.
+  // Starts a new period because a process begins or ends: peaks of different periods cannot
+  // coincide.
   void begin_again();
   [[nodiscard]] Bytes now() const;
 

@@ -1,6 +1,6 @@
 // Streams and events on the machine's clock. GPU work is a duration queued on a stream, so an event
-// is complete once the clock has passed the end of what was queued before it. A stream can also be
-// held: it has work of unknown length.
+// is complete once the clock has passed the end of the work queued before it. A stream can also be
+// held: it then has work of unknown length.
 #pragma once
 
 #include <cstddef>
@@ -24,30 +24,31 @@ struct StreamPoint {
 
 class Streams {
  public:
-  // `host` outlives this.
+  // Takes a `host` that outlives this object.
   explicit Streams(SimulatedHost& host) : host_(host) {}
 
   // Queues work of `duration_ns`; the host does not wait.
   void launch(StreamId stream, double duration_ns);
-  // Work of unknown length: the stream stays busy until `finish`, or until somebody waits for it.
+  // Queues work of unknown length: the stream stays busy until `finish`, or until the host waits
+  // for it.
   void hold(StreamId stream) { streams_[stream].held = true; }
   void finish(StreamId stream);
-  // When all work queued on a stream so far will be done.
+  // Returns when all work queued on a stream so far will be done.
   [[nodiscard]] double done_at_ns(StreamId stream) const;
-  // What is queued on a stream so far.
+  // Returns the current end of a stream's queue.
   [[nodiscard]] StreamPoint point_of(StreamId stream);
   [[nodiscard]] bool is_complete(const StreamPoint& point) const;
 
   Event record(StreamId stream);
   [[nodiscard]] Status query(Event event) const;
   Status destroy(Event event);
-  // What is queued on `stream` from now on waits for the event.
+  // Makes all work queued on `stream` from now on wait for the event.
   Status wait(StreamId stream, Event event);
   [[nodiscard]] std::size_t events() const { return events_.size(); }
-  // Those with an event that may be complete, now or later, without a `finish`.
+  // Returns the streams that have an event which may complete, now or later, without a `finish`.
   [[nodiscard]] const std::set<StreamId>& with_open_events() const { return with_open_events_; }
 
-  // The host waits for an event, a stream, all streams, and all that are not held.
+  // Makes the host wait for an event, a stream, all streams, or all streams that are not held.
   Status synchronize(Event event);
   void synchronize_stream(StreamId stream);
   void synchronize_all();
@@ -58,8 +59,8 @@ class Streams {
     double busy_until_ns = 0;
     bool held = false;
     std::uint64_t finishes = 0;
-    std::uint64_t blocked_events = 0;  // recorded while it was held, and not finished since
-    std::uint64_t open_events = 0;     // all others
+    std::uint64_t blocked_events = 0;  // events recorded while it was held, and not yet complete
+    std::uint64_t open_events = 0;     // streams that are not held
   };
 
   [[nodiscard]] bool is_blocked(const StreamPoint& point) const;

@@ -19,7 +19,7 @@ namespace plimsoll {
 
 class VirtualMemory {
  public:
-  // `physical` outlives this. Addresses come from [`begin`, `begin` + `size`).
+  // Takes a `physical` that outlives this object. Addresses come from [`begin`, `begin` + `size`).
   VirtualMemory(PhysicalMemory& physical, Address begin, Bytes size)
       : physical_(physical), first_(begin), free_(begin, size) {}
 
@@ -31,7 +31,7 @@ class VirtualMemory {
   Status set_access(Address address, Bytes size);
   Status unmap(Address address, Bytes size);
 
-  // The next reservations get these addresses, in order.
+  // Gives the next reservation this address. Several calls queue up.
   void feed(Address address) { fed_.push_back(address); }
   void forget_fed() { fed_.clear(); }
 
@@ -39,16 +39,16 @@ class VirtualMemory {
   [[nodiscard]] std::size_t handles() const { return handles_.size(); }
   [[nodiscard]] std::size_t mappings() const { return mappings_.size(); }
   [[nodiscard]] Bytes reserved_addresses() const;
-  // Of a handle; 0 where there is none.
+  // Returns the size of a handle; 0 if there is none.
   [[nodiscard]] Bytes size_of(Handle handle) const;
-  // Mappings that begin in the range.
+  // Returns the number of mappings that begin in the range.
   [[nodiscard]] std::size_t mappings_in(Address address, Bytes size) const;
   [[nodiscard]] bool is_mapped(Address address, Bytes size) const;
-  // Where the GPU has access.
+  // Returns the memory at an address that the GPU can access.
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
 
  private:
-  struct Memory {  // behind a handle
+  struct Memory {  // the physical memory of a handle
     Physical physical;
     std::uint32_t mappings = 0;
     bool released = false;

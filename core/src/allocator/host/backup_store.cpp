@@ -13,7 +13,7 @@ namespace plimsoll {
 
 #ifdef _WIN32
 
-// Without a file no other function is called.
+// The constructor throws without a file, so no other function is called.
 BackupFile::BackupFile(int) : file_(-1) { throw BackupError("a backup in a file needs Linux"); }
 BackupFile::~BackupFile() = default;
 void BackupFile::reserve(Bytes) {}
@@ -29,14 +29,15 @@ namespace {
   throw BackupError(std::string("cannot ") + what + " the backup: " + std::strerror(error));
 }
 
-// Calls transfer(position, size), which may do a part and returns how much, until all is done.
+// Calls transfer(position, size) until all bytes are done. It may transfer a part, and returns how
+// much.
 template <typename Transfer>
 void transfer_all(const char* what, Bytes size, Transfer transfer) {
   for (Bytes done = 0; done < size;) {
     const ssize_t part = transfer(done, size - done);
     if (part < 0 && errno == EINTR) continue;
     if (part < 0) fail(what, errno);
-    if (part == 0) fail(what, EIO);  // somebody has shortened the file
+    if (part == 0) fail(what, EIO);  // another program has shortened the file
     done += static_cast<Bytes>(part);
   }
 }
@@ -50,7 +51,7 @@ BackupFile::BackupFile(int descriptor) : file_(::fcntl(descriptor, F_DUPFD_CLOEX
 BackupFile::~BackupFile() { ::close(file_); }
 
 void BackupFile::reserve(Bytes size) {
-  // Where the file system cannot say in advance, writing will.
+  // Some file systems cannot say in advance whether there is room; there, writing will fail.
 #ifdef __linux__
   int result = 0;
   do {
@@ -66,7 +67,7 @@ void BackupFile::check_room(Bytes size) {
   struct statvfs found{};
   if (::fstatvfs(file_, &found) != 0) fail("write", errno);
   if (static_cast<Bytes>(found.f_bavail) * found.f_frsize < size) fail("write", ENOSPC);
-  // A file of holes, for the process may not be allowed one as large.
+  // Makes a sparse file of this size, because the process may not be allowed so large a file.
   if (::ftruncate(file_, static_cast<off_t>(size)) != 0) fail("write", errno);
 }
 

@@ -138,7 +138,7 @@ void HostPool::remove_hole(std::map<Address, Bytes>::iterator hole) {
   holes_.erase(hole);
 }
 
-// Locking more than the machine can spare would not fail but stop the machine.
+// Locking more memory than the machine can spare would not fail, but would stall the machine.
 bool HostPool::has_room(Bytes size) const {
   const Bytes reserved = static_cast<Bytes>(statistics_.reserved_bytes.current) + growing_;
   if (limit_ && (reserved > *limit_ || size > *limit_ - reserved)) return false;
@@ -202,7 +202,7 @@ void HostPool::fail(Bytes requested, Bytes tried, Status status) const {
       " is locked but unallocated");
 }
 
-// --- frees that wait ---------------------------------------------------------------------------
+// --- pending frees -----------------------------------------------------------------------------
 
 bool HostPool::is_complete(Freed& freed, bool wait) {
   auto& [address, block, events] = freed;
@@ -244,7 +244,7 @@ void HostPool::complete_frees(Effort effort) {
 
 void HostPool::begin_allocate_to_pool(PoolId pool) {
   const std::lock_guard guard(mutex_);
-  complete_frees_of_graphs();  // while a graph is captured, nobody could
+  complete_frees_of_graphs();  // during the capture the pool cannot wait for the device
   ++pool_uses_[pool];
   ++captures_;
 }
@@ -260,7 +260,8 @@ void HostPool::release_pool(PoolId pool) {
   if (uses != pool_uses_.end() && --uses->second == 0) pool_uses_.erase(uses);
 }
 
-// Nobody knows the streams on which a graph was replayed, and waiting for all breaks captures.
+// The streams on which a graph was replayed are unknown, and waiting for all streams breaks
+// captures.
 void HostPool::complete_frees_of_graphs() {
   const auto is_released = [&](const Freed& freed) {
     return !pool_uses_.contains(freed.block.pool);
@@ -279,7 +280,7 @@ void HostPool::complete_frees_of_graphs() {
   std::erase_if(freed_by_graphs_, is_released);
 }
 
-// --- what it knows -----------------------------------------------------------------------------
+// --- statistics --------------------------------------------------------------------------------
 
 void HostPool::set_limit(std::optional<Bytes> limit) {
   const std::lock_guard guard(mutex_);

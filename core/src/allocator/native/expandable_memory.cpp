@@ -5,8 +5,8 @@
 
 namespace plimsoll {
 
-// The lowest place in the stream's expandable segments with enough free or unmapped space; null if
-// there is none. It is either unmapped, or free with unmapped space right after it.
+// Returns the lowest block in the stream's expandable segments with enough free or unmapped space;
+// null if there is none. The block is either unmapped, or free with unmapped space right after it.
 Block* ExpandableMemory::place_for(const NativeRequest& request) {
   const auto available = [](const Block* b) { return b != nullptr && !b->is_active(); };
   for (Block* const unmapped : request.pool->on(request.stream).unmapped) {

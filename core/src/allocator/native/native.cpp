@@ -79,7 +79,7 @@ Block* NativeAllocator::malloc_at(Address address, Bytes size, StreamId stream, 
   return lent;
 }
 
-// Inside a capture no event may be queried.
+// No event may be queried inside a capture.
 void NativeAllocator::poll() {
   if (!is_capturing()) waiting_frees_.process_events();
 }
@@ -137,7 +137,7 @@ Block* NativeAllocator::lend(Block* block, Bytes size, Bytes requested) {
   SplitChange change;
   change.remove(block);
   if (size < block->size) {
-    // The front is a new block; the rest keeps its identity, and its last owner's request.
+    // The front is a new block; the rest keeps its identity and its last owner's request size.
     Block* const rest = block;
     block = blocks_.split_front(rest, size);
     pool.insert(rest);
@@ -193,7 +193,7 @@ void NativeAllocator::synchronize_events(const PrivatePool* pool) {
       [&](const Block* block) { return pool == nullptr || block->pool->owner == pool; });
 }
 
-// --- giving memory back to the driver ----------------------------------------------------------
+// --- returning memory to the driver ------------------------------------------------------------
 
 std::vector<Block*> NativeAllocator::garbage() const {
   if (!collects_garbage()) return {};

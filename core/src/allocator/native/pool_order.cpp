@@ -44,7 +44,8 @@ void PoolOrder::insert(PoolId pool) {
   }
   Slot inserted{pool, 0};
   for (std::size_t place = wanted(pool);; ++place, ++inserted.distance) {
-    if (inserted.distance == most_lookups()) {  // too far: what stands here now is inserted anew
+    if (inserted.distance ==
+        most_lookups()) {  // too far: the pool that now stands here is inserted anew
       grow();
       insert(inserted.pool);
       return;

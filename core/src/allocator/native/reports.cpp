@@ -3,13 +3,13 @@
 
 #include "plimsoll/allocator/native/native.h"
 
-// What the allocator tells of its state: segments, free memory, advice, and whether all of it fits
-// together.
+// Reports on the allocator's state: segments, free memory, advice, and the check of the invariants.
 
 namespace plimsoll {
 namespace {
 
-// The first block of each segment, or of each mapped range of one that can grow, by address.
+// Returns the first block of each segment, or of each mapped range of an expandable segment, by
+// address.
 std::vector<const Block*> segment_heads(const BlockList& blocks) {
   std::vector<const Block*> heads;
   blocks.for_each([&](const Block* block) {
@@ -107,7 +107,7 @@ void NativeAllocator::reject(const NativeRequest& request) {
   throw OutOfMemory(report);
 }
 
-// PyTorch's texts.
+// These texts are PyTorch's.
 std::string NativeAllocator::advice_against_failure(Bytes tried) const {
   if (!config_.expandable_segments || !version_.knows_its_advice()) return usual_advice(version_);
   if (!version_.has_expandable_reserve()) return {};

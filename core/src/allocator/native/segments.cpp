@@ -61,8 +61,8 @@ bool Segments::release_oversize(const NativeRequest& request) {
   return released >= needed;
 }
 
-// The unsplit blocks that are at least of average age, and again of those that are left, until
-// enough is found or nothing more can be.
+// Chooses unsplit blocks of at least average age. Repeats this with the remaining blocks until
+// enough are found or no more can be.
 std::vector<Block*> Segments::garbage(const Pool& large, Bytes reserved, Bytes threshold) {
   std::vector<Block*> found;
   if (reserved <= threshold) return found;

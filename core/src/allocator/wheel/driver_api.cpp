@@ -14,12 +14,12 @@ int code(Status status) {
   }
 }
 
-// Calls a function of the driver that takes these numbers.
+// Calls a driver function that takes these numbers.
 template <auto Function, typename... Numbers>
 int call(plimsoll_driver* driver, Numbers... numbers) {
   return code((of(driver).*Function)(numbers...));
 }
-// Calls one that makes something of a number.
+// Calls a driver function that makes an object from a number.
 template <auto Function>
 int make(plimsoll_driver* driver, std::uint64_t of_what, std::uint64_t* made) {
   return code((of(driver).*Function)(of_what, *made));

@@ -26,7 +26,8 @@ std::uint32_t context_at(const std::unordered_map<Address, std::uint32_t>& conte
   return found == contexts.end() ? 0 : found->second;
 }
 
-// PyTorch takes the limit from its settings only once. It may know settings that plimsoll does not.
+// PyTorch reads the limit from its settings only once. PyTorch may know settings that plimsoll does
+// not.
 double fraction_in(std::string_view conf, TorchVersion version) {
   try {
     return AllocatorConfig::parse(conf, version).per_process_memory_fraction;
@@ -55,7 +56,8 @@ WheelAllocator::WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, st
   }
 }
 
-// PyTorch's allocator stays, and may serve the next one: nothing of this one is left in it.
+// PyTorch's allocator stays loaded and may serve the next WheelAllocator; nothing of this one
+// remains in it.
 WheelAllocator::~WheelAllocator() {
   if (api_.close(device_, this) == 0) return;
   for (const auto& [address, block] : live_) (void)api_.free(device_, address);
@@ -90,7 +92,7 @@ Block* WheelAllocator::malloc_at(Address address, Bytes size, StreamId stream, P
   return lent(address, size, stream);
 }
 
-// The bytes of live blocks have grown by the size of the new one.
+// The new block's size is the growth of the bytes of live blocks.
 Block* WheelAllocator::lent(Address address, Bytes requested, StreamId stream) {
   const PoolStat& now = statistics().allocated_bytes;
   const Bytes small = static_cast<Bytes>(now.small_pool.current) - live_small_;
@@ -173,7 +175,8 @@ void WheelAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
 
 // --- limits and settings -----------------------------------------------------------------------
 
-// PyTorch knows fractions only. A quarter of a byte more is lost again, however it rounds.
+// PyTorch takes a fraction only. A quarter of a byte is added, so that the conversion back gives
+// the same limit however it rounds.
 void WheelAllocator::set_limit(std::optional<Bytes> limit) {
   const auto total = static_cast<double>(driver_.memory_info().total);
   const double fraction = limit ? (static_cast<double>(*limit) + 0.25) / total : 1;
@@ -189,7 +192,7 @@ void WheelAllocator::configure(std::string_view settings) {
 
 // --- reports -----------------------------------------------------------------------------------
 
-// PyTorch tells no call stacks. A free without one gets that of its request.
+// PyTorch passes no call stacks. A free without a stack gets that of its request.
 void WheelAllocator::observe(const plimsoll_event& event) {
   const auto action = static_cast<Action>(event.action);
   std::uint32_t context = 0;
@@ -243,7 +246,7 @@ void WheelAllocator::reset_accumulated_statistics() {
   check(api_.reset_accumulated_statistics(device_));
 }
 
-// PyTorch's own answer counts private pools; the contract does not.
+// PyTorch's own figure includes private pools; the contract excludes them.
 Bytes WheelAllocator::largest_free_block() const {
   Bytes largest = 0;
   if (pools_.begin() == pools_.end()) {

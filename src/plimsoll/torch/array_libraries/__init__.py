@@ -1,5 +1,5 @@
 """Libraries beside PyTorch whose arrays take their memory from plimsoll's engines.
 
-`serving` says which; each has a file that speaks its interface, and `device_blocks` is what they
-share: a block, and when its memory may be used again.
+`serving` lists the libraries; each has a file that implements its interface. `device_blocks` is
+shared by all: a block, and the time from which its memory may be reused.
 """

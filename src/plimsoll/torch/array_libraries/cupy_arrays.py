@@ -1,12 +1,12 @@
-"""CuPy's arrays, by `cupy.cuda.set_allocator`.
+"""Serves CuPy's arrays through `cupy.cuda.set_allocator`.
 
-CuPy asks for bytes and is given memory with an owner, which dies with the last array. A block
-belongs to the stream that is current where it is asked for, as in CuPy's own pool; who uses it on
+CuPy requests bytes and gets memory with an owner, which dies with the last array. A block belongs
+to the stream that is current at its request, as in CuPy's own pool; a program that uses it on
 another stream has to wait there.
 
-CuPy destroys a stream with the last reference to it. So the streams that it allocates on are kept,
-the first 32 of each GPU, and have free memory of their own; a program that makes a new stream for
-each step gets memory that no work uses for those that follow.
+CuPy destroys a stream with the last reference to it. So plimsoll keeps the streams that it
+allocates on, the first 32 of each GPU, and these have free memory of their own. A program that
+makes a new stream for each step gets idle memory for the later ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_KEPT_STREAMS = 32
 
 
 class CupyAllocator:
-    """What `cupy.cuda.set_allocator` takes.
+    """The allocator that `cupy.cuda.set_allocator` takes.
 
     Args:
         cupy: The module.
@@ -40,12 +40,12 @@ class CupyAllocator:
         self._pointer, self._memory = cuda.MemoryPointer, cuda.UnownedMemory
         self._memories = memories
         self._failure = _failure_type(cuda.memory.OutOfMemoryError)
-        # Of default streams and those that are kept, by GPU and number.
+        # Engine and order of default streams and kept streams, by GPU and number.
         self._sources: dict[tuple[int, int], tuple[Memory, Order]] = {}
         self._kept: dict[int, list[Any]] = {}
 
     def __call__(self, size: int) -> Any:
-        """A `cupy.cuda.MemoryPointer` to so many bytes on the current GPU.
+        """Returns a `cupy.cuda.MemoryPointer` to `size` bytes on the current GPU.
 
         Raises:
             cupy.cuda.memory.OutOfMemoryError: If there is no memory, with PyTorch's text.
@@ -64,7 +64,7 @@ class CupyAllocator:
     def _after_collecting(
         self, memory: Memory, order: Order, size: int, stream: object
     ) -> DeviceBlock:
-        """Try again without arrays that only circles hold, as CuPy's own pool does."""
+        """Collects garbage in reference cycles and tries again, as CuPy's own pool does."""
         gc.collect()
         try:
             return DeviceBlock(memory, order, size, stream)
@@ -73,7 +73,7 @@ class CupyAllocator:
             raise self._failure(size, total - free, str(error)) from None
 
     def _source(self, device: int, stream: Any) -> tuple[Memory, Order]:
-        """The engine and the order of a stream that is new, or of which none is kept."""
+        """Returns the engine and the order of a stream that is new, or that is not kept."""
         number: int = stream.ptr
         kept = self._kept.setdefault(device, [])
         lasts = self._is_cupys(stream) and len(kept) < MOST_KEPT_STREAMS
@@ -85,13 +85,13 @@ class CupyAllocator:
         return source
 
     def _is_cupys(self, stream: Any) -> bool:
-        """Whether CuPy alone destroys it: no ExternalStream, and none of `Stream.from_external`."""
+        """Returns whether CuPy alone destroys it: no ExternalStream or `Stream.from_external`."""
         is_foreign = getattr(stream, "_foreign_stream_ref", None) is not None  # from CuPy 14 on
         return isinstance(stream, self._stream_type) and not is_foreign
 
 
 def _failure_type(base: Any) -> Any:
-    """CuPy's error with the engine's text, which says more than CuPy's own."""
+    """Returns the class of CuPy's error with the engine's text, which says more than CuPy's own."""
 
     class OutOfMemoryError(base):  # type: ignore[misc]
         def __init__(self, size: int, total: int, text: str) -> None:
@@ -108,11 +108,11 @@ def _failure_type(base: Any) -> Any:
 
 
 def check() -> None:
-    """Import CuPy; there is nothing that could be too late."""
+    """Imports CuPy, which can be served at any time."""
     importlib.import_module("cupy")
 
 
 def serve(memories: Memories) -> None:
-    """Let CuPy's arrays of this process take their memory from these engines, from now on."""
+    """Makes CuPy's arrays of this process take their memory from these engines, from now on."""
     cupy = importlib.import_module("cupy")
     cupy.cuda.set_allocator(CupyAllocator(cupy, memories))

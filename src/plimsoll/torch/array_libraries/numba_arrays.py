@@ -1,8 +1,8 @@
-"""Numba's device arrays, by its interface for external memory management (EMM).
+"""Serves Numba's device arrays through its interface for external memory management (EMM).
 
-Numba says nothing of streams: an array may be used on any, and its own manager gives memory back by
-cuMemFree, which waits for the device. Here an array gets memory that no queued work uses any more,
-and when it dies, an event takes the place of the wait.
+Numba does not pass streams: an array may be used on any, and Numba's own manager frees memory by
+cuMemFree, which waits for the device. Here an array gets idle memory, which no queued work uses,
+and when it dies, an event replaces the wait.
 
 The interface is that of `numba.cuda.BaseCUDAMemoryManager`, version 1, which Numba and the package
 numba-cuda share. Page-locked and managed memory stay Numba's own.
@@ -26,7 +26,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def manager_type(cuda: Any, memories: Memories) -> Any:
-    """The class of which Numba makes one manager for each GPU.
+    """Returns the class of which Numba makes one manager for each GPU.
 
     Args:
         cuda: The module `numba.cuda`.
@@ -38,13 +38,13 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
         cuda.HostOnlyCUDAMemoryManager,  # type: ignore[misc]
     ):
         def initialize(self) -> None:
-            """Nothing is made before it is needed."""
+            """Does nothing, because the engine is made at its first use."""
 
         def memalloc(self, size: int) -> Any:
-            """Memory on the GPU of this context.
+            """Returns memory on the GPU of this context.
 
             Raises:
-                CudaAPIError: If there is none, with PyTorch's text.
+                CudaAPIError: If there is no memory, with PyTorch's text.
             """
             try:
                 block = DeviceBlock(self._memory(), ANY_STREAM, max(size, 1))
@@ -55,15 +55,15 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
             return cuda.MemoryPointer(self.context, pointer, size, finalizer=block.free)
 
         def get_memory_info(self) -> Any:
-            """Free and total bytes of the card."""
+            """Returns the free and the total bytes of the card."""
             free, total = self._memory().memory_info()
             return cuda.MemoryInfo(free=free, total=total)
 
         def get_ipc_handle(self, memory: Any) -> Any:
-            """For another process.
+            """Returns a handle for another process.
 
             Raises:
-                InputError: If the memory is mapped in pieces, of which CUDA has no such handle.
+                InputError: If the memory is mapped in pieces, for which CUDA has no such handle.
             """
             if memories.allocator == "elastic":
                 raise InputError(
@@ -74,7 +74,7 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
 
         @property
         def interface_version(self) -> int:
-            """Which interface this is."""
+            """Returns the version of the interface."""
             return _INTERFACE_VERSION
 
         def _memory(self) -> Memory:
@@ -84,10 +84,10 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
 
 
 def check() -> None:
-    """Import Numba.
+    """Imports Numba.
 
     Raises:
-        InputError: If it manages its memory already.
+        InputError: If Numba manages its memory already.
     """
     cuda = importlib.import_module("numba.cuda")
     if getattr(cuda.cudadrv.driver, "_memory_manager", None) is not None:
@@ -98,6 +98,6 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Let Numba's device arrays of this process take their memory from these engines."""
+    """Makes Numba's device arrays of this process take their memory from these engines."""
     cuda = importlib.import_module("numba.cuda")
     cuda.set_memory_manager(manager_type(cuda, memories))

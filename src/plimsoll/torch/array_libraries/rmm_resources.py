@@ -1,9 +1,9 @@
-"""RMM's device buffers, and so those of RAPIDS, by a `rmm.mr.CallbackMemoryResource` for each GPU.
+"""Serves RMM's device buffers, also those of RAPIDS.
 
-RMM says on which stream a buffer is made and on which it dies. On the default stream the stream
-orders reuse; RMM's other streams are destroyed when their owner likes, so buffers there get memory
-that no queued work uses any more, and an event on the stream where they die says when that is so
-again.
+Each GPU gets a `rmm.mr.CallbackMemoryResource`. RMM passes the stream on which a buffer is made and
+the stream on which it dies. The default stream orders the reuse of its buffers. Other streams may
+be destroyed at any time, so buffers there get idle memory, and an event on the stream where they
+die shows when the memory is idle again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RmmCallbacks:
 
     Args:
         memories: The engines.
-        device: The GPU, as CUDA counts.
+        device: The GPU, by CUDA's number.
     """
 
     def __init__(self, memories: Memories, device: int) -> None:
@@ -34,7 +34,7 @@ class RmmCallbacks:
         self._device = device
 
     def allocate(self, size: int, stream: Any) -> int:
-        """An address of so many bytes for work on the stream; 0 for none.
+        """Returns the address of `size` bytes for work on the stream; 0 for no bytes.
 
         Raises:
             MemoryError: If there is no memory, with PyTorch's text.
@@ -48,10 +48,10 @@ class RmmCallbacks:
             raise MemoryError(str(error)) from None
 
     def deallocate(self, address: int, _size: int, stream: Any) -> None:
-        """Give memory back, once what the stream has queued by now is done.
+        """Frees memory once the stream's work queued by now is done.
 
-        It is called where C++ destroys buffers, so it raises nothing: what goes wrong is told on
-        stderr, and the memory stays taken.
+        C++ calls it while it destroys buffers, so it raises nothing: it prints errors on stderr,
+        and the memory stays allocated.
         """
         if address == 0:
             return
@@ -67,16 +67,16 @@ class RmmCallbacks:
 
 
 def _number(stream: Any) -> int:
-    """By CUDA's protocol for streams, which gives a version and the number."""
+    """Returns the stream's number, by CUDA's stream protocol of a version and a number."""
     _, number = stream.__cuda_stream__()
     return int(number)
 
 
 def check() -> None:
-    """Import RMM.
+    """Imports RMM.
 
     Raises:
-        InputError: If it is too old to say which stream it means.
+        InputError: If it is too old to pass a stream.
     """
     rmm = importlib.import_module("rmm")
     stream = importlib.import_module("rmm.pylibrmm.stream")
@@ -87,7 +87,7 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Let RMM's buffers of this process take their memory from these engines, from now on."""
+    """Makes RMM's buffers of this process take their memory from these engines, from now on."""
     rmm = importlib.import_module("rmm")
     for device in range(count_gpus()):
         callbacks = RmmCallbacks(memories, device)

@@ -1,4 +1,4 @@
-"""Which libraries there are, and putting the engines under them."""
+"""Lists the array libraries and puts the engines under them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from plimsoll.torch.array_libraries.device_blocks import Memories
 
 LibraryName = Literal["cupy", "numba", "rmm"]
-"""Those that can be named to `plimsoll.install`."""
+"""The libraries that `plimsoll.install` accepts."""
 
 
 @dataclass(frozen=True)
 class _Library:
     title: str
-    package: str  # with which pip gets it
+    package: str  # the name with which pip installs it
     check: Callable[[], None]
     serve: Callable[[Memories], None]
 
@@ -34,10 +34,10 @@ _served: set[LibraryName] = set()
 
 
 def check_libraries(names: Collection[LibraryName]) -> None:
-    """Whether these can be served; afterwards they are imported.
+    """Checks that these libraries can be served, and imports them.
 
     Raises:
-        InputError: If one is not installed, is broken or too old, or has memory of its own already.
+        InputError: If one is not installed, is broken or too old, or has allocated memory already.
     """
     for name in names:
         if name in _served:
@@ -54,7 +54,7 @@ def check_libraries(names: Collection[LibraryName]) -> None:
 
 
 def serve_libraries(names: Collection[LibraryName], memories: Memories) -> None:
-    """Put the engines under these libraries, as `check_libraries` allowed; once for each."""
+    """Puts the engines under these libraries, once for each, after `check_libraries`."""
     for name in names:
         if name not in _served:
             _LIBRARIES[name].serve(memories)

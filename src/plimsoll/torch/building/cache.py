@@ -1,7 +1,7 @@
-"""Where libraries that were built here are kept: nobody but the user may have put them there.
+"""The folder of libraries that were built here, to which only the user can write.
 
-A file carries the digest of its contents in its last bytes, which loaders of libraries do not look
-at. So one that a full disk or a bad sector has damaged is told from a whole one.
+A file's last bytes, which the loader ignores, contain the digest of its contents. A file that a
+full disk or a bad sector has damaged is therefore recognized.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path:
-    """The folder of this user's libraries, in XDG_CACHE_HOME, or else in ~/.cache.
+    """Returns the folder of this user's libraries, in XDG_CACHE_HOME, or else in ~/.cache.
 
-    Where others could put files there, or the user cannot, it is a folder of the user's own in the
+    If other users could write there, or the user cannot, it is a folder of the user's own in the
     system's folder for temporary files.
 
     Raises:
-        InputError: If there is no folder that is the user's alone.
+        InputError: If there is no folder to which only the user can write.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    # Links are followed here and never again, so what is looked at is what is used.
+    # Links are resolved here and never again, so the checked path is the path that is used.
     wanted = Path(base).resolve() / "plimsoll"
     problem = _prepare(wanted)
     if problem is None:
@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def _prepare(folder: Path) -> str | None:
-    """Make a folder, if it is not there; what speaks against it."""
+    """Makes a folder if there is none; returns the reason why it cannot be used."""
     try:
         for place in reversed([folder, *folder.parents]):
             if not place.is_dir():
@@ -62,22 +62,22 @@ def _prepare(folder: Path) -> str | None:
 
 
 def who_else_may_write(path: Path) -> str | None:
-    """Who besides the user, and root, may change a file or folder or put another in its place.
+    """Finds users, besides this one and root, who may change or replace a file or folder.
 
     Args:
         path: Absolute, and not a link.
 
     Returns:
-        One line that says who and where, or None for nobody.
+        One line with the user and the path, or None if there is none.
 
     Raises:
-        OSError: If it is not there.
+        OSError: If the path does not exist.
     """
     for place in (path, *path.parents):
         facts = place.lstat()
         if stat.S_ISLNK(facts.st_mode):
             return f"{place} is a link"
-        # Root's folders are on the way to all others; what is loaded must be the user's.
+        # Root owns folders above all others; a library must belong to the user.
         owners = {os.geteuid()} if place == path else {os.geteuid(), *_roots()}
         if facts.st_uid not in owners:
             return f"{place} belongs to another user"
@@ -88,7 +88,7 @@ def who_else_may_write(path: Path) -> str | None:
 
 
 def _roots() -> set[int]:
-    """Who owns the system's folders: root, and where a user namespace has no root, nobody."""
+    """Returns the owners of the system's folders: root, or `nobody` in a rootless namespace."""
     try:
         ranges = Path("/proc/self/uid_map").read_text().splitlines()
         has_root = any(line.split()[1] == "0" for line in ranges)
@@ -98,7 +98,7 @@ def _roots() -> set[int]:
 
 
 def seal(path: Path) -> None:
-    """Add its digest to a finished file, which only the user may change from now on."""
+    """Appends the digest to a finished file, which only the user may change from now on."""
     with path.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         file.seek(0, os.SEEK_END)
@@ -107,7 +107,7 @@ def seal(path: Path) -> None:
 
 
 def is_usable(path: Path) -> bool:
-    """Whether a sealed file is there, whole and the user's own; if not so, a line says why."""
+    """Returns whether a sealed file exists, undamaged and the user's own; if not, prints why."""
     try:
         problem = who_else_may_write(path)
         contents = path.read_bytes()
@@ -130,12 +130,12 @@ def _is_whole(contents: bytes) -> bool:
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """A folder to build in, which is gone afterwards; others who want to build wait meanwhile.
+    """Yields a folder to build in, and removes it afterwards; other builders wait meanwhile.
 
-    What a process that was killed left there is removed.
+    It also removes files that a killed process left there.
 
     Raises:
-        InputError: If nothing can be written there.
+        InputError: If the folder cannot be written to.
     """
     try:
         lock = (folder / "building.lock").open("w")
@@ -150,12 +150,12 @@ def building(folder: Path) -> Iterator[Path]:
 
 
 def _wait_for(lock: int) -> None:
-    import fcntl  # which is not everywhere that this file is imported
+    import fcntl  # missing on some systems that import this file
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print("plimsoll: waiting for another process that builds", file=sys.stderr, flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:  # file systems without locks: at worst it is built twice
+    except OSError:  # a file system without locks: at worst it is built twice
         return

@@ -1,7 +1,7 @@
-"""The native libraries that are compiled against the installed PyTorch: built once, then cached.
+"""Compiles native libraries against the installed PyTorch, once, and caches them.
 
-A `Recipe` says how one is made. Each is kept under a name that holds PyTorch's version and a
-digest of all that it is made of. A wheel of plimsoll brings some that are built: `prebuilt`.
+A `Recipe` describes a library. Its file's name contains PyTorch's version and a digest of all
+inputs. A wheel of plimsoll brings some prebuilt libraries: `prebuilt`.
 
 PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
 is one translation unit: a file that includes them all.
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _INCLUDE = Path(__file__).parents[2] / "include"
-# Only our own names: other compilers' inline functions must not replace those of PyTorch.
+# The library exports only our names: another compiler's inline functions must not replace
+# PyTorch's.
 _EXPORTS = Path(__file__).parent / "exports.map"
 _FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
 _SECONDS_BETWEEN_NEWS = 10
@@ -42,19 +43,19 @@ _SECONDS_BETWEEN_NEWS = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a library is made.
+    """The inputs of a library.
 
     Attributes:
-        name: Of its file.
-        purpose: What it is, for people.
+        name: Name of the library's file.
+        purpose: The library's purpose, for people.
         sources: The folder of its sources; its folders may hold more.
-        flags: For the compiler, besides those of all libraries.
-        libraries: What of PyTorch it is linked to.
+        flags: Compiler flags, besides those of all libraries.
+        libraries: PyTorch's libraries that it is linked to.
         needs_cuda: Whether it includes the headers of CUDA's runtime.
-        check: A module that is run with the library's file where PyTorch is newer than what is
-            known; it fails, and says why in its last line, if the library does not work there.
+        check: A module that runs with the library's file if PyTorch is newer than the known
+            versions. It fails if the library does not work there, with the reason in its last line.
         tables: The folder of its data files: the sources include NAME.txt and NAME.csv as NAME.inc.
-        exports: The linker's script with the names that the library shows to programs.
+        exports: The linker's script with the names that the library exports.
     """
 
     name: str
@@ -69,13 +70,13 @@ class Recipe:
 
 
 def load(recipe: Recipe) -> ctypes.CDLL:
-    """A library, built if it is neither in the package nor in the cache.
+    """Loads a library, and builds it if neither the package nor the cache has it.
 
     Raises:
-        InputError: As `build`.
+        InputError: Like `build`.
     """
     library = build(recipe)
-    for name in recipe.libraries:  # a prebuilt library does not know in which folder they are
+    for name in recipe.libraries:  # a prebuilt library does not know their folder
         ctypes.CDLL(str(versions.torch_folder() / "lib" / f"lib{name}.so"))
     try:
         return ctypes.CDLL(str(library))
@@ -87,10 +88,10 @@ def load(recipe: Recipe) -> ctypes.CDLL:
 
 
 def find_built(recipe: Recipe) -> Path | None:
-    """The file of a library if it is in the package or in the cache.
+    """Returns the file of a library if the package or the cache has it.
 
     Raises:
-        InputError: If PyTorch is missing or too old, or there is no safe place for the library.
+        InputError: If PyTorch is missing or too old, or there is no safe folder for the library.
     """
     library = prebuilt.find(recipe.name, digest_of(recipe))
     if library is not None:
@@ -100,14 +101,14 @@ def find_built(recipe: Recipe) -> Path | None:
 
 
 def build(recipe: Recipe) -> Path:
-    """The file of a library, built if it is neither in the package nor in the cache.
+    """Returns the file of a library, and builds it if neither the package nor the cache has it.
 
     A build is announced on stderr.
 
     Raises:
         InputError: If this is not Linux, or there is no compiler, or it fails, or there is no safe
-            place for the library, or PyTorch is newer than what is known and the library does not
-            work there.
+            folder for the library, or PyTorch is newer than the known versions and the library does
+            not work there.
     """
     require_linux(recipe.purpose)
     found = find_built(recipe)
@@ -115,12 +116,12 @@ def build(recipe: Recipe) -> Path:
 
 
 def _build_here(recipe: Recipe) -> Path:
-    """The file of a library in the cache, built if it is not there."""
+    """Returns the file of a library in the cache, built if necessary."""
     library = _place_of(recipe)
     if is_usable(library):
         return library
     with building(library.parent) as place:
-        if not is_usable(library):  # nobody has built it meanwhile
+        if not is_usable(library):  # no other process has built it meanwhile
             library.unlink(missing_ok=True)
             made = place / library.name
             with _ended_by_signals():
@@ -132,7 +133,7 @@ def _build_here(recipe: Recipe) -> Path:
 
 
 def _place_of(recipe: Recipe) -> Path:
-    """Where a library is kept once it is built."""
+    """Returns the path of a library in the cache."""
     versions.torch_version()
     # It is linked to the PyTorch in this folder.
     made_of = digest_of(recipe) + str(versions.torch_folder())
@@ -141,7 +142,7 @@ def _place_of(recipe: Recipe) -> Path:
 
 
 def digest_of(recipe: Recipe) -> str:
-    """The digest of a library's sources and flags, wherever the sources lie."""
+    """Returns the digest of a library's sources and flags, independent of the sources' folder."""
     flags = " ".join([*_FLAGS, *recipe.flags]).replace(str(recipe.sources), "")
     digest = hashlib.sha256(flags.encode())
     folders = [recipe.sources, _INCLUDE]
@@ -157,7 +158,7 @@ def digest_of(recipe: Recipe) -> str:
 
 
 def _units(recipe: Recipe, place: Path) -> list[Path]:
-    """The translation units: a file for each folder of sources."""
+    """Writes the translation units, a file for each folder of sources."""
     folders = sorted({path.parent for path in recipe.sources.rglob("*.cpp")})
     units = []
     for folder in folders:
@@ -168,23 +169,23 @@ def _units(recipe: Recipe, place: Path) -> list[Path]:
 
 
 def compiler_for(recipe: Recipe) -> str:
-    """The path of a C++ compiler that could build a library.
+    """Returns the path of a C++ compiler that could build a library.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is no compiler.
     """
     return find_compiler(recipe.purpose, prebuilt.note_of_releases(recipe.name))
 
 
 def find_compiler(purpose: str, note: str = "") -> str:
-    """The path of a C++ compiler.
+    """Returns the path of a C++ compiler.
 
     Args:
-        purpose: What is to be built, for people.
-        note: The end of the message if there is none.
+        purpose: The library to be built, for people.
+        note: The end of the message if there is no compiler.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is no compiler.
     """
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     compiler = next((found for found in map(shutil.which, names) if found is not None), None)
@@ -197,7 +198,7 @@ def find_compiler(purpose: str, note: str = "") -> str:
 
 
 def _compile(recipe: Recipe, library: Path) -> None:
-    """Compile a library for the installed PyTorch, with the compiler of this machine."""
+    """Compiles a library for the installed PyTorch, with the compiler of this machine."""
     compiler = compiler_for(recipe)
     torch = versions.torch_folder()
     news = _News(
@@ -217,15 +218,15 @@ def compile_library(
     linking: Sequence[str],
     tell: Callable[[str], None],
 ) -> None:
-    """Compile a library.
+    """Compiles a library.
 
     Args:
-        recipe: How it is made.
+        recipe: The library's inputs.
         library: The file to make, in an empty folder.
         compiler: The command of a C++ compiler, with arguments for every call.
         torch: The folder of PyTorch, with its headers and libraries.
         linking: Further arguments for the linker.
-        tell: Called often with how far it is.
+        tell: Called often with the progress.
 
     Raises:
         InputError: If the compiler fails.
@@ -253,11 +254,11 @@ def compile_library(
 
 
 class _News:
-    """Says on stderr what is being done and how far it is, at once and now and then.
+    """Prints the work and its progress on stderr, at once and at intervals.
 
     Args:
         what: The work.
-        expected: The time that it takes.
+        expected: The expected duration.
     """
 
     def __init__(self, what: str, expected: str) -> None:
@@ -267,12 +268,12 @@ class _News:
         self._last: float | None = None
 
     def say(self, state: str) -> None:
-        """Say how far it is."""
+        """Prints the progress."""
         self._last = time.monotonic()
         self._print(f"{self._what}: {state}, {round(self._last - self._began)} s")
 
     def say_now_and_then(self, state: str) -> None:
-        """Say how far it is, unless that was said a moment ago; first, what is being done."""
+        """Prints the progress, unless it did so a moment ago; the first time it prints the work."""
         if self._last is None:
             self._last = time.monotonic()
             self._print(f"{self._what}, {self._expected}")
@@ -284,7 +285,7 @@ class _News:
 
 
 def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]) -> str | None:
-    """Run compilers, as many at a time as there are processors; the first one's first error."""
+    """Runs compilers, one for each processor at a time; returns the first one's error."""
     waiting = list(commands)
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
     done = 0
@@ -312,18 +313,19 @@ def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]
     return None
 
 
-# The shell that leads a compiler's processes ends them all when it is told that our process died.
+# A shell leads the compiler's processes, and ends them all when the signal arrives that our process
+# died.
 _WITH_PARENT = ("/bin/sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "sh")
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl
 
 
 def _ending_with_parent() -> Callable[[], None]:
-    """What a new process calls first; the library is at hand before the process is made."""
+    """Returns the function that a new process calls first; its library is loaded already."""
     return partial(ctypes.CDLL(None).prctl, _SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a compiler and the programs that it started."""
+    """Ends a compiler and the programs that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -336,7 +338,7 @@ def _first_error(output: str) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let a signal that would end the process raise SystemExit, so that nothing is left behind."""
+    """Makes a signal that would end the process raise SystemExit, so that no files are left."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -355,7 +357,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _check(recipe: Recipe, library: Path) -> None:
-    """Try a library with a PyTorch that nobody has tried it with."""
+    """Tries a library with a PyTorch that plimsoll was not tested with."""
     if recipe.check is None or versions.is_known():
         return
     command = [sys.executable, "-P", "-m", recipe.check, str(library)]
@@ -369,11 +371,12 @@ def _check(recipe: Recipe, library: Path) -> None:
 
 
 def _cuda_includes() -> list[Path]:
-    """Folders with the headers of CUDA's runtime: PyTorch's packages have them, or a toolkit."""
+    """Returns folders with CUDA's runtime headers: from PyTorch's packages, or from a toolkit."""
     packages = versions.torch_folder().parent
     folders = [*sorted(packages.glob("nvidia/cu[0-9]*/include"))]
     folders += sorted(packages.glob("nvidia/cuda_*/include"))
-    folders.append(packages / "triton/backends/nvidia/include")  # with what the first ones lack
+    # with the headers that the first ones lack
+    folders.append(packages / "triton/backends/nvidia/include")
     folders.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
     found = [
         folder

@@ -1,8 +1,9 @@
 """Libraries compiled for CUDA, loaded beside a PyTorch that was built without it.
 
-Such a library needs others that are not there: NVIDIA's, and PyTorch's own for CUDA. On simulated
-GPUs nothing of them runs: kernels for CUDA are taken over. So each missing library is stood in for
-by one of its name, with the names in it that are asked for: functions that refuse, and zeros.
+Such a library needs missing ones: NVIDIA's, and PyTorch's own for CUDA. On simulated GPUs none of
+their code runs, because simulated kernels replace those for CUDA. So each missing library is
+replaced by one of its name that defines the needed names as functions that return errors, and as
+zeros.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MISSING = re.compile(r"(lib(?:cu|c10_cuda|torch_cuda|nv|nccl)[\w.-]*\.so[\w.]*): cannot open")
-"""What the loader of libraries says of one of CUDA's that is not there."""
+"""The loader's message about a missing CUDA library."""
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 _SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
-"""Of `readelf --dyn-syms`: what kind of name a library asks for, its name, of which version."""
+"""A line of `readelf --dyn-syms`: the kind of a needed name, the name, its version."""
 _OF_DRIVER = re.compile(r"cu[A-Z]")
-"""How the functions of CUDA's driver begin, whose library gives its names no version."""
+"""The prefix of CUDA driver functions; the driver's library gives its names no version."""
 _PRELUDE = """\
 #include <cxxabi.h>
 #include <cstdlib>
@@ -47,26 +48,26 @@ _PRELUDE = """\
 }
 """
 _NO_DEVICE = 100
-"""As CUDA's runtime and driver number it."""
+"""The error code of CUDA's runtime and driver."""
 
 
 @dataclass(frozen=True, order=True)
 class _Symbol:
-    """A name that a library asks for; `version` is the name of the library that has it, or ""."""
+    """A name that a library needs; `version` is its version in the defining library, or ""."""
 
     version: str
     name: str
     is_data: bool
 
     def definition(self, number: int) -> str:
-        """C++ that defines it."""
+        """Returns C++ that defines it."""
         if self.is_data:
             return (
                 f'extern "C" {{ extern char s{number}[] asm("{self.name}"); '
                 f"alignas(64) char s{number}[4096] = {{}}; }}\n"
             )
         if self.name.startswith("__cuda"):
-            body = "return 0;"  # a kernel makes itself known
+            body = "return 0;"  # registers a kernel
         elif self.name.endswith(("ErrorString", "ErrorName")):
             body = 'return reinterpret_cast<long>("there is no GPU");'
         elif self.version or _OF_DRIVER.match(self.name):
@@ -80,24 +81,24 @@ class _Symbol:
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
-"""By the name of the library that each stands in for."""
+"""The replacements, by the name of the missing library."""
 _defined: set[_Symbol] = set()
 
 
 def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
-    """Load what stands in for a library of CUDA's that another one needs.
+    """Loads a replacement for a CUDA library that another library needs.
 
     Args:
-        error: What the loader said.
+        error: The loader's error.
         library: The file that needs it.
 
     Returns:
         Whether to try to load the library again.
 
     Raises:
-        InputError: If there is no readelf or no compiler, or no folder for what it makes.
+        InputError: If there is no readelf or no compiler, or no folder for the replacement.
     """
-    said = f"{error}\n{error.__cause__}"  # PyTorch's words, or the loader's
+    said = f"{error}\n{error.__cause__}"  # the message of PyTorch, or of the loader
     missing, undefined = _MISSING.search(said), _UNDEFINED.search(said)
     if missing is None and (undefined is None or not _loaded):
         return False
@@ -118,7 +119,7 @@ def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
 
 
 def _asked_for(library: Path) -> set[_Symbol]:
-    """What a library asks for and PyTorch does not have, nor the system's libraries."""
+    """Returns the names that a library needs and neither PyTorch nor the system has."""
     if shutil.which("readelf") is None:
         raise InputError(
             f"{library.name} was compiled for CUDA; to load it beside this build of PyTorch takes "

@@ -1,4 +1,4 @@
-"""The libraries that a wheel of plimsoll brings, built already for some releases of PyTorch.
+"""Finds the libraries in a wheel of plimsoll that are built already for some PyTorch releases.
 
 packaging/prebuilt.py builds them; an installation from source has none. The C++ headers of a
 release are the same in its CPU and CUDA builds, so one library serves all of them. It calls only
@@ -13,23 +13,23 @@ from pathlib import Path
 from plimsoll.torch.building import versions
 
 FOLDER = Path(__file__).parent / "libraries"
-"""Only wheels have it."""
+"""Only wheels have this folder."""
 _OFFICIAL = re.compile(r"(\d+\.\d+\.\d+)(\+(cpu|cu\d+))?")
-"""A release, and not a build of another source or for other makers' GPUs."""
+"""A release of PyTorch, and no build of other sources or for other makers' GPUs."""
 _RELEASE = re.compile(r"-torch([\d.]+)-\w+\.so")
 
 
 def file_name(name: str, release: str, digest: str) -> str:
-    """The name of a library's file, by its recipe's name, PyTorch's release and its digest."""
+    """Returns a library's file name, from its recipe's name, PyTorch's release and its digest."""
     return f"{name}-torch{release}-{digest[:16]}.so"
 
 
 def find(name: str, digest: str) -> Path | None:
-    """The library for the installed PyTorch, None without one.
+    """Returns the library for the installed PyTorch, None without one.
 
     Args:
         name: The name of its recipe.
-        digest: The digest of its sources: another plimsoll's library is not found.
+        digest: The digest of its sources, so that another plimsoll's library is not found.
 
     Raises:
         InputError: If PyTorch is missing or too old.
@@ -43,7 +43,7 @@ def find(name: str, digest: str) -> Path | None:
 
 
 def note_of_releases(name: str) -> str:
-    """The releases of PyTorch for which a library is here, to end a line; "" for none."""
+    """Returns the end of a line with the releases for which a library is here; "" for none."""
     files = FOLDER.glob(f"{name}-torch*.so")
     releases = [match[1] for file in files if (match := _RELEASE.search(file.name))]
     if not releases:

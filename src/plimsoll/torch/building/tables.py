@@ -1,8 +1,8 @@
-"""Data files that are compiled into a library: each row becomes an initializer of C++.
+"""Compiles data files into a library: each row becomes an initializer of C++.
 
-A file is UTF-8 with a row a line; empty lines and those that begin with # are for people. In a .txt
-a row is a name, `"aten::add",` in C++. In a .csv the first row names the columns, and the others
-are whole numbers, but for names in the column `name` and words with spaces in the column `words`:
+A file is UTF-8 with one row a line; empty lines and lines that begin with # are comments. In a .txt
+a row is a name, `"aten::add",` in C++. In a .csv the first row names the columns. The other rows
+are integers, except for names in the column `name` and words with spaces in the column `words`:
 `{.name = "add", .batch = 64},`, so that the compiler compares the columns with the struct that they
 fill.
 """
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"-?\d+", re.ASCII)
 
 
 def write_includes(tables: Path, folder: Path) -> None:
-    """Write NAME.inc into `folder` for each NAME.txt and NAME.csv of `tables`.
+    """Writes NAME.inc into `folder` for each NAME.txt and NAME.csv of `tables`.
 
     Raises:
         InputError: If a file cannot be read, or a row is bad.
@@ -36,7 +36,7 @@ def write_includes(tables: Path, folder: Path) -> None:
 
 
 def as_include(path: Path) -> str:
-    """The rows of a data file as initializers, one a line.
+    """Returns the rows of a data file as initializers, one a line.
 
     Raises:
         InputError: If the file cannot be read, or a row is bad.
@@ -57,7 +57,7 @@ def _open(path: Path) -> _Rows:
 
 
 class _Rows:
-    """The rows of a file, and the line that is being read."""
+    """The rows of a file, and the number of the current line."""
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self._path = path
@@ -86,7 +86,7 @@ def _names(rows: _Rows) -> Iterable[str]:
 
 
 def read_numbers(path: Path) -> list[dict[str, int]]:
-    """Read the rows of a .csv that holds whole numbers alone, by their columns.
+    """Reads the rows of a .csv of integers alone, by their columns.
 
     Raises:
         InputError: If the file cannot be read, or a row is bad.
@@ -101,7 +101,7 @@ def _numbers(rows: _Rows) -> Iterable[str]:
 
 
 def _cells(rows: _Rows) -> Iterator[list[tuple[str, str]]]:
-    """Each row's cells with the names of their columns."""
+    """Yields each row's cells with the names of their columns."""
     columns: list[str] = []
     for row in rows:
         cells = row.split(",")

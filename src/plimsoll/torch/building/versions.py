@@ -1,8 +1,8 @@
-"""Which PyTorch is installed, and what plimsoll knows of it. PyTorch is not imported.
+"""The version of the installed PyTorch, and its rules. PyTorch is not imported.
 
-include/plimsoll/torch_versions.inc lists the versions whose rules are known, and since which
-version each rule holds. A newer PyTorch gets the rules of the newest known one, a notice, and a
-check when its library is built. docs/versions.md says what was tried under which version.
+include/plimsoll/torch_versions.inc lists the versions whose rules are known, and the first version
+of each rule. A newer PyTorch gets the rules of the newest known one, a notice, and a check when its
+library is built. docs/versions.md lists the tests under each version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 
 Version = tuple[int, int]
-"""Major and minor."""
+"""Major and minor version."""
 
 
 def _numbers(version: str) -> Version:
@@ -34,7 +34,7 @@ NEWEST: Version = _numbers(_core.NEWEST_VERSION)
 
 @dataclass(frozen=True)
 class Companions:
-    """The versions that the CUDA builds of a PyTorch ask for, where nobody chooses."""
+    """The default versions of other packages that a PyTorch's CUDA builds require."""
 
     cuda: str
     triton: str
@@ -48,7 +48,7 @@ _COMPANIONS = {
     (2, 14): Companions("13.0", "3.8"),
     (2, 15): Companions("13.2", "3.9"),
 }
-"""By PyTorch's version; a version without a row has those of the one before."""
+"""Companions by PyTorch's version; a version without a row has those of the one before."""
 
 
 def companions(version: Version) -> Companions:
@@ -60,18 +60,18 @@ _RULES = _core.torch_rules()
 
 
 def follows(rule: str, version: Version) -> bool:
-    """Whether a rule of torch_versions.inc holds in a version."""
+    """Returns whether a rule of torch_versions.inc holds in a version."""
     return version >= _RULES[rule]
 
 
 def text(version: Version) -> str:
-    """As people write it: "2.11"."""
+    """Returns a version as people write it: "2.11"."""
     return f"{version[0]}.{version[1]}"
 
 
 @cache
 def torch_folder() -> Path:
-    """Where PyTorch is installed.
+    """Returns the folder in which PyTorch is installed.
 
     Raises:
         InputError: If it is not installed.
@@ -84,7 +84,7 @@ def torch_folder() -> Path:
 
 @cache
 def torch_build() -> str:
-    """The whole version of the installed PyTorch, such as "2.13.0+cpu".
+    """Returns the whole version of the installed PyTorch, such as "2.13.0+cpu".
 
     Raises:
         InputError: If it is not installed.
@@ -95,7 +95,7 @@ def torch_build() -> str:
 
 @cache
 def torch_version() -> Version:
-    """Major and minor version of the installed PyTorch.
+    """Returns the major and minor version of the installed PyTorch.
 
     Raises:
         InputError: If it is not installed, or older than `OLDEST`.
@@ -107,29 +107,29 @@ def torch_version() -> Version:
 
 
 def rules_version() -> str:
-    """The version whose rules serve the installed PyTorch: its own, or the newest that is known.
+    """Returns the version whose rules serve the installed PyTorch: its own, or the newest known.
 
     Raises:
-        InputError: As `torch_version`.
+        InputError: Like `torch_version`.
     """
     return text(min(torch_version(), NEWEST))
 
 
 def is_known() -> bool:
-    """Whether the rules of the installed PyTorch are known.
+    """Returns whether the rules of the installed PyTorch are known.
 
     Raises:
-        InputError: As `torch_version`.
+        InputError: Like `torch_version`.
     """
     return torch_version() <= NEWEST
 
 
 @cache
 def tell_if_unknown() -> None:
-    """Say once, in one line on stderr, that the installed PyTorch is newer than what is known.
+    """Prints once, on stderr, that the installed PyTorch is newer than the known versions.
 
     Raises:
-        InputError: As `torch_version`.
+        InputError: Like `torch_version`.
     """
     if not is_known():
         print(
@@ -140,7 +140,7 @@ def tell_if_unknown() -> None:
 
 
 def is_cuda_build() -> bool:
-    """Whether the installed PyTorch can use NVIDIA GPUs.
+    """Returns whether the installed PyTorch can use NVIDIA GPUs.
 
     Raises:
         InputError: If it is not installed.

@@ -1,9 +1,9 @@
 """plimsoll's allocators under PyTorch on a real GPU, or beside it for other libraries.
 
-PyTorch's allocator is replaced before anything is allocated; PyTorch initialises the new one when
-it initialises CUDA. Engines are made as GPUs are first used, because each makes a context there.
+PyTorch's allocator is replaced before the first allocation; PyTorch initialises the new one when it
+initialises CUDA. An engine is made at the first use of its GPU, because it makes a context there.
 
-Where the bridge cannot be built, PyTorch's interface for pluggable allocators is used instead. It
+If the bridge cannot be built, PyTorch's interface for pluggable allocators is used instead. It
 allocates and frees, but PyTorch then has no statistics, no snapshots and no sharing of tensors
 between processes.
 """
@@ -62,8 +62,8 @@ class _Choice:
 class LiveEngines:
     """The engines of this process, by GPU.
 
-    An engine is never destroyed, so each GPU gets one, whatever happens then. No request is served
-    before its limits hold.
+    An engine is never destroyed, so each GPU gets exactly one. No request is served before the
+    engine's limits hold.
     """
 
     def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
@@ -74,17 +74,18 @@ class LiveEngines:
         self._plan_file = choice.plan
         self._keeps_account = keeps_account
         self._version = _rules()
-        # Garbage that is collected while an engine is made may be a library's, and ask here again.
+        # Reentrant: while an engine is made, the garbage collector may run a library's code that
+        # calls here again.
         self._lock = threading.RLock()
         self._open: dict[int, _core.Engine] = {}
         self._limited: set[int] = set()
         self._told: Callable[[int], None] = lambda _: None
 
     def open(self, device: int) -> _core.Engine:
-        """The engine of a GPU.
+        """Returns the engine of a GPU.
 
         Raises:
-            InputError: If its limits cannot hold there; then each request says so.
+            InputError: If its limits cannot hold there; then each request raises it.
             RuntimeError: If there is no such GPU, or it cannot be used.
         """
         with self._lock:
@@ -127,7 +128,7 @@ class LiveEngines:
         }
 
     def tell(self, told: Callable[[int], None]) -> None:
-        """Call `told` with the GPU of each engine, those that there are first."""
+        """Calls `told` with the GPU of each engine, existing ones first."""
         with self._lock:
             self._told = told
             there = sorted(self._limited)
@@ -136,22 +137,22 @@ class LiveEngines:
 
     @property
     def allocator(self) -> LiveAllocatorName:
-        """Which one they are of."""
+        """Name of the engines' allocator."""
         return self._allocator
 
     def opened(self) -> dict[int, _core.Engine]:
-        """Those that there are, by GPU."""
+        """Returns the existing engines, by GPU."""
         with self._lock:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Make settings of the program; False if engines that are open heed none of them.
+        """Applies the program's settings; returns False if no open engine follows them.
 
         PyTorch's rules serve later requests by them, as PyTorch's own allocator does. Engines that
         are opened later begin with them.
 
         Raises:
-            InputError: If they are bad; nothing is changed then.
+            InputError: If they are invalid; nothing is changed then.
         """
         with self._lock:
             try:
@@ -164,7 +165,7 @@ class LiveEngines:
             return self._allocator == "native" or not self._open
 
     def accounts(self) -> list[Account]:
-        """What was used of each GPU."""
+        """Returns the use of each GPU."""
         plans = self.plan_uses()
         accounts = [
             make_account(
@@ -179,7 +180,7 @@ class LiveEngines:
 
 
 def _rules() -> str:
-    """Those of the installed PyTorch, or the newest that are known where none serves."""
+    """Returns the rules of the installed PyTorch, or the newest known ones if none serves."""
     try:
         return rules_version()
     except InputError:
@@ -190,19 +191,19 @@ def _rules() -> str:
 class _Installed:
     choice: _Choice
     engines: LiveEngines
-    keep: Any = None  # what C++ calls; None if nothing was put under PyTorch
+    keep: Any = None  # the objects that C++ calls; None if PyTorch keeps its allocator
 
 
 _installed: _Installed | None = None
 
 
 def is_installed() -> bool:
-    """Whether plimsoll's allocator is in place, under PyTorch or other libraries."""
+    """Returns whether plimsoll's allocator is installed, under PyTorch or other libraries."""
     return _installed is not None
 
 
 def is_under_pytorch() -> bool:
-    """Whether it is under PyTorch."""
+    """Returns whether plimsoll's allocator is under PyTorch."""
     return _installed is not None and _installed.keep is not None
 
 
@@ -215,15 +216,15 @@ def put_in_place(
     keeps_account: bool,
     under_pytorch: bool = True,
 ) -> LiveEngines:
-    """Make the engines of this process, and put them under PyTorch; once, for one choice.
+    """Makes the engines of this process, and puts them under PyTorch; once, with one choice.
 
     Args:
-        allocator: Which one.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; None for what the environment says.
-        tiers: What is to hold on every GPU.
+        allocator: The allocator's name.
+        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
+        tiers: The settings of memory tiers on every GPU.
         plan: The file of a plan of places that the elastic allocator follows.
-        keeps_account: Whether the engines keep what `LiveEngines.accounts` tells.
-        under_pytorch: Put them under PyTorch, which may have been left out before.
+        keeps_account: Whether the engines keep the data of `LiveEngines.accounts`.
+        under_pytorch: Whether to put them under PyTorch, which an earlier call may have left out.
 
     Returns:
         The engines, one for each GPU that is used.
@@ -265,15 +266,15 @@ def put_in_place(
 
 
 def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
-    """Replace PyTorch's allocator; returns what C++ calls from now on."""
-    rules_version()  # whether this PyTorch can be served
+    """Replaces PyTorch's allocator; returns the objects that C++ calls from now on."""
+    rules_version()  # raises if this PyTorch cannot be served
     import torch
 
     other = torch.cuda.memory.get_allocator_backend()
     if other != "native":
         raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
     if conf is not None:
-        _settings(torch)(conf)  # for what PyTorch itself reads there, such as pinned memory
+        _settings(torch)(conf)  # for PyTorch's own settings there, such as those of pinned memory
     tell_if_unknown()
     try:
         library = load(BRIDGE)
@@ -286,7 +287,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
-    """Refuse what no card and no host has, as far as that is known before CUDA runs."""
+    """Refuses sizes that no card and no host has, as far as they are known before CUDA runs."""
     host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(
@@ -309,7 +310,7 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
         try:
             handle: int = engines.open(device).handle
             return handle
-        except Exception as error:  # whatever it is, C++ raises it where memory was asked for
+        except Exception as error:  # C++ raises any error at the request for memory
             text = str(error).encode()[: capacity - 1] + b"\0"
             ctypes.memmove(problem, text, len(text))
             return None
@@ -324,7 +325,7 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
         raise InputError(_TOO_LATE)
     if status != 0:
         raise InputError("CUDA failed before the allocator could be put in place")
-    # Another library may open an engine first. PyTorch learns of it once it knows its GPUs.
+    # Another library may open an engine first. PyTorch takes it over once it knows its GPUs.
     adopt = library.plimsoll_bridge_adopt
     adopt.argtypes, adopt.restype = [ctypes.c_int], None
     torch.cuda._lazy_call(lambda: engines.tell(adopt))
@@ -345,7 +346,7 @@ def _use_pluggable(torch: Any, engines: LiveEngines, reason: str) -> Any:
         torch._C._cuda_changeCurrentAllocator(allocator)
     except RuntimeError:
         raise InputError(_TOO_LATE) from None
-    # These functions know engines only, so every GPU gets one as soon as CUDA runs.
+    # These functions use engines only, so every GPU gets one as soon as CUDA runs.
     torch.cuda._lazy_call(
         lambda: [engines.open(device) for device in range(torch.cuda.device_count())]
     )
@@ -371,7 +372,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
 
 
 def _follow_settings(torch: Any, engines: LiveEngines) -> None:
-    """Let settings that the program makes reach the engines."""
+    """Passes the program's settings on to the engines."""
     set_in_torch = _settings(torch)
 
     def set_settings(conf: str) -> None:

@@ -1,4 +1,4 @@
-"""What happens in PyTorch's CUDA allocator, its own or plimsoll's, as the bridge hears of it."""
+"""The events of PyTorch's CUDA allocator, its own or plimsoll's, from the bridge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 
-# What autograd was doing, in the bits below the number of a request's stack; csrc/recorder.cpp.
+# The state of autograd, in the bits below the number of a request's stack; csrc/recorder.cpp.
 _RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 
@@ -34,7 +34,7 @@ class TorchEvents:
         backend = torch.cuda.memory.get_allocator_backend()
         if backend not in ("native", "plimsoll"):
             raise InputError(f"PyTorch's allocator {backend} tells nobody what it does")
-        torch.cuda.init()  # before that, there is nobody to follow
+        torch.cuda.init()  # before that there is no allocator to follow
         self._torch = torch
         self._library = load(BRIDGE)
         self._has_stacks = False
@@ -62,7 +62,7 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Notice when the program lets PyTorch keep a history, which then gathers stacks."""
+        """Watches for the program's own recording of history, which then gathers stacks."""
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:
@@ -96,7 +96,7 @@ class TorchEvents:
         }
 
     def frames(self, stack: int) -> list[Frame]:
-        """See `EventSource.frames`; the first says the request's origin."""
+        """See `EventSource.frames`; the first frame gives the request's origin."""
         phase = "backward" if stack & _IN_BACKWARD else "forward"
         origin = Origin(phase, keeps_graph=bool(stack & _RECORDS))
         return [origin.frame(), *_core.stack_frames(stack >> _BITS)]

@@ -1,6 +1,6 @@
-"""What `import torch` calls (PyTorch's `torch.backends` entry points), in every process that does.
+"""The function that each `import torch` calls, by PyTorch's `torch.backends` entry points.
 
-So nothing is imported unless the environment asks for plimsoll.
+It therefore imports nothing unless the environment requests plimsoll.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import os
 
 
 def autoload() -> None:
-    """Do what PLIMSOLL_ALLOCATOR and its like say; on simulated GPUs, nothing."""
+    """Follows PLIMSOLL_ALLOCATOR and similar variables; does nothing on simulated GPUs."""
     wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
     if not wanted:
         return
     from plimsoll.engine.current import current_engines
 
-    if current_engines() is None:  # simulated GPUs have theirs
+    if current_engines() is None:  # simulated GPUs have their engines
         from plimsoll.torch.session.install import install_from_environment
 
         install_from_environment()

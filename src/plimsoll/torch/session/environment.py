@@ -1,4 +1,4 @@
-"""The recording that PLIMSOLL_RECORD asks for; without it nothing is imported."""
+"""Records as PLIMSOLL_RECORD requests; without it nothing is imported."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def record_if_asked(torch: ModuleType) -> None:
-    """Record from the first use of CUDA on, if the environment says so.
+    """Records from the first use of CUDA on, if the environment requests it.
 
-    So a process that uses none, such as a launcher, leaves no recording.
+    A process that does not use CUDA, such as a launcher, therefore leaves no recording.
     """
     torch.cuda._lazy_call(_record)
 

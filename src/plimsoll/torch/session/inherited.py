@@ -1,7 +1,7 @@
-"""Every Python process that a program starts has simulated GPUs too, however it is started.
+"""Gives every Python process that a program starts simulated GPUs too, however it is started.
 
-The environment carries what that takes: a folder with a `sitecustomize` in front of PYTHONPATH, and
-in PLIMSOLL_SIMULATED, as JSON, what a process calls before it imports PyTorch.
+The environment carries the means: PYTHONPATH begins with a folder that has a `sitecustomize`, and
+PLIMSOLL_SIMULATED contains, as JSON, the function that a process calls before it imports PyTorch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FOLDER = str(Path(__file__).with_name("site"))
 
 
 def begin_started_with(begin: Callable[[dict[str, Any]], None], values: dict[str, Any]) -> None:
-    """Let every process that this one starts call `begin` before it imports PyTorch.
+    """Makes every process that this one starts call `begin` before it imports PyTorch.
 
     Args:
         begin: A function of a module, which the new process imports.
-        values: What it is called with, as JSON can hold it.
+        values: The arguments of `begin`, which JSON can represent.
     """
     asked = {"module": begin.__module__, "function": begin.__name__, "values": values}
     os.environ[_ASKED] = json.dumps(asked)
@@ -33,6 +33,6 @@ def begin_started_with(begin: Callable[[dict[str, Any]], None], values: dict[str
 
 
 def is_inherited(environment: Mapping[str, str]) -> bool:
-    """Whether a Python process that is started with such an environment has simulated GPUs."""
+    """Returns whether a Python process with such an environment has simulated GPUs."""
     folders = environment.get("PYTHONPATH", "").split(os.pathsep)
     return bool(environment.get(_ASKED)) and _FOLDER in folders

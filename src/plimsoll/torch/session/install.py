@@ -1,6 +1,6 @@
-"""`plimsoll.install`, and what the environment asks for.
+"""`plimsoll.install`, and the installation that the environment requests.
 
-The allocator that comes under PyTorch tells about itself, is recorded, and accounts for its use.
+The allocator under PyTorch reports its counters, can be recorded, and keeps an account of its use.
 Other libraries get their memory from the same engines.
 """
 
@@ -57,39 +57,37 @@ def install(
     numba: bool = False,
     rmm: bool = False,
 ) -> None:
-    """Put plimsoll's allocator under PyTorch and other libraries, for this process.
+    """Puts plimsoll's allocator under PyTorch and other libraries, for this process.
 
-    Call it before the first tensor on a GPU. All of torch.cuda's memory functions go on to work.
-    Calling it again with the same choice does nothing, or adds the libraries that are new. On
-    simulated GPUs it sets the tiers; their allocator was chosen where they were simulated, and must
-    be the same one.
+    Call it before the first tensor on a GPU. All of torch.cuda's memory functions continue to work.
+    A second call with the same choice does nothing, or adds new libraries. On simulated GPUs it
+    sets the tiers; the allocator was chosen when the GPUs were simulated, and must be the same one.
 
     >>> import plimsoll
     >>> plimsoll.install(policy="spill", dedicated="6GiB")  # doctest: +SKIP
 
     Args:
         allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; by default what the environment says. "native" honours
-            every key, "elastic" `per_process_memory_fraction`.
-        policy: What happens when dedicated memory is spent, see `plimsoll.set_tiers`.
+        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; by default those of the environment. "native"
+            honours every key, "elastic" `per_process_memory_fraction`.
+        policy: The action when dedicated memory is full, see `plimsoll.set_tiers`.
         dedicated: The most of each card's own memory, as bytes or "6GiB".
         shared: The most of the host's memory that each GPU may use; by default half of it.
-        rebalance: When spilled memory comes back to the card, see `plimsoll.set_tiers`.
+        rebalance: When spilled memory moves back to the card, see `plimsoll.set_tiers`.
         plan: The file of a plan of places, which "elastic" follows (docs/plans.md). Simulated GPUs
             have theirs from the start.
-        pytorch: False leaves PyTorch alone, which then need not be there: for programs that use
+        pytorch: False leaves PyTorch alone, which then need not be installed: for programs that use
             other libraries only.
-        cupy: CuPy's arrays come from the same memory. docs/live.md says more of libraries.
-        numba: So do Numba's device arrays; before the first of them.
-        rmm: So do the buffers of RMM, and so those of RAPIDS.
+        cupy: CuPy's arrays come from the same memory. docs/live.md explains the libraries.
+        numba: Numba's device arrays come from it too. Call it before the first of them.
+        rmm: Buffers of RMM, and so those of RAPIDS, come from it too.
 
     Raises:
-        InputError: If this is not Linux, PyTorch has no CUDA, there is no GPU, PyTorch or Numba has
-            allocated GPU memory already, another choice is installed, a library is not there or
-            there are only simulated GPUs for it, a size is more than there is, or the
-            configuration is bad. A size
-            that only some of the cards have is found out when one that has not is first used; that
-            request fails, and all others there.
+        InputError: If this is not Linux, PyTorch has no CUDA, or there is no GPU. If PyTorch or
+            Numba has allocated GPU memory already, or another choice is installed. If a library is
+            missing, or there are only simulated GPUs for it. If a size is larger than the memory,
+            or the configuration is invalid. A size that is too large for some cards only is found
+            at the first use of such a card; then all requests there fail.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
@@ -123,7 +121,7 @@ def _check_pytorch() -> None:
 
 
 def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
-    """Simulated GPUs have their allocator from the start."""
+    """Checks the choice: simulated GPUs have their allocator from the start."""
     if engines.allocator != allocator:
         raise InputError(
             f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
@@ -134,11 +132,11 @@ def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers)
 
 
 def install_from_environment() -> None:
-    """Do what PLIMSOLL_ALLOCATOR and its like say; ends the process if that is impossible.
+    """Follows PLIMSOLL_ALLOCATOR and similar variables; ends the process if that is impossible.
 
-    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN are as `install` takes them, and
-    PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. Where PyTorch has no CUDA, or there is no GPU,
-    it does nothing: such a process uses no GPU.
+    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN have the values that `install` takes, and
+    PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. If PyTorch has no CUDA, or there is no GPU, it
+    does nothing, because such a process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
     try:
@@ -187,7 +185,7 @@ def _install(
 ) -> None:
     to = _report()
     was_there, was_under_pytorch = is_installed(), is_under_pytorch()
-    check_libraries(libraries)  # what they refuse changes nothing
+    check_libraries(libraries)  # a refusal changes nothing
     engines = put_in_place(
         allocator, conf, tiers, plan=plan, keeps_account=bool(to), under_pytorch=under_pytorch
     )

@@ -1,8 +1,8 @@
 """Recording a running program's GPU memory into a file, as it happens.
 
-`plimsoll.record("run.plim")` records what PyTorch's allocator does, or plimsoll's, or a simulated
-GPU's; PLIMSOLL_RECORD does so for a whole program, which need not know of it. The file is complete
-at every moment: it opens even if the program is killed.
+`plimsoll.record("run.plim")` records PyTorch's allocator, plimsoll's or a simulated GPU's;
+PLIMSOLL_RECORD does so for a whole program, without a change to it. The file is complete at every
+moment: it opens even if the program is killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_PARENT = "PLIMSOLL_RECORD_OF_PARENT"
 def record(
     path: str | os.PathLike[str], *, stacks: bool = True, allocator: Allocator | None = None
 ) -> Recorder:
-    """Record what happens to GPU memory into a file, inside a `with` block or a function.
+    """Records the events of GPU memory into a file, inside a `with` block or a function.
 
     >>> import plimsoll
     >>> with plimsoll.record("run.plim") as recording:  # doctest: +SKIP
@@ -47,38 +47,37 @@ def record(
     ...     recording.mark("evaluation")
     ...     evaluate()
 
-    All GPUs of the process are recorded, from all threads. What every optimizer does in `step()`
-    ends in a mark named "step". The file grows while the program runs, memory does not; if the
-    program dies, the file opens up to its last tenth of a second. `plimsoll explain` and
-    `plimsoll view` read it.
+    All GPUs of the process are recorded, from all threads. Each `step()` of an optimizer ends in a
+    mark named "step". The file grows while the program runs, memory does not; if the program dies,
+    the file opens up to its last tenth of a second. `plimsoll explain` and `plimsoll view` read it.
 
     As a decorator it records each call of the function: the first into `run.plim`, the next into
     `run-2.plim`, `run-3.plim` and so on. A call within a call is part of its recording.
 
     Args:
-        path: Of the file, a `.plim`; it must not exist.
+        path: Path of the file, a `.plim`, which must not exist.
         stacks: Keep the Python call stack of each request.
-        allocator: Record this allocator of `plimsoll.Allocator`, and not the process's GPUs.
+        allocator: Records this `plimsoll.Allocator`, and not the process's GPUs.
 
     Returns:
-        A context manager, which is a decorator too.
+        A context manager, which is also a decorator.
 
     Raises:
-        InputError: If the file's name ends as that of something else.
+        InputError: If the file's name has the ending of another format.
     """
     return Recorder(path, events_of(allocator), stacks=stacks)
 
 
 def events_of(allocator: Allocator | None) -> Callable[[], EventSource]:
-    """What finds the events of an allocator, or those of this process's GPUs."""
+    """Returns a function that finds the events of an allocator, or those of this process's GPUs."""
     return events_of_process if allocator is None else lambda: AllocatorEvents(allocator)
 
 
 def events_of_process() -> EventSource:
-    """What happens on the GPUs of this process.
+    """Returns the events of this process's GPUs.
 
     Raises:
-        InputError: If it has none.
+        InputError: If it has no GPU.
     """
     simulation = running()
     if simulation is not None:
@@ -100,11 +99,11 @@ def events_of_process() -> EventSource:
 
 
 def record_from_environment() -> None:
-    """Record from now on to the end of the process, if PLIMSOLL_RECORD names a file.
+    """Records from now on to the end of the process, if PLIMSOLL_RECORD names a file.
 
-    A process that a launcher gave a rank writes `run.rank0.plim` for `run.plim`, and one that was
-    started by a process that records, or by `multiprocessing`, `run.PROCESS.plim`. The process
-    ends if the recording cannot begin.
+    A process with a launcher's rank writes `run.rank0.plim` for `run.plim`. A process that a
+    recording process or `multiprocessing` started writes `run.PROCESS.plim`. The process ends if
+    the recording cannot begin.
     """
     name = os.environ.get(_FILE)
     if not name:
@@ -115,7 +114,7 @@ def record_from_environment() -> None:
     except InputError as error:
         print(f"plimsoll: {error}", file=sys.stderr)
         sys.exit(2)
-    os.environ[_OF_PARENT] = str(recorder.path)  # for those that this process starts
+    os.environ[_OF_PARENT] = str(recorder.path)  # for processes that this one starts
     Finalize(None, _end, (recorder,), exitpriority=3)
 
 
@@ -140,10 +139,10 @@ def rank_recorder(path: Path) -> Recorder | None:
 
 
 def own_path(path: Path) -> Path:
-    """Where this process records, of a job that is to record to `path`.
+    """Returns the path to which this process records, if its job is to record to `path`.
 
-    A process that a launcher gave a rank has `run.rank0.plim` for `run.plim`, and one that it
-    starts and that has this rank too `run.rank0.PROCESS.plim`.
+    A process with a launcher's rank has `run.rank0.plim` for `run.plim`; a process that it starts
+    and that has this rank too has `run.rank0.PROCESS.plim`.
     """
     suffix = path.suffix or ".plim"
     rank, of_parent = rank_of_process(), os.environ.get(_OF_PARENT)

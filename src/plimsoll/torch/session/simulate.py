@@ -1,4 +1,4 @@
-"""Simulated GPUs for this process and those that it starts; each tells about itself and records."""
+"""Simulated GPUs for this process and those that it starts; each reports counters and records."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def simulate(
     begin: Callable[[dict[str, Any]], None] | None = None,
     values: dict[str, Any] | None = None,
 ) -> None:
-    """Make the next `import torch` see the simulated GPUs, here and in processes started from here.
+    """Makes the next `import torch` see the simulated GPUs, also in processes started here.
 
     Args:
         simulation: The GPUs.
         after_import: Called with the module `torch` once it is ready.
         begin: Called in each process that is started, before PyTorch is imported there, to give it
-            GPUs by `simulate_started`; by default they get them without more ado.
-        values: What `begin` is called with.
+            GPUs by `simulate_started`; by default they get the same GPUs.
+        values: The arguments of `begin`.
 
     Raises:
         InputError: If PyTorch is imported already.
@@ -48,19 +48,19 @@ def simulate(
 
 
 def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = None) -> None:
-    """In a process that was started: have GPUs like those of the process that started it.
+    """Gives a started process GPUs like those of the process that started it.
 
-    It ends the process where that cannot be.
+    It ends the process if that is impossible.
 
     Args:
-        setup: Of the `Simulation` there.
-        watch: Called with the GPUs before they are seen.
+        setup: The setup of the `Simulation` there.
+        watch: Called with the GPUs before PyTorch sees them.
     """
     if running() is not None:
         return
     try:
         simulation = Simulation(setup)
-        simulation.pretended_world = None  # others were started too
+        simulation.pretended_world = None  # the other processes were started too
         if watch is not None:
             watch(simulation)
         _simulate_here(simulation, record_if_asked)

@@ -1,4 +1,4 @@
-"""`plimsoll.simulated_operation`: what a program's own operation takes on simulated GPUs."""
+"""`plimsoll.simulated_operation`: the results and memory of a program's own operation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def simulated_operation(
     shapes: Callable[..., Any] | None = None,
     workspace: int | Callable[..., int] = 0,
 ) -> None:
-    """Say what an operation returns and takes on simulated GPUs, where its kernel cannot run.
+    """Describes the results and the memory of an operation whose kernel cannot run without a GPU.
 
-    Where there is a GPU it does nothing, so that it can stay in the program. It may come before
-    the operation itself is there.
+    If there is a GPU it does nothing, so it can stay in the program. It may be called before the
+    operation is defined.
 
     >>> import plimsoll
     >>> plimsoll.simulated_operation(
@@ -35,16 +35,16 @@ def simulated_operation(
 
     Args:
         name: "library::operation", with its overload if it has one: "library::operation.out".
-        shapes: Called with the operation's arguments, of tensors their shapes alone (on `meta`).
+        shapes: Called with the operation's arguments, whose tensors are shapes alone (on `meta`).
             Returns the results as a fake implementation does, or their sizes, which then have the
-            type of the first tensor; a size that data decides is
-            `torch.library.get_ctx().new_dynamic_size(max=...)`. Not needed of an operation with a
-            fake implementation, or that only writes to its arguments.
+            type of the first tensor; a size that depends on data is
+            `torch.library.get_ctx().new_dynamic_size(max=...)`. Not needed for an operation that
+            has a fake implementation, or that only writes to its arguments.
         workspace: The bytes that the kernel takes while it runs, or a function of the operation's
             arguments that returns them.
 
     Raises:
-        InputError: If the name is none of an operation.
+        InputError: If the name is no operation's.
     """
     if not _NAME.fullmatch(name):
         raise InputError(f'{name}: an operation is called "library::operation"')

@@ -1,9 +1,9 @@
-"""Whether simulated GPUs work with the installed PyTorch; run by `compiler.py` as a program.
+"""Tests whether simulated GPUs work with the installed PyTorch; `compiler.py` runs it as a program.
 
     python -m plimsoll.torch.simulated.check LIBRARY
 
-Run when the library is built for a PyTorch that nobody has tried it with. The last line on stderr
-says what does not work.
+It runs when the library is built for a PyTorch that plimsoll was not tested with. The last line on
+stderr names the failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from plimsoll.torch.simulated.start import start
 
 
 def main() -> None:
-    """Train a small model for two steps, and account for its memory."""
+    """Trains a small model for two steps, and checks the memory."""
     start(Simulation(Setup(("H100",)), ctypes.CDLL(sys.argv[1])))
     step = "import torch"
     try:

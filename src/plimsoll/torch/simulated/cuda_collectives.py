@@ -1,4 +1,4 @@
-"""Communication between the devices of one process, as torch.nn.DataParallel and NCCL have it."""
+"""Communication between the devices of one process, for torch.nn.DataParallel and NCCL."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 NCCL_VERSION = (2, 30, 7)
-"""The one that PyTorch 2.15 comes with."""
+"""The version that PyTorch 2.15 brings."""
 _UNSET = -(1 << 31)  # ncclConfig_t's NCCL_CONFIG_UNDEF_INT
 
 
 def collective_functions() -> dict[str, Any]:
-    """The names that `torch._C` has for them: copies, in memory that the caller has made."""
+    """Returns the names in `torch._C` for copies, in memory that the caller has made."""
 
     def broadcast(tensor: Any, devices: list[int]) -> list[Any]:
         return [tensor.to(f"cuda:{device}") for device in devices]
@@ -67,7 +67,7 @@ def collective_functions() -> dict[str, Any]:
 
 
 def _nccl_functions() -> dict[str, Any]:
-    """torch.cuda.nccl. Nothing is added up: a sum over GPUs is one GPU's part of it."""
+    """Returns the functions of torch.cuda.nccl. A sum over GPUs is one GPU's part of it."""
     major, minor, patch = NCCL_VERSION
 
     def assume_sum(inputs: list[Any]) -> None:
@@ -128,7 +128,7 @@ class _NcclConfig:
 
 
 class NcclOptions:
-    """ProcessGroupNCCL.Options: of these the stream's priority has an effect."""
+    """ProcessGroupNCCL.Options, of which only the stream's priority has an effect."""
 
     NCCLConfig = _NcclConfig
 
@@ -144,9 +144,9 @@ class NcclOptions:
 
 
 def add_nccl(c10d: ModuleType) -> None:
-    """Give `torch._C._distributed_c10d` what it has in a build with NCCL.
+    """Gives `torch._C._distributed_c10d` the names of a build with NCCL.
 
-    Programs may look for it and make options; groups are made by `ranks.process_groups`.
+    Programs may look for them and make options; `ranks.process_groups` makes groups.
     """
     for name in ("ProcessGroupNCCL2", "ProcessGroupNCCLLazy"):
         backend = missing_class(name, base=c10d.Backend, where="torch.distributed")

@@ -1,4 +1,4 @@
-"""Devices of torch.cuda: the current one, contexts, and what a card is."""
+"""Devices of torch.cuda: the current one, contexts, and the cards' properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _ONLY_COMPARES = (
-    "torch/nn/parallel/data_parallel.py",  # warns of cards of different sizes
+    "torch/nn/parallel/data_parallel.py",  # warns if cards have different sizes
     "torch/profiler/_chrome_trace_export.py",
 )
 
@@ -42,7 +42,7 @@ def device_functions(devices: CudaDevices) -> dict[str, Any]:
 
 
 class CudaDevices:
-    """The devices as the current thread has them.
+    """The devices for the current thread.
 
     Attributes:
         simulation: The GPUs.
@@ -138,7 +138,7 @@ class _DeviceProperties:
 
     @property
     def total_memory(self) -> int:
-        """In bytes."""
+        """Bytes of the card's memory."""
         if not _only_compares():
             self._simulation.note_size_read()
         return self._total_memory
@@ -153,13 +153,13 @@ class _DeviceProperties:
 
 
 def _only_compares() -> bool:
-    """Returns whether PyTorch's own code reads a card's size without sizing anything by it."""
+    """Returns whether PyTorch's own code reads a card's size without choosing a size by it."""
     reader = sys._getframe(2).f_code.co_filename
     return reader.endswith(_ONLY_COMPARES)
 
 
 def _arch_flags(simulation: Simulation) -> str:
-    """Names the architectures of a build that has kernels for the simulated cards, old ones too."""
+    """Names the architectures of a build with kernels for the simulated cards, even old ones."""
     built = {75, 80, 86, 90, 100, 120}
     built |= {p.compute_capability[0] * 10 + p.compute_capability[1] for p in simulation.profiles}
     return " ".join([f"sm_{number}" for number in sorted(built)] + ["compute_120"])

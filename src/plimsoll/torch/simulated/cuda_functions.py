@@ -1,4 +1,4 @@
-"""Adds to `torch._C` all that a CUDA build of PyTorch has there, answered by the engine.
+"""Adds the functions of a CUDA build to `torch._C`; the engine answers them.
 
 `torch.cuda` is written in Python on top of these functions. With them it works unchanged, also in a
 build without CUDA.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
-    """Give `torch._C` the functions and types of a CUDA build."""
+    """Gives `torch._C` the functions and types of a CUDA build."""
     devices = CudaDevices(c, simulation)
     functions: dict[str, Any] = missing_functions(c)
     functions |= device_functions(devices)
@@ -43,5 +43,5 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
 
 
 def _are_at(tensors: list[Any], addresses: list[int | None], indices: list[int]) -> bool:
-    """Returns whether tensors are where they were."""
+    """Returns whether tensors are at their old addresses."""
     return all(tensors[index].data_ptr() == addresses[index] for index in indices)

@@ -1,4 +1,4 @@
-"""NVIDIA's libraries as `torch._C` offers them: the runtime, cuDNN, NVTX, cuSPARSELt."""
+"""NVIDIA's libraries in `torch._C`: the runtime, cuDNN, NVTX, cuSPARSELt."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
 
 
 def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
-    """As torch._C._can_use_flash_attention and the like, by PyTorch's number of the kernel."""
-    del debug  # reasons are not given
+    """Works like torch._C._can_use_flash_attention and similar, by PyTorch's kernel number."""
+    del debug  # reasons are not printed
     import torch
 
     def laid_out(tensor: Any) -> Any:
-        """A jagged tensor as one sequence, of the same heads."""
+        """Returns a jagged tensor as one sequence, with the same heads."""
         if tensor is None or not tensor.is_nested or tensor.layout != torch.jagged:
             return tensor
         return tensor._values.detach().unsqueeze(0).requires_grad_(tensor.requires_grad)
@@ -65,7 +65,7 @@ def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
 
 
 def library_functions(simulation: Simulation, use: Callable[[int], None]) -> dict[str, Any]:
-    """The names that `torch._C` has for them.
+    """Returns the names that `torch._C` has for libraries.
 
     Args:
         simulation: The GPUs.
@@ -108,7 +108,7 @@ def _launch_elementwise(
     tensors: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """A kernel of the program's own, element by element: its results have memory and no values."""
+    """Runs a program's own pointwise kernel: its results have memory and no values."""
     import torch
 
     shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))

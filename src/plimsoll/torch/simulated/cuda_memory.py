@@ -1,4 +1,4 @@
-"""Memory of torch.cuda: statistics, settings, raw blocks, allocators of a program's own."""
+"""Memory of torch.cuda: statistics, settings, raw blocks, a program's own allocators."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class _Allocators:
         return self.simulation.fractions[index]
 
     def change(self, _: object) -> None:
-        """Serves the program's own allocator by `uncached`, where no memory was requested yet."""
+        """Uses `uncached` in place of the program's own allocator, before the first request."""
         import torch
 
         if not self.simulation.take_allocator("uncached"):
@@ -103,14 +103,14 @@ class _Allocators:
 
 
 class _RawBlocks:
-    """The blocks that the program allocated and frees by address, without a tensor."""
+    """The blocks that the program allocates and frees by address, without a tensor."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._devices: dict[int, int] = {}
 
     def adopt(self, address: int, device: int) -> None:
-        """Lets a live block that no storage owns be freed by its address."""
+        """Makes a live block that no storage owns freeable by its address."""
         self._devices[address] = device
 
     def allocate(self, size: int, stream: int) -> int:
@@ -203,17 +203,17 @@ def _nested(flat: dict[str, int]) -> dict[str, Any]:
 
 
 class _CudaAllocator:
-    """torch._C._cuda_CUDAAllocator, the allocator in use. The engine always serves here."""
+    """torch._C._cuda_CUDAAllocator, the current allocator. The engine always serves here."""
 
 
 class _PluggableAllocator(_CudaAllocator):
-    """An allocator of the program's own. Its functions need a real GPU and are never called."""
+    """A program's own allocator. Its functions need a real GPU and are never called."""
 
     def __init__(self, alloc_fn: int = 0, free_fn: int = 0) -> None:
         self.alloc_fn, self.free_fn = alloc_fn, free_fn
 
     def _ignore(self, function: int) -> None:
-        """Takes a further function of the program's, which is never called either."""
+        """Takes another function of the program, which is never called either."""
 
     set_init_fn = set_reset_fn = set_memory_fraction_fn = set_base_alloc_fn = _ignore
     set_record_stream_fn = set_begin_allocate_to_pool = _ignore
@@ -221,7 +221,7 @@ class _PluggableAllocator(_CudaAllocator):
 
 
 def load_no_allocator(memory: ModuleType) -> None:
-    """Let `torch.cuda.memory` name a program's own allocator, whose library needs a GPU."""
+    """Makes `torch.cuda.memory` accept a program's own allocator, whose library needs a GPU."""
 
     def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
         if not Path(path_to_so_file).exists():

@@ -1,4 +1,4 @@
-"""What a CUDA build has in `torch._C` and nobody can answer without a GPU: one clear error each."""
+"""Functions of `torch._C` in a CUDA build that need a GPU: each raises one clear error."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _FILE_FUNCTIONS = (
     *("_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle"),
     *("_gds_deregister_handle", "_gds_load_storage", "_gds_save_storage"),
 )
-"""Of files that are read into a GPU; torch.cuda.gds refuses them itself in builds without them."""
+"""Functions for reading files into a GPU; torch.cuda.gds refuses them itself in builds without
+them.
+"""
 _CLASSES = ("_FastCudaLauncher", "_StaticCudaLauncher")
 
 
 def not_simulated(name: str, where: str = "torch._C") -> Callable[..., NoReturn]:
-    """A function that says that it is not simulated.
+    """Returns a function that raises that it is not simulated.
 
     Args:
-        name: Its name.
+        name: The function's name.
         where: The module that has it.
     """
 
@@ -33,15 +35,15 @@ def not_simulated(name: str, where: str = "torch._C") -> Callable[..., NoReturn]
 
 
 def missing_class(name: str, *, base: type = object, where: str = "torch._C") -> Any:
-    """A class that can be named and looked for; to make an object of it is not simulated."""
+    """Returns a class that exists but cannot be instantiated."""
     return type(name, (base,), {"__init__": not_simulated(name, where), "__module__": where})
 
 
 def missing_functions(c: ModuleType) -> dict[str, Any]:
-    """The names that `torch._C` has for them.
+    """Returns the missing names of `torch._C`.
 
     Args:
-        c: `torch._C`, as the installed build has it.
+        c: `torch._C` of the installed build.
     """
     missing: dict[str, Any] = {name: missing_class(name) for name in _CLASSES}
     for method in ("_load_kernel", "_launch_kernel", "_unload_kernel"):

@@ -34,7 +34,7 @@ class _Pools:
     Attributes:
         simulation: The GPUs.
         lib: The C functions of the simulated GPUs.
-        seeds: The numbers from which graphs read random numbers' state.
+        seeds: The memory from which graphs read the state of random numbers.
         captures: The graphs that may be under way, in the order in which they began.
     """
 

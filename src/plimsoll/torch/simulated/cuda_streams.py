@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from plimsoll.torch.simulated.cuda_devices import CudaDevices
 
-_CUDA = 1  # PyTorch's number of the type of device
+_CUDA = 1  # PyTorch's number for the CUDA device type
 
 
 def stream_functions(c: ModuleType, devices: CudaDevices) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class _Streams:
         self._has_streams = False
 
     def current(self, index: int) -> int:
-        if not self._has_streams:  # PyTorch asks the current device for its streams' priorities
+        if not self._has_streams:  # PyTorch reads the priorities of streams from the current device
             self._has_streams = True
             self._devices.use(self._devices.current())
         return int(self._lib.plimsoll_current_stream(index))
@@ -146,7 +146,7 @@ class _CudaEvent:
 
 
 class _GreenContext:
-    """A part of a GPU's multiprocessors. Memory is the whole GPU's."""
+    """A part of a GPU's multiprocessors. Its memory is the whole GPU's."""
 
     def __init__(self, num_sms: int | None, device: int) -> None:
         self.num_sms = num_sms

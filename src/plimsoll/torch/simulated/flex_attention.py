@@ -1,9 +1,9 @@
-"""Flexible attention: a fused kernel where it is compiled, and a word where it is not.
+"""Flexible attention: a fused kernel if it is compiled, and a warning if it is not.
 
-`torch.compile(flex_attention)` is a kernel that holds no scores: it returns its output and, for
-each row, a logarithm; its backward pass takes one number a row (torch/_inductor/kernel/flex). Four
-shapes took the same on an H200 with PyTorch 2.11, but for 2 KiB once. Called without a compiler, as
-PyTorch then warns, scores are computed and held, as on a GPU.
+`torch.compile(flex_attention)` is a kernel that keeps no scores: it returns its output and, for
+each row, a logarithm; its backward pass takes one number for each row
+(torch/_inductor/kernel/flex). Four shapes took the same memory on an H200 with PyTorch 2.11, except
+for 2 KiB once. Without a compiler PyTorch warns, and scores are computed and kept, as on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FUSED = "plimsoll_fused"
 
 
 def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch.nn.attention.flex_attention`, with what its compiler would make of it."""
+    """Loads `torch.nn.attention.flex_attention`, with its compiled form."""
     execute()
     attend = module.flex_attention
 
@@ -61,13 +61,13 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def fused_of(function: Any) -> Any:
-    """What a compiler makes of a function: another one for attention, else the same."""
+    """Returns the compiled form of a function: another one for attention, otherwise the same."""
     return getattr(function, _FUSED, function)
 
 
 @functools.cache
 def _kernel() -> Any:
-    """The kernel with its backward pass; only memory is its own, values are not computed."""
+    """Returns the kernel with its backward pass, which takes its memory and computes no values."""
     import torch
 
     class Fused(torch.autograd.Function):  # type: ignore[misc]
@@ -79,7 +79,7 @@ def _kernel() -> Any:
             del largest
             ctx.save_for_backward(query, key, value, out, logarithms)
             ctx.mark_non_differentiable(logarithms)
-            ctx.set_materialize_grads(False)  # none for these
+            ctx.set_materialize_grads(False)  # there are no gradients for these
             return out, logarithms
 
         @staticmethod

@@ -3,7 +3,7 @@
 The driver takes one part for each graph that can be launched, and one for each kernel and copy in
 it. Both sizes were measured on an H100 with driver 580 (benchmarks/results/serving.jsonl), and fit
 models of dense layers to 5 %. Quantized weights and experts, whose kernels are larger, took up to
-39 % more. The driver keeps the memory of a graph that is gone for the next graph, until the process
+39 % more. The driver keeps the memory of a destroyed graph for the next graph, until the process
 ends.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _GRAPH_BYTES = 119_000
 _NODE_BYTES = 3_230
 _LEAST, _MOST = 0.95, 1.4
-"""How much of what is taken for them graphs may need, at least and at most."""
+"""The least and the most that graphs may need, relative to the memory taken for them."""
 _PIECE_BYTES = 2 << 20
 """The driver takes memory of the card in such pieces."""
 
@@ -28,12 +28,12 @@ _PIECE_BYTES = 2 << 20
 class GraphMemory:
     """The memory of all graphs of a process.
 
-    Attributes:
+    taken: By device, the memory that the driver took for graphs, in bytes.
         taken: By device, what the driver took for them, in bytes.
     """
 
     def __init__(self, gpus: list[SimulatedGpu], nodes_of: Callable[[int], int]) -> None:
-        """Begin without graphs.
+        """Begins without graphs.
 
         Args:
             gpus: The devices.
@@ -46,15 +46,15 @@ class GraphMemory:
         self._graphs: dict[int, tuple[int, int]] = {}
 
     def add(self, graph: int, device: int, capture: int) -> None:
-        """Take what a graph needs that was captured.
+        """Takes the memory of a captured graph.
 
         Args:
-            graph: Its identity.
-            device: Its device.
-            capture: The number of its capture.
+            graph: The graph's identity.
+            device: The graph's device.
+            capture: The number of the graph's capture.
 
         Raises:
-            OutOfMemoryError: If the card has not that much; nothing is changed then.
+            OutOfMemoryError: If the card has too little; nothing is changed then.
         """
         self.remove(graph)
         nodes = self._nodes_of(capture)
@@ -67,11 +67,11 @@ class GraphMemory:
         self._live[device] += size
 
     def bounds(self, device: int) -> tuple[int, int]:
-        """Return the least and the most, in bytes, that the graphs of a device may take."""
+        """Returns the least and the most, in bytes, that the graphs of a device may take."""
         taken = self.taken[device]
         return int(_LEAST * taken), int(_MOST * taken)
 
     def remove(self, graph: int) -> None:
-        """Free a graph's memory for other graphs; do nothing if it has none."""
+        """Frees a graph's memory for other graphs; does nothing if it has none."""
         device, size = self._graphs.pop(graph, (0, 0))
         self._live[device] -= size

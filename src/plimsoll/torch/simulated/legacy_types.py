@@ -1,4 +1,4 @@
-"""torch.cuda.FloatTensor and its like, which a build of PyTorch without CUDA cannot make."""
+"""torch.cuda.FloatTensor and similar types, which a PyTorch without CUDA cannot make."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DTYPES = {
 
 
 def add_legacy_types(torch: ModuleType) -> None:
-    """Put them into `torch.cuda`, and let them be the default type."""
+    """Puts them into `torch.cuda`, and allows them as the default type."""
 
     class TensorType(type):
         dtype: Any

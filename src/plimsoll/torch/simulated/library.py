@@ -1,8 +1,8 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
 The structures and enumerations here are written twice, in C++ as well.
-csrc/python/memory_layout.cpp says how they lie in memory there. The library is used only if they
-lie like that here.
+csrc/python/memory_layout.cpp reports their layout there. The library is used only if both layouts
+agree.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ SIMULATED_GPU = Recipe(
     name="simulated-cuda",
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
-    # Of PyTorch's headers, those that are needed.
+    # Includes only the needed headers of PyTorch.
     flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
-    # libtorch brings a CUDA build's libtorch_cuda in before ours: its registrations first.
+    # A CUDA build's libtorch loads libtorch_cuda before our library, so its registrations come
+    # first.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
     check=f"{__package__}.check",
@@ -44,32 +45,32 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""The sizes of a search that was not measured; csrc/rules/measured_convolutions.h."""
+"""Sizes for a search that was not measured; csrc/rules/measured_convolutions.h."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
-"""What is assumed of an operation beyond the budget; kBeyondBudget of csrc/device/runtime.h."""
+"""An assumption about an operation beyond the budget; kBeyondBudget of csrc/device/runtime.h."""
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
-"""What is assumed where a range is the answer; kSizeOfUnknown of csrc/device/runtime.h."""
+"""An assumption if a range is the answer; kSizeOfUnknown of csrc/device/runtime.h."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""Begins a note of why; kMathAttention of csrc/rules/attention_choice.cpp."""
+"""Begins a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
 UNKNOWN_READ = "the host read"
-"""How the assumptions begin that say so of values which nobody knows; csrc/device/runtime.h."""
+"""The beginning of assumptions about reads of unknown values; csrc/device/runtime.h."""
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""Assumed where a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
+"""Assumed if a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error for a check that failed on a device; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
-"""What is computed, by number; Values of csrc/values/budget.h."""
+"""The values to compute, by number; Values of csrc/values/budget.h."""
 UNKNOWN = ("balanced", "most", "least")
-"""What unknown values are like, by number; Unknown of csrc/values/description.h."""
+"""The choice of unknown values, by number; Unknown of csrc/values/description.h."""
 
 
 class DeviceProperties(ctypes.Structure):
-    """What rules depend on; DeviceProperties of csrc/device/runtime.h."""
+    """Properties that rules depend on; DeviceProperties of csrc/device/runtime.h."""
 
     _fields_ = [
         ("multiprocessors", ctypes.c_int32),
@@ -87,7 +88,7 @@ _CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns"
 
 
 class Clock(ctypes.Structure):
-    """What a device did so far, in ns; Clock of csrc/device/runtime.h."""
+    """A device's work so far, in ns; Clock of csrc/device/runtime.h."""
 
     _fields_ = [
         *((name, ctypes.c_double) for name in _CLOCK_TIMES),
@@ -96,7 +97,7 @@ class Clock(ctypes.Structure):
 
 
 class Site(ctypes.Structure):
-    """Who asked for memory; Site of csrc/device/runtime.h.
+    """The call site of a request for memory; Site of csrc/device/runtime.h.
 
     Its role and phase are indices into `plimsoll.recordings.origin.ROLES` and `PHASES`.
     """
@@ -112,7 +113,7 @@ class Site(ctypes.Structure):
 
 
 class Assumption(ctypes.Structure):
-    """What was assumed; Assumption of csrc/device/runtime.h."""
+    """An assumption; Assumption of csrc/device/runtime.h."""
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -139,13 +140,13 @@ class UncertainMemory(ctypes.Structure):
 
 
 class Counter(ctypes.Structure):
-    """A counter as PyTorch has them; Counter of csrc/device/pinned.h."""
+    """One of PyTorch's counters; Counter of csrc/device/pinned.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
 
 
 class PinnedStatistics(ctypes.Structure):
-    """Of pinned memory; PinnedStatistics of csrc/device/pinned.h."""
+    """Statistics of pinned memory; PinnedStatistics of csrc/device/pinned.h."""
 
     _fields_ = [
         (name, Counter)
@@ -157,13 +158,13 @@ class PinnedStatistics(ctypes.Structure):
 
 
 class StackTime(ctypes.Structure):
-    """What a call stack's work took; StackTime of csrc/device/runtime.h."""
+    """The GPU time of a call stack's work; StackTime of csrc/device/runtime.h."""
 
     _fields_ = [("ns", ctypes.c_double)]
 
 
 class HostAccount(ctypes.Structure):
-    """What a simulation changes in the host's memory; HostAccount of csrc/device/host_account.h."""
+    """The simulation's effect on host memory; HostAccount of csrc/device/host_account.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("absent", "most_absent", "extra")]
 
@@ -183,7 +184,7 @@ ENUMERATIONS = {"Role": ROLES, "Phase": PHASES, "Values": VALUES, "Unknown": UNK
 
 
 def _type(of: Any) -> str:
-    """As csrc/python/memory_layout.cpp names it: `u4` is an unsigned integer of four bytes."""
+    """Returns the name in csrc/python/memory_layout.cpp: `u4` is an unsigned 4-byte integer."""
     if issubclass(of, ctypes.Structure):
         kind = "s"
     elif of._type_ in "fd":
@@ -194,7 +195,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """How structures and enumerations lie in memory, a line each, as the library says it."""
+    """Returns the memory layout of structures and enumerations, a line each, like the library."""
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -210,10 +211,10 @@ def layout() -> list[str]:
 
 
 def _check_layout(lib: ctypes.CDLL) -> None:
-    """Compare what is shared with the library.
+    """Compares the shared layouts with the library's.
 
     Raises:
-        InputError: If something lies in memory differently there.
+        InputError: If a layout differs there.
     """
     lib.plimsoll_layout.restype = ctypes.c_char_p
     for theirs, ours in zip_longest(lib.plimsoll_layout().decode().splitlines(), layout()):
@@ -228,7 +229,7 @@ class Library:
     """The loaded library of the simulated GPU. It is loaded once a process, before PyTorch.
 
     Raises:
-        InputError: If the library is of another plimsoll.
+        InputError: If the library belongs to another plimsoll.
     """
 
     def __init__(self, lib: ctypes.CDLL) -> None:
@@ -266,7 +267,7 @@ class Library:
         gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Hand over the engines and the GPUs that they are on, one a device, by their handles."""
+        """Passes the engines and their GPUs to the library, one a device, by their handles."""
         count = len(engines)
         interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]
@@ -290,18 +291,20 @@ class Library:
         is_tested: Callable[[], bool],
         waits_for_ever: Callable[[int], bool],
     ) -> None:
-        """Be called when a device is used first, and when the program cannot go on.
+        """Sets functions for the first use of a device, and for when the program cannot continue.
 
-        What one of them raises, as when it is interrupted, the thread's program raises later.
+        If one of them raises, as when it is interrupted, the thread's program raises it later.
 
         Args:
             first_use: Called with the device.
-            load: Called with the device and the place in CONTEXT_PARTS of what is loaded there.
-            out_of_memory: Called with the device and the bytes asked for, which it has not.
-            is_in_open_loop: Says whether the program is in a loop without an end of its own.
-            is_tested: Says whether a condition of the program depends on the value that it reads.
+            load: Called with the device and the index in CONTEXT_PARTS of the part that is loaded
+                there.
+            out_of_memory: Called with the device and the requested bytes, which it does not have.
+            is_in_open_loop: Returns whether the program is in a loop without an end of its own.
+            is_tested: Returns whether a condition of the program depends on the value that it
+                reads.
             waits_for_ever: Called with the number of the call stack at which the program waits for
-                a value that does not come. Says whether the program is to be stopped.
+                a value that never comes. Returns whether to stop the program.
         """
         # Kept as long as the library calls them.
         self._callbacks = (
@@ -310,12 +313,12 @@ class Library:
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
     def exchange_by(self, exchange: Callable[[bytes], bytes]) -> None:
-        """Have what ranks tell each other go through a function: csrc/collectives/exchange.cpp."""
+        """Sets the function that exchanges the ranks' bytes: csrc/collectives/exchange.cpp."""
         self._exchange = exchange  # kept as long as the library calls it
         self.lib.plimsoll_set_exchange(ctypes.py_object(exchange))
 
     def set_values(self, values: str, unknown: str, seed: int) -> None:
-        """Say what is computed, as `VALUES`, and what unknown values are like, as `UNKNOWN`."""
+        """Sets which values are computed (`VALUES`) and how unknown ones are chosen (`UNKNOWN`)."""
         self.lib.plimsoll_set_values(
             VALUES.index(values), UNKNOWN.index(unknown), ctypes.c_uint64(seed)
         )
@@ -326,7 +329,7 @@ class Library:
         convolutions: Mapping[str, tuple[int, int, int]],
         searches: Mapping[str, Searches],
     ) -> None:
-        """Hand over the workspaces that were measured on a device's card: `CardFile`."""
+        """Passes the workspaces that were measured on a device's card: `CardFile`."""
         for words in convolutions.keys() | searches.keys():
             firsts = convolutions.get(words, _NOT_MEASURED[:3])
             searched = searches.get(words, (_NOT_MEASURED,) * 3)
@@ -336,71 +339,71 @@ class Library:
                 )
 
     def convolutions(self) -> list[str]:
-        """The convolutions that ran, in words."""
+        """Returns the convolutions that ran, in words."""
         return list(self.lib.plimsoll_convolutions().decode().splitlines())
 
     def end_with(self, exception: type[BaseException]) -> None:
-        """Say what the main thread raises when the program is to be stopped."""
+        """Sets the exception that the main thread raises when the program is to be stopped."""
         self._exception = exception  # kept as long as the library may raise it
         self.lib.plimsoll_set_ending(
             ctypes.c_ulong(threading.main_thread().ident or 0), ctypes.py_object(exception)
         )
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
-        """Call `reached` and stop the program, when there were so many events."""
+        """Calls `reached` and stops the program after `most` events."""
         self._bound = reached  # kept as long as the library calls it
         self.lib.plimsoll_bound_events(ctypes.c_uint64(most), ctypes.py_object(reached))
 
     def replace_engine(self, device: int, engine: int) -> None:
-        """Let another engine serve a device that has not been used."""
+        """Replaces the engine of a device that has not been used."""
         self.lib.plimsoll_replace_engine(device, ctypes.c_void_p(engine))
 
     def install(self) -> None:
-        """Put the simulated kernels in place, after PyTorch is loaded."""
+        """Registers the simulated kernels, after PyTorch is loaded."""
         self.lib.plimsoll_install()
 
     def no_such_device(self, index: int) -> str:
-        """CUDA's error for a device that is not there, and how to have it."""
+        """Returns CUDA's error for a missing device, and how to simulate it."""
         return str(self.lib.plimsoll_no_such_device(index).decode())
 
     def name(self, number: int) -> str:
-        """A name by its number."""
+        """Returns a name by its number."""
         return str(self.lib.plimsoll_name(number).decode())
 
     def failure(self) -> tuple[str, int] | None:
-        """Why a check failed on a device, and its call stack; None if all checks held."""
+        """Returns why a check failed on a device, and its call stack; None if all checks held."""
         stack = ctypes.c_uint32()
         why = self.lib.plimsoll_failure(ctypes.byref(stack))
         return None if why is None else (why.decode(), stack.value)
 
     def sites(self) -> list[Site]:
-        """All sites so far, by number."""
+        """Returns all sites so far, by number."""
         return _read(self.lib.plimsoll_copy_sites, Site)
 
     def assumptions(self) -> list[Assumption]:
-        """All assumptions so far."""
+        """Returns all assumptions so far."""
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """The memory of kernels so far of which only a range is known."""
+        """Returns the memory of kernels so far of which only a range is known."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def limit_pinned(self, conf: str) -> None:
-        """Let the pool of page-locked memory follow PyTorch's settings."""
+        """Makes the pool of page-locked memory follow PyTorch's settings."""
         self.lib.plimsoll_limit_pinned(
             _megabytes(conf, "pinned_max_round_threshold_mb"),
             _megabytes(conf, "pinned_max_cached_size_mb"),
         )
 
     def pinned_statistics(self) -> PinnedStatistics:
-        """What is pinned, and was."""
+        """Returns the statistics of pinned memory."""
         statistics = PinnedStatistics()
         self.lib.plimsoll_pinned_statistics(ctypes.byref(statistics))
         return statistics
 
     @contextmanager
     def contents_kept(self) -> Iterator[None]:
-        """Tensors of the host that this thread makes meanwhile have values, however large."""
+        """Gives new host tensors of this thread values meanwhile, however large they are."""
         self.lib.plimsoll_keep_contents(1)
         try:
             yield
@@ -408,34 +411,34 @@ class Library:
             self.lib.plimsoll_keep_contents(0)
 
     def host_account(self) -> HostAccount:
-        """Where the host's memory differs; `most_absent` is the most since the last question."""
+        """Returns the differences in host memory; `most_absent` is the most since the last call."""
         account = HostAccount()
         self.lib.plimsoll_read_host(ctypes.byref(account))
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Have this process's account in memory that others see; it has to stay."""
+        """Keeps this process's account in memory that other processes see; it has to stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:
-        """What a device did so far."""
+        """Returns a device's work so far."""
         clock = Clock()
         self.lib.plimsoll_clock(device, ctypes.byref(clock))
         return clock
 
     def stack_times(self, device: int) -> Sequence[float]:
-        """What the work of each call stack took on a device, in ns, by the stack's number."""
+        """Returns the time of each call stack's work on a device, in ns, by the stack's number."""
         copy = functools.partial(self.lib.plimsoll_copy_stack_times, device)
         return array("d", bytes(_rows(copy, StackTime)))
 
 
 def _read(copy: Any, kind: type[_Row]) -> list[_Row]:
-    """All rows."""
+    """Returns all rows."""
     return list(_rows(copy, kind))
 
 
 def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
-    """All rows; other threads may be adding some."""
+    """Returns all rows; other threads may be adding some."""
     rows = (kind * 0)()
     while (count := copy(rows, len(rows))) > len(rows):
         rows = (kind * count)()
@@ -443,6 +446,6 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
 
 
 def _megabytes(conf: str, key: str) -> int:
-    """A size among settings, in bytes; without end where it is not set."""
+    """Returns a size from settings, in bytes; unlimited if it is not set."""
     found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
     return int(found[-1]) * MiB if found else _WITHOUT_END

@@ -1,4 +1,4 @@
-"""The limits that a program sets to its own use of a GPU: `set_per_process_memory_fraction`."""
+"""The limits that a program sets on its own use of a GPU: `set_per_process_memory_fraction`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class MemoryLimit:
 
     Attributes:
         event: The number of events that the GPU had before.
-        fraction: PyTorch may reserve this part of the card's memory; 1 is no limit.
+        fraction: The part of the card's memory that PyTorch may reserve; 1 is no limit.
     """
 
     event: int
     fraction: float
 
     def bytes_of(self, total_bytes: int) -> int:
-        """The limit on a card with so much memory."""
+        """Returns the limit on a card with so much memory."""
         return int(self.fraction * total_bytes)
 
 
@@ -36,9 +36,9 @@ def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
 
 
 def without_limit(conf: str) -> str:
-    """A configuration of PyTorch's allocator without the fraction of a card that it sets.
+    """Returns a configuration of PyTorch's allocator without its fraction of a card.
 
-    For a replay in the memory that such a limit leaves.
+    It serves a replay in the memory that such a limit leaves.
     """
     parts = conf.split(",")
     return ",".join(part for part in parts if part.partition(":")[0].strip() != _KEY)

@@ -1,7 +1,7 @@
-"""NVIDIA's libraries as a program opens them by `ctypes`: some answer from the simulation.
+"""Serves NVIDIA's libraries to programs that open them by `ctypes`, from the simulation.
 
 A program that opens one by its file's name gets an object whose attributes are the library's
-functions. Other libraries are opened as they are.
+functions. Other libraries are opened unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def answer_by_ctypes(simulation: Simulation) -> None:
-    """Have `ctypes` open what stands in for a library, from now on.
+    """Makes `ctypes` open the stand-in for a library, from now on.
 
     Args:
-        simulation: The GPUs that answer.
+        simulation: The GPUs that the stand-ins report.
     """
     stand_ins: dict[str, Any] = dict.fromkeys(NAMES, NvmlLibrary(simulation))
     make = ctypes.CDLL.__new__
 
     def new(cls: Any, name: Any = None, *args: Any, **kwargs: Any) -> Any:
-        del args, kwargs  # for `__init__`, which an object of another class does not get
+        del args, kwargs  # Python passes them to `__init__`, but not for an object of another class
         if isinstance(name, str) and PurePath(name).name in stand_ins:
             return stand_ins[PurePath(name).name]
         return make(cls)

@@ -1,4 +1,4 @@
-"""What else has to change in PyTorch's Python code, after it is imported."""
+"""Further changes to PyTorch's Python code, after it is imported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_VALUE_BYTES = 1 << 20
 
 
 def patch(torch: ModuleType, simulation: Simulation) -> None:
-    """Fit `torch` to its simulated GPUs."""
+    """Adapts `torch` to its simulated GPUs."""
     torch.cuda._device_count_nvml = lambda: -1
     # The devices of the process are the cards, whatever CUDA_VISIBLE_DEVICES names.
     torch.cuda._get_nvml_device_index = _device_index
@@ -49,7 +49,7 @@ def _device_index(device: Any = None) -> int:
 
 
 def _patch_storage(torch: ModuleType) -> None:
-    """Storages are made and resized in C++, which asks the CUDA runtime; here tensors do it."""
+    """C++ makes and resizes storages and calls the CUDA runtime; here tensors do it."""
     storage = torch.UntypedStorage
     make, resize = storage.__new__, storage.resize_
     write, read = storage._write_file, storage._set_from_file
@@ -82,9 +82,10 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Host tensors without contents: PyTorch cannot name their type, nor need it share them.
+    """Host tensors without contents: PyTorch cannot name their type, and need not share them.
 
-    Tensors of a simulated GPU go to other processes by value, for each has its own.
+    Tensors of a simulated GPU go to other processes by value, because each process has its own
+    GPUs.
     """
     from multiprocessing.reduction import ForkingPickler
 
@@ -114,7 +115,7 @@ def _patch_host_tensors(torch: ModuleType) -> None:
 
 
 def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch.utils.data._utils.collate`; without contents a batch needs no shared memory."""
+    """Loads `torch.utils.data._utils.collate`; without contents a batch needs no shared memory."""
     execute()
     import torch
 
@@ -146,7 +147,7 @@ def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_gra
 
 
 def _values(tensor: Any) -> bytes:
-    """Those of a small tensor; large ones have none."""
+    """Returns the values of a small tensor; large ones have none."""
     import torch
 
     if not 0 < tensor.nbytes <= _MOST_VALUE_BYTES:
@@ -175,10 +176,10 @@ def _rebuild_cuda(
 
 
 def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
-    """Let a pass of the autograd engine be over, whole, when it returns or fails.
+    """Makes a pass of the autograd engine end completely before it returns or fails.
 
     `torch.autograd.grad` and `torch.autograd.backward` call one function, by two names.
-    csrc/python/autograd_fence.cpp says what is left of a pass otherwise.
+    csrc/python/autograd_fence.cpp explains the part of a pass that otherwise remains.
     """
     run = torch.autograd.graph._engine_run_backward
     fence = simulation.library.lib.plimsoll_fence_autograd
@@ -196,7 +197,7 @@ def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
-    """Load `torch._meta_registrations`, but only where PyTorch has no Meta kernel in C++.
+    """Loads `torch._meta_registrations`, but only functions for which C++ has no Meta kernel.
 
     The native ones are those that the CUDA kernels use, and ten times faster.
     """

@@ -1,4 +1,4 @@
-"""Where the simulated program is, and whether it is in a loop without an end of its own."""
+"""Finds the simulated program's line, and whether it is in a loop without an end of its own."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _TESTED, _RETURNED = "tested", "returned"
-"""Where the value of an expression goes."""
+"""The uses of an expression's value."""
 
 
 def is_in_open_loop(runners: Collection[str]) -> bool:
-    """Whether the calling thread's program is in a `while`, in any of its functions.
+    """Returns whether the calling thread's program is in a `while`, in any of its functions.
 
     Args:
-        runners: Files whose code runs the program, and is not its own.
+        runners: Files whose code runs the program, and does not belong to it.
     """
     return any(map(_has_open_loop, program_frames(sys._getframe(1), runners)))
 
 
 def is_tested(runners: Collection[str]) -> bool:
-    """Whether a condition depends on the value that the calling thread's program reads now.
+    """Returns whether a condition depends on the value that the calling thread's program reads now.
 
     A value that is only printed or added up decides nothing.
 
     Args:
-        runners: As for `is_in_open_loop`.
+        runners: Like those of `is_in_open_loop`.
     """
     for frame in program_frames(sys._getframe(1), runners):
         end = _end_of(frame.f_code, frame.f_lasti)
@@ -43,7 +43,7 @@ def is_tested(runners: Collection[str]) -> bool:
 
 
 def integers(runners: Collection[str]) -> list[dict[str, int]]:
-    """The whole numbers among the variables of the calling thread's program, by function."""
+    """Returns the integers among the variables of the calling thread's program, by function."""
     return [
         {name: value for name, value in variables_of(frame).items() if type(value) is int}
         for frame in program_frames(sys._getframe(1), runners)
@@ -51,10 +51,10 @@ def integers(runners: Collection[str]) -> list[dict[str, int]]:
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:
-    """The variables that a frame sees, without keeping them alive."""
+    """Returns the variables that a frame sees, without keeping them alive."""
     held = frame.f_locals
     variables = dict(held)
-    # Before Python 3.13 a function's frame keeps the dictionary that it gave out, and with it every
+    # Before Python 3.13 a function's frame keeps the dictionary that it returned, and with it every
     # tensor that the program deletes later.
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(held, dict):
         held.clear()
@@ -62,7 +62,7 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
 
 
 def where(runners: Collection[str]) -> str:
-    """The line at which the script's main thread is."""
+    """Returns the line at which the script's main thread is."""
     main = threading.main_thread().ident or 0
     # No variable holds this function's own frame: the tensors of all its callers would live on.
     return source_line(
@@ -79,12 +79,12 @@ def where(runners: Collection[str]) -> str:
 
 
 def _end_of(code: CodeType, offset: int) -> str | None:
-    """Whether the value at an instruction ends in a condition, or is returned; None for neither.
+    """Returns whether an instruction's value is tested or returned; None for neither.
 
-    A name that the value is stored in is followed to where the function reads it.
+    If the value is stored in a name, the reads of that name in the function are followed.
     """
     instructions = list(dis.get_instructions(code))
-    # Python says a place within a call's instruction, which is longer than its name.
+    # Python reports a place within a call's instruction, which is longer than its name.
     starts = [sum(each.offset <= offset for each in instructions) - 1]
     names: set[object] = set()
     ends = set()
@@ -115,11 +115,11 @@ def _ends_statement(instruction: dis.Instruction) -> bool:
 
 
 def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[FrameType]:
-    """The frames of the program on the call stack of `frame`, innermost first.
+    """Returns the frames of the program on the call stack of `frame`, innermost first.
 
     Args:
         frame: The innermost frame; None gives none.
-        runners: As for `is_in_open_loop`.
+        runners: Like those of `is_in_open_loop`.
     """
     frames = []
     while frame is not None and frame.f_code.co_filename not in runners:
@@ -131,7 +131,7 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 
 
 def _has_open_loop(frame: FrameType) -> bool:
-    """Whether a `while` is at work there: it jumps back, and not to the head of a `for`."""
+    """Returns whether a `while` runs there: it jumps back, and not to the head of a `for`."""
     heads = _for_heads(frame.f_code)
     return any(
         target <= frame.f_lasti <= jump and target not in heads
@@ -148,9 +148,9 @@ def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
 
 
 def _for_heads(code: CodeType) -> set[int]:
-    """Where a `for` takes its next value, and where a generator or a coroutine goes on.
+    """Returns where a `for` takes its next value, and where a generator or a coroutine continues.
 
-    What takes the next value of a long loop begins with what extends its argument.
+    In a long loop, an instruction that extends the argument comes first.
     """
     heads = set()
     begins: int | None = None

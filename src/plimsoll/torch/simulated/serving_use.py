@@ -1,4 +1,4 @@
-"""How a serving engine divides its card, in the words that such engines use."""
+"""How a serving engine divides its card, in the terms of such engines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ Stage = Literal["start", "weights", "profiling", "kv_cache", "warm_up", "capture
 
 @dataclass
 class ServingUse:
-    """How a serving engine divides its card, by its own account. Filled in while it starts.
+    """How a serving engine divides its card, by its own figures. Filled in while it starts.
 
     Attributes:
-        engine: Its name and version.
-        stage: The last stage that it reached: "start"; "weights", loading them; "profiling", the
-            forward pass by which it learns what activations take; "kv_cache", making the cache;
-            "warm_up"; "capture", of CUDA graphs; "load", serving requests.
+        engine: The engine's name and version.
+        stage: The last stage that it reached. "start" comes first. "weights" loads them.
+            "profiling" is the forward pass that measures activations. "kv_cache" makes the cache.
+            "warm_up" and "capture", of CUDA graphs, follow. "load" serves requests.
         failed_in: The stage in which it ran out of memory; None if it did not.
-        refusal: Why it refuses to start for lack of memory, in its own words; None if it does not.
-        missing_bytes: The memory that it lacks then; None where it does not say.
-        fitting_len: The longest request for which there is enough; None where it does not say.
-        weights_bytes: The model's weights.
-        activation_bytes: The most that the forward pass of the profiling step took besides.
+        refusal: Its own reason for refusing to start for lack of memory; None if it starts.
+        missing_bytes: The memory that it then lacks; None if it does not say.
+        fitting_len: The longest request for which there is enough; None if it does not say.
+        weights_bytes: Bytes of the model's weights.
+        activation_bytes: The most further memory of the forward pass in the profiling step.
         outside_bytes: The memory taken outside PyTorch by the end of that pass.
-        kv_cache_bytes: The cache of keys and values.
+        kv_cache_bytes: Bytes of the cache of keys and values.
         kv_tokens: The tokens that it holds; None for a model without a cache.
         graph_bytes: The memory of the card that capturing CUDA graphs took; 0 without graphs.
-        graph_range_bytes: The least and the most that this may be, by what graphs of other models
-            took; None without graphs.
-        graph_sizes: How many sizes of batches graphs were captured for.
+        graph_range_bytes: The least and the most that this may be, from graphs of other models;
+            None without graphs.
+        graph_sizes: How many batch sizes have captured graphs.
         max_model_len: The longest request, in tokens.
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
@@ -57,7 +57,7 @@ class ServingUse:
 
     @property
     def longest_requests(self) -> float | None:
-        """How many requests of the greatest length the cache holds at once."""
+        """Returns how many requests of the greatest length the cache holds at once."""
         if not self.kv_tokens or not self.max_model_len:
             return None
         return self.kv_tokens / self.max_model_len

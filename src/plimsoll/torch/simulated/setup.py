@@ -1,4 +1,4 @@
-"""What is simulated: the cards, and how memory behaves on them."""
+"""The settings of a simulation: the cards, and the behaviour of their memory."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ class Setup:
 
     Attributes:
         gpus: Names of the cards, one a device, as `gpu_profile` takes them.
-        driver: "linux", or "wddm" for Windows', which goes on in the host's memory.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; "" for what the environment and the program say.
+        driver: "linux", or "wddm" for Windows', which spills into host memory.
+        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; "" uses the environment's and the program's.
         allocator: "native" (PyTorch's rules), "elastic" or "uncached".
-        wheel: PyTorch's own allocator, as its wheel brings it, serves as "native".
-        plan: The file of a plan of places, which "elastic" follows; None for none.
-        policy: "strict" or "spill"; None for what the driver does.
-        dedicated_bytes: What of each card's memory there is for the program; None for all.
-        used_bytes: What others already have of each card.
-        host_memory_bytes: Of the machine; None for as much as this one has.
-        unlimited: The cards have all the memory that is asked for.
-        values: Which values are computed: "automatic", within a budget of bytes and operations;
-            "real", all; "none", only the few that lengths and control flow hang on.
-        unknown: What values are taken to be like that nobody computes: "balanced", "most" and
-            "least" (of what sizes hang on).
-        seed: Of what is drawn for them.
-        is_eager: What torch.compile would compile runs as it is.
-        is_recorded: PyTorch's history is kept from the start, which takes the host time.
+        wheel: Whether PyTorch's own allocator from its wheel serves as "native".
+        plan: The file of a plan of places, which "elastic" follows; None without one.
+        policy: "strict" or "spill"; None for the driver's behaviour.
+        dedicated_bytes: The part of each card's memory for the program; None for all.
+        used_bytes: The part of each card that other processes already use.
+        host_memory_bytes: The machine's memory; None for as much as this one has.
+        unlimited: Whether the cards have as much memory as the program requests.
+        values: Which values are computed. "automatic" stays within a budget of bytes and
+            operations, "real" computes all, and "none" only the few that lengths and control flow
+            depend on.
+        unknown: How values that are not computed are chosen: "balanced", or for "most" or "least"
+            of the quantities that sizes depend on.
+        seed: The seed of the drawn values.
+        is_eager: Whether torch.compile runs its function eagerly.
+        is_recorded: Whether PyTorch's history is kept from the start, which takes host time.
     """
 
     gpus: tuple[str, ...]
@@ -61,14 +62,14 @@ class Setup:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setup:
-        """The inverse of `asdict`, also by way of JSON."""
+        """Returns the inverse of `asdict`, also of its JSON."""
         return cls(**{**values, "gpus": tuple(values["gpus"])})
 
     def profiles(self) -> list[GpuProfile]:
-        """The cards.
+        """Returns the cards.
 
         Raises:
-            InputError: If one is unknown.
+            InputError: If a card is unknown.
         """
         return [self._profile(name) for name in self.gpus]
 

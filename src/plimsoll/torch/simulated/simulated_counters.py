@@ -18,11 +18,11 @@ class SimulatedCounters:
 
     @property
     def allocator(self) -> str:
-        """The name of its allocator."""
+        """Name of the allocator."""
         return self._simulation.allocators[0].name
 
     def read(self) -> Counters:
-        """Its counters now."""
+        """Returns the present counters."""
         simulation = self._simulation
         devices = []
         pinned = 0

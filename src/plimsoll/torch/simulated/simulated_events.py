@@ -1,4 +1,4 @@
-"""What happens on simulated GPUs under PyTorch, for a recording."""
+"""The events of simulated GPUs under PyTorch, for a recording."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SimulatedEvents:
         }
 
     def frames(self, stack: int) -> list[Frame]:
-        """See `EventSource.frames`; a stack's number is that of the site that asked."""
+        """See `EventSource.frames`; a stack's number is that of the request's call site."""
         return self._stacks[stack]
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:

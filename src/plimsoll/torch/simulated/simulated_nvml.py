@@ -1,8 +1,8 @@
-"""NVML, NVIDIA's management library, as a program opens it by `ctypes`: simulated cards answer.
+"""NVIDIA's management library (NVML) for programs that open it by `ctypes`: simulated cards.
 
-Programs ask it before they import PyTorch's CUDA: which cards there are, their memory, their links.
-It needs no context on a card, and takes none. A question without an answer here returns the status
-"not supported", as real cards do for what they lack.
+Programs query it before they import PyTorch's CUDA: the cards, their memory, their links. It needs
+no context on a card, and makes none. A query without an answer here returns the status "not
+supported", as real cards do.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _DRIVER = "580.00"
 _FIRST_HANDLE = 0x1000
 _P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
 _MOST_CALLERS = 6
-"""Frames in which the question's origin is looked for: those of `pynvml` and one more."""
+"""Frames in which the query's origin is searched: those of `pynvml` and one more."""
 
 
 def card_uuid(device: int) -> str:
-    """Return the UUID of a simulated card, without the "GPU-" that NVML puts before it.
+    """Returns the UUID of a simulated card, without the "GPU-" that NVML puts before it.
 
     Args:
-        device: Its number.
+        device: The card's number.
     """
     return f"00000000-0000-0000-0000-{device:012x}"
 
@@ -46,7 +46,7 @@ def card_uuid(device: int) -> str:
 class NvmlLibrary:
     """Stands in for the library: its attributes are NVML's functions, by their names in C.
 
-    Each takes what `ctypes` would pass on, and returns NVML's status.
+    Each takes the arguments of `ctypes`, and returns NVML's status.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -66,7 +66,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     cards = simulation.profiles
 
     def of_card(answer: Callable[..., int]) -> Callable[..., int]:
-        """A function of a handle; it answers with the card's number in the handle's place."""
+        """Makes a function of a handle from one of the card's number."""
 
         def answered(handle: Any, *arguments: Any) -> int:
             device = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
@@ -81,7 +81,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
-    """The functions that take no card's handle."""
+    """Returns the functions that take no card's handle."""
     cards = simulation.profiles
 
     def handle_by_index(index: Any, handle: Any) -> int:
@@ -122,7 +122,7 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
-    """The functions of one card, which take its number in the handle's place."""
+    """Returns the functions of one card, which take its number in place of its handle."""
     cards = simulation.profiles
 
     def memory(device: int, info: Any) -> int:
@@ -181,13 +181,13 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
 
 
 def _only_shows() -> bool:
-    """Return whether `torch.cuda.device_memory_used` asks; programs size nothing by its answer."""
+    """Returns whether `torch.cuda.device_memory_used` queries, which sizes nothing."""
     callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
     return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
 
 
 def _are_linked(cards: Sequence[GpuProfile], device: int, other: int) -> bool:
-    """Return whether two cards reach each other by NVLink."""
+    """Returns whether two cards reach each other by NVLink."""
     return 0 <= other < len(cards) and min(cards[device].nvlinks, cards[other].nvlinks) > 0
 
 
@@ -196,7 +196,7 @@ def _bus_id(device: int) -> str:
 
 
 def _pointee(argument: Any) -> Any:
-    """Return the object to which a pointer of ctypes, or `byref`, points."""
+    """Returns the object to which a pointer of ctypes, or `byref`, points."""
     return argument._obj if hasattr(argument, "_obj") else argument.contents
 
 

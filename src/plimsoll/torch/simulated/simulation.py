@@ -1,4 +1,4 @@
-"""The simulated GPUs of a process, and what is recorded of them."""
+"""The simulated GPUs of a process, and the records of their use."""
 
 from __future__ import annotations
 
@@ -45,32 +45,34 @@ if TYPE_CHECKING:
 
 _ALL_EVENTS = 1 << 40
 _WITHOUT_END = 1 << 42
-"""What no program takes of one card, and what addresses suffice for many times over."""
+"""More memory than any program takes of one card; the address space suffices for it many times
+over.
+"""
 
 
 class Simulation:
-    """The simulated GPUs of this process, and what was recorded of them.
+    """The simulated GPUs of this process, and the records of their use.
 
     Attributes:
-        watchers: plimsoll's own code that notes what the program does.
-        runners: Files whose code runs the program: they end each call stack, and are left out.
+        watchers: plimsoll's own code that notes the program's actions.
+        runners: Files whose code runs the program: call stacks end there, without them.
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
-        last_settings: That the environment, the command or the program made for the allocator.
+        last_settings: The last allocator settings of the environment, the command or the program.
         captures: How many CUDA graphs were begun.
-        kernel_counts: What was launched of Triton's kernels.
-        leftovers: Of compiling.
-        first_calls: What compilers try out.
-        rank: Of this process in its job; None where it takes part in none.
-        world_size: Of the job; None likewise.
-        pretended_world: How many processes the job has, where this one alone runs; else None.
-        groups: The ranks of each process group that was made, also of those of others alone.
-        groups_of_letters: Of those through which this rank sent letters to another.
-        loaded: The names from CONTEXT_PARTS that the process has loaded, of each GPU, as often as
-            it has.
-        communicators: NCCL's, and what they take.
+        kernel_counts: The launches of Triton's kernels.
+        leftovers: Reference cycles that compiling leaves.
+        first_calls: The tries of compilers.
+        rank: This process's rank in its job; None if it takes part in none.
+        world_size: The job's number of processes; None if there is no job.
+        pretended_world: How many processes the job has, if this one alone runs; otherwise None.
+        groups: The ranks of each process group that was made, also of groups without this rank.
+        groups_of_letters: The ranks of the groups in which this rank sent messages to another.
+        loaded: The names from CONTEXT_PARTS that the process has loaded, for each GPU, once for
+            each load.
+        communicators: NCCL's communicators, and their memory.
         limits: The limits of each GPU that the program set, in order.
-        card_files: The file of each GPU in which processes note what they have of its card.
-        size_read_at: The first line at which the program read how much memory a card has, or None.
+        card_files: For each GPU, the file in which processes note their memory of its card.
+        size_read_at: The first line at which the program read a card's memory size, or None.
         graphs: The memory that the driver took for CUDA graphs.
         serving: How a serving engine in this process divides its card; None without one.
     """
@@ -85,7 +87,7 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self._wheel = own_allocator() if setup.wheel else 0
-        if lib is None and not setup.wheel:  # the build of `lib` waits for a trial of it
+        if lib is None and not setup.wheel:  # a trial of the library may precede its build
             self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
@@ -137,7 +139,7 @@ class Simulation:
         self._answer_library()
 
     def _answer_library(self) -> None:
-        """Have the simulated GPU's library ask this object."""
+        """Sets this object's functions as the library's callbacks."""
         self.library.call_back(
             self._make_context,
             self._load,
@@ -179,7 +181,7 @@ class Simulation:
 
     @property
     def has_own_allocator(self) -> bool:
-        """Whether the requests go to PyTorch's own allocator, as its wheel brings it."""
+        """Returns whether PyTorch's own allocator from its wheel serves the requests."""
         return self._wheel != 0 and self.setup.allocator == "native"
 
     def plan_use(self, device: int) -> PlanUse | None:
@@ -189,7 +191,7 @@ class Simulation:
         return PlanUse.of_streams(self.allocators[device].engine.plan_use)
 
     def limit_memory(self, device: int, fraction: float) -> None:
-        """As torch.cuda.set_per_process_memory_fraction.
+        """Sets a limit like torch.cuda.set_per_process_memory_fraction.
 
         Raises:
             InputError: If `fraction` is not within 0 and 1.
@@ -201,47 +203,47 @@ class Simulation:
         self._lift_limit(allocator)
 
     def _lift_limit(self, allocator: Allocator) -> None:
-        """Where memory has no end, a limit is only noted: what the program needs is measured."""
+        """Only notes a limit if memory is unlimited, so that the program's need is measured."""
         if self.setup.unlimited:
             allocator.engine.limit = None
 
     def card_memory(self, device: int) -> tuple[int, int]:
-        """Return the free and the total bytes that a program reads of a card.
+        """Returns the free and the total bytes that a program reads of a card.
 
-        A program that sizes itself by them does so by the card, also where memory has no end.
+        They are the card's, even if memory is unlimited, because programs choose sizes by them.
         """
         gpu, total = self.machine.gpus[device], self.profiles[device].total_bytes
         return max(total - (gpu.total_bytes - gpu.free_bytes), 0), total
 
     def note_size_read(self) -> None:
-        """The program reads how much memory a card has, and may size itself by that."""
+        """Notes that the program reads a card's memory size, and may choose sizes by it."""
         self.size_read_at = self.size_read_at or where(self.runners)
 
     def share_cards(self, file_of: Callable[[int], str]) -> None:
-        """Use the same cards as other processes, from the first use of each card on.
+        """Shares the cards with other processes, from the first use of each card on.
 
         Args:
-            file_of: The file in which all processes note what they have of a GPU's card. It is
-                asked when the GPU is used first.
+            file_of: Returns the file in which all processes note their memory of a GPU's card.
+                Called at the GPU's first use.
         """
         self._card_file = file_of
 
     def share_card(self, device: int) -> None:
-        """Count what other processes have of a card as taken, from now on."""
+        """Counts the memory of other processes on a card as taken, from now on."""
         if self._card_file is not None and device not in self.card_files:
             path = self._card_file(device)
-            with suppress(OSError):  # the report says what is not known then
+            with suppress(OSError):  # the report then names the missing part
                 self.machine.gpus[device].share(path)
                 self.card_files[device] = path
 
     def configure(self, settings: str) -> None:
-        """Make settings of the program, as torch.cuda.memory._set_allocator_settings.
+        """Applies the program's settings, like torch.cuda.memory._set_allocator_settings.
 
         PyTorch reads the environment before it makes the first settings, and takes the limit from
-        all that were made by the time CUDA is used first.
+        all settings made before the first use of CUDA.
 
         Raises:
-            InputError: If they are bad; nothing is changed then.
+            InputError: If they are invalid; nothing is changed then.
         """
         self.read_environment()
         first = self.allocators[0]
@@ -256,7 +258,7 @@ class Simulation:
         self.last_settings = settings
 
     def _remake_allocators(self, conf: str) -> bool:
-        """Start with new allocators; False if the program has used the old ones."""
+        """Replaces the allocators; returns False if the program has used the old ones."""
         if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
@@ -273,7 +275,7 @@ class Simulation:
         return True
 
     def take_allocator(self, name: AllocatorName) -> bool:
-        """Let another allocator serve the GPUs; False if it is too late."""
+        """Replaces the GPUs' allocator; returns False if it is too late."""
         before, self.setup = self.setup, replace(self.setup, allocator=name)
         if self._remake_allocators(self.allocators[0].conf):
             return True
@@ -281,10 +283,10 @@ class Simulation:
         return False
 
     def read_environment(self) -> None:
-        """Take the settings of the environment, once; `conf` comes before them.
+        """Applies the environment's settings, once; `conf` comes before them.
 
         Raises:
-            InputError: If they are bad.
+            InputError: If they are invalid.
         """
         if not self._takes_environment:
             return
@@ -295,19 +297,19 @@ class Simulation:
 
     @property
     def allocator(self) -> AllocatorName:
-        """Which one serves the GPUs."""
+        """Name of the GPUs' allocator."""
         return self.setup.allocator
 
     def open(self, device: int) -> _core.Engine:
-        """The engine of a GPU, as the tiers' functions ask for it."""
+        """Returns the engine of a GPU, for the functions of the tiers."""
         return self.allocators[device].engine
 
     def opened(self) -> dict[int, _core.Engine]:
-        """The engines of all GPUs."""
+        """Returns the engines of all GPUs."""
         return {index: self.open(index) for index in range(len(self.allocators))}
 
     def watch_tiers(self) -> None:
-        """Treat what the allocator spills as on a real GPU, and warn of what the driver does."""
+        """Treats the allocator's spills like those on a real GPU, and warns of the driver's."""
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)
@@ -315,34 +317,34 @@ class Simulation:
                 Tiers(self.setup.policy).apply(engine)
 
     def torch_is_imported(self) -> None:
-        """PyTorch has its simulated GPUs."""
+        """Called when PyTorch is imported and has its simulated GPUs."""
         for action in self._after_import:
             action()
 
     def end(self) -> None:
-        """The interpreter ends: tensors that die from now on tell nobody."""
+        """Called when the interpreter ends: tensors that die later are not noted."""
         self.library.lib.plimsoll_end()
         self.is_over = True
 
     def observe(self) -> None:
-        """Record everything, for a report."""
+        """Records everything, for a report."""
         self.library.lib.plimsoll_record(1, 1)
         self.is_observed = True
         self._keep_history(_ALL_EVENTS)
 
     def after_import(self, action: Callable[[], None]) -> None:
-        """Call `action` once PyTorch is imported."""
+        """Calls `action` once PyTorch is imported."""
         if "torch" in sys.modules:
             action()
         else:
             self._after_import.append(action)
 
     def on_first_use(self, action: Callable[[], None]) -> None:
-        """Call `action` when the program uses one of the GPUs for the first time."""
+        """Calls `action` when the program uses one of the GPUs for the first time."""
         self._on_first_use.append(action)
 
     def record_events(self, buffer: _core.EventBuffer | None, *, stacks: bool) -> None:
-        """Put every event from now on into `buffer`, or into none."""
+        """Writes every event from now on into `buffer`, or into none."""
         self._events = buffer
         for allocator in self.allocators:
             allocator.engine.record(buffer)
@@ -350,82 +352,82 @@ class Simulation:
             self.library.lib.plimsoll_record(int(stacks), int(stacks))
 
     def is_forked(self) -> bool:
-        """Whether this is a child of a process that has used CUDA, and so may not."""
+        """Returns whether this is a child of a process that used CUDA, and so may not use it."""
         return bool(self.library.lib.plimsoll_is_bad_fork())
 
     @property
     def has_contexts(self) -> bool:
-        """Whether CUDA is in use."""
+        """Returns whether CUDA is in use."""
         return bool(self.contexts)
 
     def end_with_letters(self, action: Callable[[], None]) -> None:
-        """Call `action` when the program first sends or receives a letter."""
+        """Calls `action` when the program first sends or receives a message between two ranks."""
         self._on_letter = action
 
     def note_letter(self, members: list[int]) -> None:
-        """A letter goes through the group of these ranks."""
+        """Notes a message between two ranks in the group of these ranks."""
         if members not in self.groups_of_letters:
             self.groups_of_letters.append(members)
         if self._on_letter is not None:
             self._on_letter()
 
     def nccl_bytes(self, device: int) -> int:
-        """What NCCL has taken on a device."""
+        """Returns the memory that NCCL has taken on a device."""
         return self.communicators.middle_bytes(device)
 
     def nccl_range_bytes(self, device: int) -> tuple[int, int] | None:
-        """The least and the most that this may be; None where NCCL has taken nothing."""
+        """Returns the least and the most that this may be; None if NCCL has taken nothing."""
         most = self.communicators.most.get(device)
         return None if most is None else (most.low, most.high)
 
     def _make_context(self, device: int) -> None:
-        """Take the memory that a CUDA context needs, when the device is used first."""
+        """Takes the memory of a CUDA context, at the first use of the device."""
         self.share_card(device)
         try:
             self.machine.gpus[device].take(self.profiles[device].context_with(()))
-        except OutOfMemoryError as error:  # other processes have the card's memory
+        except OutOfMemoryError as error:  # other processes use up the card's memory
             self._begin_use()
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.contexts.add(device)
         self._begin_use()
 
     def context_bytes(self, device: int) -> int:
-        """Return the memory that the process's context takes of a device, with what it loaded."""
+        """Returns the memory of the process's context on a device, with its loaded parts."""
         return self.context_on(self.profiles[device], device)
 
     def context_on(self, card: GpuProfile, device: int) -> int:
-        """Return the memory that the context of a device would take on another card."""
+        """Returns the memory that the context of a device would take on another card."""
         if device not in self.contexts:
             return 0
         return card.context_with(self.loaded[device]) + self.graphs.taken[device]
 
     def _load(self, device: int, number: int) -> None:
-        """Take the memory of a part of the context, when the process loads it."""
+        """Takes the memory of a part of the context, when the process loads it."""
         part, sizes = CONTEXT_PARTS[number], self.profiles[device].context_parts
         if part == "streams" and self.communicators.has_streams(device):
             return  # PyTorch took the streams for NCCL
         try:
-            if part in sizes:  # else the context has one size
+            if part in sizes:  # otherwise the context has one size
                 self.machine.gpus[device].take(sizes[part])
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.loaded[device].append(part)
 
     def add_graph(self, graph: int, device: int, capture: int) -> None:
-        """Take what the driver needs for a CUDA graph that was captured; as `GraphMemory.add`."""
+        """Takes the driver's memory for a captured CUDA graph, like `GraphMemory.add`."""
         try:
             self.graphs.add(graph, device, capture)
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
 
     def _begin_use(self) -> None:
-        """Do once what is to be done when the program first uses a GPU."""
+        """Runs, once, the actions for the program's first use of a GPU."""
         actions, self._on_first_use = self._on_first_use, []
         for action in actions:
             action()
 
     def refuse_after_failure(self) -> None:
-        """Raise CUDA's error if a kernel's check has failed on a device."""
+        """Raises CUDA's error if a kernel's check has failed on a device."""
         failure = self.library.failure()
         if failure is not None:
             torch = sys.modules["torch"]
@@ -434,23 +436,23 @@ class Simulation:
             )
 
     def set_capturing(self, device: int, *, on: bool) -> int:
-        """A graph is made of what is queued on a device, or no more; the capture's number."""
+        """Begins or ends a capture on a device, and returns its number."""
         (self.capturing.add if on else self.capturing.discard)(device)
         self.captures += on
         return int(self.library.lib.plimsoll_set_capturing(device, int(on)))
 
     def _tell_observers(self, device: int, size: int) -> None:
-        """As PyTorch's allocator does before it raises: device, asked for, the most, free."""
+        """Calls the observers, before PyTorch raises, with device, request, limit and free."""
         free, total = self.allocators[device].mem_get_info()
         most = self.allocators[device].limit_bytes or total
         for observer in self.out_of_memory_observers:
             observer(device, size, most, free)
 
     def on_waiting_for_ever(self, action: Callable[[int], bool]) -> None:
-        """Call `action` with the number of a call stack, at which the program waits for a value.
+        """Calls `action` with the number of the call stack at which the program waits for a value.
 
-        The value did not come, whatever the program was told. The action says whether the program
-        is to be stopped.
+        The value did not come, whatever values the program read. The action returns whether to stop
+        the program.
         """
         self._on_waiting = action
 
@@ -458,12 +460,12 @@ class Simulation:
         return self._on_waiting is not None and self._on_waiting(stack)
 
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
-        """As torch.cuda.memory._record_memory_history."""
+        """Records like torch.cuda.memory._record_memory_history."""
         self.keeps_history = enabled is not None
         keeps_stacks = self.keeps_history and context is not None
         self.library.lib.plimsoll_keep_history(int(keeps_stacks or self.setup.is_recorded))
         if self.is_observed:
-            return  # the report's own recording goes on, and serves
+            return  # the report's own recording continues, and serves
         if self._events is None:
             self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
         self._keep_history(min(max_entries, _ALL_EVENTS) if enabled == "all" else 0)
@@ -474,11 +476,11 @@ class Simulation:
             allocator.engine.record_history(max_entries)
 
     def site_stacks(self) -> SiteStacks:
-        """The program's call stacks."""
+        """Returns the program's call stacks."""
         return SiteStacks(self.library, self.runners)
 
     def snapshot(self) -> dict[str, Any]:
-        """As torch.cuda.memory._snapshot, over all devices; the settings name the cards too."""
+        """Returns a snapshot like torch.cuda.memory._snapshot, of all devices and their cards."""
         stacks = self.site_stacks()
         parts = [
             snapshot_dict(a.engine, i, a.conf, a.config, stacks, a.name, a.version)
@@ -499,10 +501,10 @@ class Simulation:
 
 
 class SiteStacks:
-    """The program's call stacks by the number of the site that asked, innermost frame first.
+    """The program's call stacks by the number of the call site, innermost frame first.
 
-    The first frame says the request's origin. What runs the program, and so ends each of them, is
-    left out.
+    The first frame gives the request's origin. The frames that run the program, which end each
+    stack, are left out.
     """
 
     def __init__(self, lib: library.Library, runners: Collection[str]) -> None:

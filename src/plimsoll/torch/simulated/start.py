@@ -57,12 +57,12 @@ _running: Simulation | None = None
 
 
 def running() -> Simulation | None:
-    """The simulated GPUs of this process, if it has any."""
+    """Returns the simulated GPUs of this process, if it has any."""
     return _running
 
 
 def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | None = None) -> None:
-    """Make the next `import torch` see the simulated GPUs.
+    """Makes the next `import torch` see the simulated GPUs.
 
     Args:
         simulation: The GPUs.

@@ -1,4 +1,4 @@
-"""The library that holds PyTorch's own allocator: built once, loaded once a process.
+"""The library that contains PyTorch's own allocator: built once, loaded once a process.
 
 libc10_cuda exists once in a process, and a program's `import torch` loads it with NVIDIA's CUDA
 runtime. The allocator needs another copy, over simulated GPUs. So the library is loaded into a link
@@ -37,7 +37,7 @@ _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 def require_cuda_build() -> None:
-    """Refuses a PyTorch that brings no CUDA allocator.
+    """Refuses a PyTorch without a CUDA allocator.
 
     Raises:
         InputError: If PyTorch is not installed, or a build without CUDA.
@@ -54,8 +54,8 @@ def own_allocator() -> int:
     """Returns the address of the allocator's table of functions, a plimsoll_wheel_api.
 
     Raises:
-        InputError: As `build`; if this PyTorch is a build without CUDA, or its allocator cannot be
-            loaded.
+        InputError: Like `build`; if this PyTorch is a build without CUDA, or its allocator cannot
+            be loaded.
     """
     require_cuda_build()
     path = build(_LIBRARY)
@@ -91,13 +91,13 @@ def allocator_of_unknown() -> int:
 
 
 def build_ahead(*, is_asked_for: bool) -> None:
-    """Builds the library before a script's process starts, whose writes may be thrown away.
+    """Builds the library before a script's process starts, whose writes may be discarded.
 
     Args:
-        is_asked_for: The script is to have this allocator under any version.
+        is_asked_for: Whether the script is to have this allocator under any version.
 
     Raises:
-        InputError: As `own_allocator`, if it is asked for.
+        InputError: Like `own_allocator`, if it is asked for.
     """
     if is_asked_for:
         build(_LIBRARY)
@@ -117,7 +117,7 @@ def is_unknown_cuda_build() -> bool:
 
 @contextmanager
 def _without_settings() -> Iterator[None]:
-    """Hides the allocator's settings: plimsoll reads them, and hands on those that count."""
+    """Hides the allocator's settings: plimsoll reads them, and passes on those that count."""
     hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
     try:
         yield

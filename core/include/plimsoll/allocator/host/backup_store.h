@@ -1,5 +1,5 @@
-// Where the content of paused memory is kept when it is not to stay in the host's memory: a file.
-// It passes through page-locked memory, a small piece at a time.
+// A file for the content of paused memory that is not kept in host memory. The content passes
+// through page-locked memory, a small piece at a time.
 #pragma once
 
 #include <stdexcept>
@@ -8,13 +8,13 @@
 
 namespace plimsoll {
 
-// The message says what could not be done, and why.
+// Reading or writing the store failed. The message names the operation and the reason.
 class BackupError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Each function throws BackupError if it fails.
+// A place for the content of paused memory. Each function throws BackupError if it fails.
 class BackupStore {
  public:
   BackupStore() = default;
@@ -22,7 +22,7 @@ class BackupStore {
   BackupStore& operator=(const BackupStore&) = delete;
   virtual ~BackupStore() = default;
 
-  // Makes sure that there is room for so many bytes.
+  // Ensures that the store has room for `size` bytes.
   virtual void reserve(Bytes size) = 0;
   virtual void write(Bytes offset, Address from, Bytes size) = 0;
   virtual void read(Bytes offset, Address to, Bytes size) = 0;
@@ -35,7 +35,7 @@ class BackupFile final : public BackupStore {
   ~BackupFile() override;
 
   void reserve(Bytes size) override;
-  // Whether it could be as large, without taking the room.
+  // Checks that the file could become this large, without allocating the room.
   void check_room(Bytes size);
   void write(Bytes offset, Address from, Bytes size) override;
   void read(Bytes offset, Address to, Bytes size) override;
@@ -44,11 +44,11 @@ class BackupFile final : public BackupStore {
   [[maybe_unused]] int file_;
 };
 
-// For memory that has no content, as that of a simulated GPU: the file stays empty, but it must be
-// possible that it was not. Several such files do not know of each other.
+// A store for memory without content, such as a simulated GPU's. The file stays empty, but the room
+// for the content must exist. Several such files do not count each other's room.
 class EmptyFile final : public BackupStore {
  public:
-  // As of a `BackupFile`.
+  // Takes the descriptor as `BackupFile` does.
   explicit EmptyFile(int descriptor) : file_(descriptor) {}
 
   void reserve(Bytes size) override { file_.check_room(size); }

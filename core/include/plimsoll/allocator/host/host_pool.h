@@ -1,14 +1,15 @@
-// A caching pool of page-locked host memory, the shared memory that programs copy from and to.
+// A caching pool of page-locked host memory, which programs copy from and to.
 //
-// Locking memory takes the driver 0.2 ms a MiB and unlocking it waits for the GPU, so what is freed
-// is kept. Requests are cut from chunks of whole granules, the smallest hole that fits first, and
-// holes that touch are joined: a request of a new size, such as a batch of another length, then
-// uses what older ones left, where a list for each power of two would lock as much once more and
-// waste up to half of it.
+// Locking memory takes the driver 0.2 ms a MiB, and unlocking it waits for the GPU, so the pool
+// keeps freed memory. The pool cuts requests from chunks of whole granules, takes the smallest hole
+// that fits first, and joins adjacent holes. A request of a new size, such as a batch of another
+// length, then uses holes that older requests left. A list for each power of two would lock as much
+// memory again and waste up to half of it.
 //
-// Queued copies may still read a block that was freed. `record` names the streams that use it; it
-// is used again when what was queued there before the free is complete. A block that a graph's
-// capture was given is used again when the graph is gone: `begin_allocate_to_pool`.
+// Queued copies may still read a block that was freed. `record` names the streams that use the
+// block; the pool reuses it when the work queued there before the free is complete. A block that
+// was allocated during a graph's capture is reused once the graph is gone: see
+// `begin_allocate_to_pool`.
 //
 // Every function may be called from any thread. The lock is not held while memory is being locked.
 #pragma once
@@ -29,7 +30,7 @@
 
 namespace plimsoll {
 
-// What the driver's calls of one kind took.
+// The number of driver calls of one kind and the time they took.
 struct CallTime {
   std::int64_t count = 0;
   std::int64_t total_us = 0;
@@ -41,15 +42,15 @@ struct CallTime {
 
 // The counters of torch.cuda.host_memory_stats(), by the names that device memory has for them.
 struct HostStatistics {
-  Stat active;  // blocks in use, by the program or by work that was queued before they were freed
+  Stat active;  // blocks in use by the program or by work that was queued before their free
   Stat active_bytes;
-  Stat segment;  // chunks; the driver's calls are what was ever allocated and freed of them
+  Stat segment;  // chunks; `allocated` and `freed` are the sums over all driver calls
   Stat reserved_bytes;
   CallTime allocate_time;
   CallTime deallocate_time;
 };
 
-// The message says that it is shared memory that is spent, and who has it.
+// Shared memory is exhausted. The message says so and names its holders.
 class HostOutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -57,39 +58,41 @@ class HostOutOfMemory : public std::runtime_error {
 
 class HostPool {
  public:
-  // `driver` outlives the pool.
+  // Takes a `driver` that outlives the pool.
   explicit HostPool(Driver& driver) : driver_(driver) {}
   HostPool(const HostPool&) = delete;
   HostPool& operator=(const HostPool&) = delete;
-  // Waits for work that uses freed blocks. Blocks that are alive keep their memory.
+  // Waits for work that uses freed blocks. Live blocks keep their memory.
   ~HostPool();
 
-  // The process's, over the driver of whoever asks first; it is never destroyed.
+  // Returns the process's pool, over the driver of the first caller; it is never destroyed.
   [[nodiscard]] static HostPool& of_process(Driver& driver);
-  // Null if nobody asked.
+  // Returns the process's pool; null if no caller has opened it.
   [[nodiscard]] static HostPool* of_process_if_open();
 
-  // At least `size` bytes, aligned to 512, of a pool that was begun, or for everybody. Throws
-  // HostOutOfMemory, and DriverError if the driver fails for another reason.
+  // Returns a block of at least `size` bytes, aligned to 512, from a pool that was begun or from
+  // the default pool. Throws HostOutOfMemory, and DriverError if the driver fails for another
+  // reason.
   [[nodiscard]] Address allocate(Bytes size, PoolId pool = {});
-  // Both are false, and nothing is done, if the address is of no live block: its first to be freed,
-  // any within it to be recorded.
+  // Return false, and do nothing, if the address belongs to no live block. `free` needs the block's
+  // first address; `record` takes any address in the block.
   bool free(Address address);
   bool record(Address address, StreamId stream) { return record(address, stream, driver_); }
-  // The stream of another GPU, whose driver outlives the pool as well.
+  // Records a stream of another GPU, whose driver outlives the pool as well.
   bool record(Address address, StreamId stream, Driver& driver);
 
-  // Waits for the work that uses freed blocks, and gives the driver the chunks that are free.
+  // Waits for the work that uses freed blocks, and returns free chunks to the driver.
   void empty_cache();
 
-  // A graph is captured between begin and end; blocks of the pool stay untouched when they are
-  // freed until each begin has had its `release_pool`, and `empty_cache`, a request in need of
-  // memory or the next begin has waited for the GPUs that replayed it.
+  // A graph is captured between begin and end. After their free, the pool's blocks stay unused
+  // until each begin had its `release_pool` and the GPUs that replayed the graph have finished.
+  // `empty_cache`, a request that lacks memory, and the next begin wait for those GPUs.
   void begin_allocate_to_pool(PoolId pool);
   void end_allocate_to_pool();
   void release_pool(PoolId pool);
 
-  // The most that may be reserved; nothing means what the driver says can be locked.
+  // Sets the most that may be reserved; without a value the driver's figure for lockable memory is
+  // the limit.
   void set_limit(std::optional<Bytes> limit);
   [[nodiscard]] std::optional<Bytes> limit() const;
 
@@ -108,13 +111,13 @@ class HostPool {
     PoolId pool;
     std::vector<Use> uses;
   };
-  struct Freed {  // but in use by queued work
+  struct Freed {  // freed, but in use by queued work
     Address address = 0;
-    Block block;  // its uses that could not be recorded yet: their streams are being captured
+    Block block;  // `uses`: streams that could not be recorded yet because they are being captured
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // in the order of their frees, up to the first that is in use
+    oldest,  // in the order of their frees, up to the first block in use
     all,
     wait,
   };
@@ -123,7 +126,7 @@ class HostPool {
   void give(Address address, Bytes size);
   void add_hole(Address address, Bytes size);
   void remove_hole(std::map<Address, Bytes>::iterator hole);
-  // Locks a new chunk and takes the block out of it, with `guard` given up meanwhile.
+  // Locks a new chunk and takes the block out of it; releases `guard` meanwhile.
   Status grow(Bytes size, std::optional<Address>& address, std::unique_lock<std::mutex>& guard);
   [[nodiscard]] bool has_room(Bytes size) const;
   void complete_frees(Effort effort);
@@ -134,12 +137,12 @@ class HostPool {
   [[noreturn]] void fail(Bytes requested, Bytes tried, Status status) const;
 
   Driver& driver_;
-  mutable std::mutex mutex_;  // of all that follows
+  mutable std::mutex mutex_;  // protects all members below
   std::optional<Bytes> limit_;
   HostStatistics statistics_;
-  Bytes growing_ = 0;  // chunks that are being locked
+  Bytes growing_ = 0;  // bytes of chunks that are being locked
   std::map<Address, Bytes> chunks_;
-  std::map<Address, Bytes> holes_;  // never touching within a chunk
+  std::map<Address, Bytes> holes_;  // adjacent holes of a chunk are joined
   std::set<std::pair<Bytes, Address>> holes_by_size_;
   std::map<Address, Block> blocks_;
   std::list<Freed> freed_;              // oldest first

@@ -1,8 +1,8 @@
-// The blocks of the allocator, each in a list with its neighbours: the one place where blocks are
-// made, split, joined and forgotten.
+// The allocator's blocks, each in a list with its neighbours. Only this file makes, splits, joins
+// and drops blocks.
 //
-// Of two neighbours, never both are free, nor both unmapped: who makes a block free or unmapped
-// joins it with its neighbours.
+// Two neighbours are never both free, nor both unmapped: code that frees or unmaps a block joins it
+// with its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ class BlockList {
  public:
   explicit BlockList(TorchVersion version) : version_(version) {}
 
-  // All of new memory or address space: it has no neighbours.
+  // Makes one block of all of a new segment or address space; it has no neighbours.
   Block* make_first(Address address, Bytes size, StreamId stream, Pool& pool) {
     Block* const block = make(address, size, stream, pool);
     if (version_.prefers_first_made()) block->order = ++orders_;
     return block;
   }
 
-  // The first `size` bytes of a block that is in no pool become a new block, which is returned; the
-  // old block keeps the rest, and, as in PyTorch, the segment's stack, which is lost with it: a
-  // segment has the stack of its first block.
+  // Splits the first `size` bytes off a block that is in no pool, and returns them as a new block.
+  // The old block keeps the rest and, as in PyTorch, the segment's stack. The segment then has no
+  // stack, because its stack is that of its first block.
   Block* split_front(Block* block, Bytes size) {
     Block* const front = make_piece(*block, block->address, size);
     block->address += size;
@@ -34,7 +34,8 @@ class BlockList {
     link(block->previous, front, block);
     return front;
   }
-  // What follows the first `size` bytes becomes a new block; the old one keeps those.
+  // Splits the bytes behind the first `size` off as a new block; the old block keeps the first
+  // bytes.
   Block* split_back(Block* block, Bytes size) {
     Block* const back = make_piece(*block, block->address + size, block->size - size);
     block->size = size;
@@ -42,11 +43,12 @@ class BlockList {
     return back;
   }
 
-  // Whether `block` may absorb this neighbour, or null: it is free, or unmapped as the block is.
+  // Returns whether `block` may absorb this neighbour, which may be null: it must be free, and
+  // mapped exactly if the block is.
   [[nodiscard]] static bool may_join(const Block* block, const Block* neighbour) {
     return neighbour != nullptr && !neighbour->is_active() && neighbour->mapped == block->mapped;
   }
-  // A block that is in no pool absorbs a neighbour, which is taken out of its own.
+  // Makes a block that is in no pool absorb a neighbour, which leaves its own pool.
   void join(Block* block, Block* neighbour) {
     neighbour->pool->erase(neighbour);
     block->size += neighbour->size;
@@ -64,7 +66,7 @@ class BlockList {
     if (may_join(block, block->next)) join(block, block->next);
   }
 
-  // The block is in no pool, and has no neighbours that know it.
+  // Drops a block that is in no pool and that no neighbour refers to.
   void forget(Block* block) {
     block->pool = nullptr;
     objects_.recycle(block);
@@ -104,7 +106,7 @@ class BlockList {
 
   ObjectPool<Block> objects_;
   TorchVersion version_;
-  std::uint32_t orders_ = 0;  // the last that a block was given, to break ties by
+  std::uint32_t orders_ = 0;  // the last order given to a block; breaks ties
 };
 
 }  // namespace plimsoll

@@ -1,7 +1,7 @@
-// The allocator's books: what is reserved, lent and split, counted and noted by PyTorch's rules.
+// The allocator's books: counts and notes reserved, used and split memory by PyTorch's rules.
 //
-// Each change of the blocks is told here once, and comes to the statistics and, where it is one of
-// PyTorch's events, to the history.
+// The allocator reports each change of the blocks here once. The books update the statistics and,
+// if the change is one of PyTorch's events, the history.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace plimsoll {
 
-// How the free blocks of split segments change; they cannot go back to the driver as they are.
-// Those of expandable segments are not counted.
+// The change in the free blocks of split segments, which cannot go back to the driver as they are.
+// Blocks of expandable segments are not counted.
 struct SplitChange {
   std::int64_t blocks = 0;
   std::int64_t bytes = 0;
 
-  // `block` is free now.
+  // Counts `block` as free from now on.
   void add(const Block* block) {
     if (!counts(block)) return;
     ++blocks;
     bytes += static_cast<std::int64_t>(block->size);
   }
-  // It was until now.
+  // Counts `block` as free no longer.
   void remove(const Block* block) {
     if (!counts(block)) return;
     --blocks;
@@ -40,19 +40,19 @@ struct SplitChange {
 
 class Books {
  public:
-  // What these refer to outlives the books.
+  // Takes references that outlive the books.
   Books(Statistics& statistics, EventLog& log, const AllocatorConfig& config, TorchVersion version)
       : statistics_(statistics), log_(log), config_(config), version_(version) {}
 
-  // All memory of the driver's.
+  // Returns the bytes that the allocator holds from the driver.
   [[nodiscard]] Bytes reserved() const { return reserved_; }
-  // The call stack of the request at hand.
+  // Returns the call stack of the current request.
   [[nodiscard]] std::uint32_t context() const { return log_.context(); }
 
-  // A segment came from the driver, or goes back; it is one block.
+  // Notes that a segment, which is one block, came from the driver or goes back.
   void take_segment(const Block* segment);
   void release_segment(const Block* segment);
-  // Pages of the expandable segment in which `block` lies got memory, or have lost it.
+  // Notes that pages of `block`'s expandable segment got or lost memory.
   void map(const Block* block, Address address, Bytes size);
   void unmap(const Block* block, Address address, Bytes size);
 
@@ -66,7 +66,7 @@ class Books {
     statistics_.requested_bytes.increase(small, block->requested);
     if (is_oversize(block)) statistics_.oversize_allocations.increase(1);
   }
-  // The program gave the block back; until its free is complete it stays active.
+  // Notes that the program freed the block, which stays active until its free is complete.
   void request_free(const Block* block) {
     const bool small = block->pool->small;
     statistics_.allocation.decrease(small, 1);
@@ -75,7 +75,7 @@ class Books {
               block->pool->id(), block->context);
     if (is_oversize(block)) statistics_.oversize_allocations.decrease(1);
   }
-  // Before the block is joined with others.
+  // Notes that the free is complete. Call it before the block is joined with neighbours.
   void complete_free(const Block* block) {
     const bool small = block->pool->small;
     log_.note(Action::free_completed, block->address, block->requested, block->stream,

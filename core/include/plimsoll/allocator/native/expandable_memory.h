@@ -1,8 +1,8 @@
-// The allocator's expandable segments: where in them a request finds a place, how they grow by
-// mapping pages there, and how free pages go back to the driver.
+// The allocator's expandable segments: finds the place for a request, grows segments by mapping
+// pages there, and returns free pages to the driver.
 //
-// A stream has one for each pool, or several, where less address space is reserved than the device
-// has memory. Of its blocks those that are not mapped stand in the pool's `unmapped`.
+// A stream has one expandable segment for each pool, or several if a segment reserves less address
+// space than the device has memory. Unmapped blocks are in the pool's `unmapped`.
 #pragma once
 
 #include <memory>
@@ -18,32 +18,33 @@ namespace plimsoll {
 
 class ExpandableMemory {
  public:
-  // What these refer to outlives this.
+  // Takes references that outlive this object.
   ExpandableMemory(Driver& driver, const AllocatorConfig& config, BlockList& blocks, Books& books)
       : driver_(driver), config_(config), blocks_(blocks), books_(books), returned_(driver) {}
 
-  // A block of at least the request's size, which is in no pool; null if neither the driver nor the
-  // address space has as much. What was mapped until then stays, as free memory.
+  // Returns a block of at least the request's size, in no pool; null if the driver or the address
+  // space has too little. Memory that was mapped until then stays, as free memory.
   Block* take(const NativeRequest& request);
-  // What the driver would have to give for `take`.
+  // Returns the bytes that `take` would request from the driver.
   [[nodiscard]] Bytes growth_for(const NativeRequest& request) const;
-  // Gives back the pages that lie wholly in a free block, and the address space once nothing else
-  // is in it. Throws DriverError; then nothing has changed.
+  // Returns to the driver the pages that lie wholly in a free block, and the address space once
+  // nothing else is in it. Throws DriverError and then has changed nothing.
   void release(Block* block);
-  // Memory that the driver refused to take back so far.
+  // Offers the driver again the memory that it refused to take back.
   void offer_returned() { returned_.offer(); }
 
-  // A new segment for such requests: its one block is unmapped. Null if they would not fit.
+  // Reserves a new segment for such requests, as one unmapped block. Returns null if the request
+  // would not fit.
   Block* reserve(const NativeRequest& request);
-  // Gives an unmapped block memory, from its start on, for `size` bytes; it is free then, and
-  // joined with its free neighbours. False, and nothing has changed, if the device has too little.
+  // Maps memory to the first `size` bytes of an unmapped block, which is then free and joined with
+  // its free neighbours. Returns false, and changes nothing, if the device has too little memory.
   bool map(Block* block, Bytes size);
 
  private:
   [[nodiscard]] Bytes page_size(const Pool& pool) const {
     return pool.small ? AllocatorConfig::kSmallSegment : config_.large_segment_size;
   }
-  // What a new segment for the request would have.
+  // Returns the address space of a new segment for the request.
   [[nodiscard]] Bytes size_for(const NativeRequest& request) const {
     return round_up(config_.expandable_size(driver_.memory_info().total), page_size(*request.pool));
   }

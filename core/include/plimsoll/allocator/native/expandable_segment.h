@@ -1,5 +1,5 @@
-// A segment that grows in place: address space, by default for more than the whole device, of which
-// pages are given memory when they are needed and lose it when they are free.
+// A segment that grows in place: address space, by default for more than the whole device. Its
+// pages get memory when they are needed and lose it when they are free.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace plimsoll {
 
 class ExpandableSegment {
  public:
-  // Reserves `size` bytes, whole pages. What is unmapped goes to `returned`, which outlives the
+  // Reserves `size` bytes, in whole pages. Unmapped handles go to `returned`, which outlives the
   // segment. Throws DriverError.
   ExpandableSegment(Driver& driver, ReturnedHandles& returned, StreamId stream, Bytes size,
                     Bytes page_size);
@@ -19,16 +19,16 @@ class ExpandableSegment {
   ExpandableSegment& operator=(const ExpandableSegment&) = delete;
   ~ExpandableSegment();
 
-  // Maps the pages from `address`, a page's start, that cover `size` bytes; returns the bytes
-  // mapped, or 0 if the device has no memory for all of them (then none are).
+  // Maps the pages that cover `size` bytes from `address`, a page's start. Returns the bytes
+  // mapped, or 0, with nothing mapped, if the device has no memory for all of them.
   [[nodiscard]] Bytes map(Address address, Bytes size);
 
   struct Range {
     Address address = 0;
     Bytes size = 0;
   };
-  // Unmaps the pages that lie wholly in the range, after the segment's stream is idle. Throws
-  // DriverError if the driver refuses; then nothing has changed.
+  // Unmaps the pages that lie wholly in the range, once the segment's stream is idle. Throws
+  // DriverError if the driver refuses, and then has changed nothing.
   Range unmap(Address address, Bytes size);
 
   [[nodiscard]] Address address() const { return address_; }
@@ -44,7 +44,7 @@ class ExpandableSegment {
   Bytes page_size_;
   std::size_t pages_;
   Address address_ = 0;
-  std::vector<Handle> handles_;  // a page each; 0 where nothing is mapped
+  std::vector<Handle> handles_;  // one for each page; 0 if the page is not mapped
 };
 
 }  // namespace plimsoll

@@ -1,14 +1,14 @@
 // PyTorch's caching allocator, rule by rule: the same requests get the same blocks, segments,
-// statistics and history as from c10/cuda/CUDACachingAllocator.cpp of PyTorch.
+// statistics and history as in PyTorch's c10/cuda/CUDACachingAllocator.cpp.
 //
-// A request is rounded up, sought by best fit among the free blocks of its pool and stream, and
-// split off what it finds. When nothing fits, memory comes from the driver, by the segment; when
-// the driver or the limit refuses, cached memory goes back to the driver, first a little, then all
-// of it, before the request fails.
+// The allocator rounds a request up, looks for the best fit among the free blocks of its pool and
+// stream, and splits the request off that block. If no block fits, it takes a segment from the
+// driver. If the driver or the limit refuses, it returns cached memory to the driver, first a
+// little, then all of it, before the request fails.
 //
-// Here is the order of these steps. The parts that do them: BlockList splits and joins blocks,
-// NativePools holds the free ones, `best_fit` chooses among them, Segments and ExpandableMemory
-// take memory and give it back, Books counts and notes it all.
+// This file has the order of these steps. Other parts carry them out: BlockList splits and joins
+// blocks, NativePools holds the free ones, `best_fit` chooses among them, Segments and
+// ExpandableMemory take memory and return it, Books counts and notes everything.
 #pragma once
 
 #include <string>
@@ -51,19 +51,19 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;
   void check_invariants() const override;
 
-  // Serves later requests by this configuration. The limit stays: PyTorch takes it from the
-  // configuration when it makes the allocator, and so the statistic max_split_size.
+  // Serves later requests by this configuration. The limit and the statistic max_split_size stay,
+  // because PyTorch reads both only when it makes the allocator.
   void configure(const AllocatorConfig& config) { config_ = config; }
   [[nodiscard]] const AllocatorConfig& config() const { return config_; }
   [[nodiscard]] TorchVersion version() const { return version_; }
 
-  // What a malloc of this size would come to now; nothing is changed.
+  // Returns what a malloc of this size would do now, without changing anything.
   enum class Outlook : std::uint8_t {
     cached,    // a free block serves it
-    grows,     // the driver is asked, and has the memory
-    collects,  // likewise, but garbage goes back to the driver first
+    grows,     // the driver is called, and has the memory
+    collects,  // a new segment serves it, after garbage goes back to the driver
     refused,   // the driver or the limit refuses at first, so cached memory goes back
-    rejected,  // the limit refuses, and throw_on_cudamalloc_oom lets that be the end
+    rejected,  // the limit refuses, and throw_on_cudamalloc_oom makes that final
   };
   [[nodiscard]] Outlook outlook(Bytes size, StreamId stream);
 
@@ -71,10 +71,11 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] std::string advice_against_failure(Bytes tried) const override;
 
  private:
-  friend class StateRestorer;  // a replay's: puts a recorded state in place
+  friend class StateRestorer;  // lets a replay put a recorded state in place
 
   [[nodiscard]] NativeRequest request_for(Bytes size, StreamId stream);
-  // Of PyTorch's condition that the current stream is part of the capture nothing is known here.
+  // Returns whether a capture is running. PyTorch also requires that the current stream is part of
+  // the capture; that is not known here.
   [[nodiscard]] bool is_capturing() const {
     return version_.tells_captures_from_pools() ? graph_captures_ > 0
                                                 : pools_.privates.is_capturing();
@@ -83,23 +84,24 @@ class NativeAllocator final : public Allocator {
     return limit_.has_value() && config_.garbage_collection_threshold > 0;
   }
   [[nodiscard]] std::vector<Block*> garbage() const;
-  // Whether the limit refuses, once `collected` bytes have gone back to the driver.
+  // Returns whether the limit refuses, once `collected` bytes have gone back to the driver.
   [[nodiscard]] bool exceeds_limit(const NativeRequest& request, Bytes collected = 0) const {
     return limit_.has_value() && books_.reserved() - collected + request.segment > *limit_;
   }
-  // Whether throw_on_cudamalloc_oom makes the driver's refusal, which is certain, final. The limit
-  // refuses before that, in the ordinary way.
+  // Returns whether throw_on_cudamalloc_oom makes the driver's certain refusal final. The limit
+  // refuses earlier, in the ordinary way.
   [[nodiscard]] bool is_rejected(const NativeRequest& request, Bytes collected = 0) const;
 
-  // Fails as PyTorch does where `is_rejected`: no event, and no out-of-memory error is counted.
+  // Fails as PyTorch does if `is_rejected`: it notes no event and counts no out-of-memory error.
   [[noreturn]] void reject(const NativeRequest& request);
 
-  // Each returns a block that is in no pool, or null.
+  // Return a block that is in no pool, or null.
   Block* take_free_block(const NativeRequest& request);
   Block* take_from_oom_pools(NativeRequest& request);
   Block* take_new_segment(const NativeRequest& request, bool is_retry);
 
-  // The first `size` bytes of a block that is in no pool, which may be all; the rest is free then.
+  // Makes the first `size` bytes, or all, of a block that is in no pool a used block; the rest
+  // becomes free.
   Block* lend(Block* block, Bytes size, Bytes requested);
   void complete_free(Block* block);
   void synchronize_events(const PrivatePool* pool);

@@ -1,10 +1,10 @@
-// A set of private pools in the order in which PyTorch goes through them: that of its hash table,
-// ska::flat_hash_map.
+// A set of private pools in the order in which PyTorch iterates over them, which is the order of
+// its hash table, ska::flat_hash_map.
 //
 // The table has a power of two of slots, at least twice as many as pools, and some more at the end.
-// A pool's number times a constant names the slot where it wants to be. It stands there or after
-// it: a pool that is farther from its slot takes the place of one that is nearer. So the order
-// depends on the numbers and, where two want the same slot, on who came first.
+// A pool's number times a constant gives its preferred slot. The pool stands there or after it: a
+// pool farther from its preferred slot displaces a nearer one. The order therefore depends on the
+// numbers and, where two pools prefer the same slot, on which came first.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class PoolOrder {
   void insert(PoolId pool);
   void erase(PoolId pool);
   [[nodiscard]] bool contains(PoolId pool) const { return find(pool).has_value(); }
-  // All of them, in PyTorch's order.
+  // Returns all pools, in PyTorch's order.
   [[nodiscard]] std::vector<PoolId> ids() const;
 
  private:
   struct Slot {
     PoolId pool;
-    std::size_t distance = 0;  // from the slot where the pool wants to be
+    std::size_t distance = 0;  // from the pool's preferred slot
   };
 
   [[nodiscard]] std::size_t wanted(PoolId pool) const;
@@ -36,7 +36,7 @@ class PoolOrder {
   void grow();
 
   std::vector<std::optional<Slot>> slots_;
-  int bits_ = 0;  // 2^bits_ slots, and `most_lookups` more; 0: none
+  int bits_ = 0;  // 2^bits_ slots and `most_lookups` more; 0 means no slots
   std::size_t count_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// All pools of the allocator, and which of them serves a request.
+// All pools of the allocator. Finds the pool that serves a request.
 #pragma once
 
 #include <vector>
@@ -16,15 +16,15 @@ struct NativePools {
   Pool small{true};
   Pool large{false};
   PrivatePools<PrivatePool> privates;
-  PoolOrder released;   // their holders are gone
-  PoolOrder emergency;  // they are marked use_on_oom
+  PoolOrder released;   // with 0 uses
+  PoolOrder emergency;  // marked use_on_oom
 
-  // Of a request of so many bytes, rounded.
+  // Returns the pool that serves a request of `size` bytes, rounded.
   [[nodiscard]] Pool& serving(Bytes size, StreamId stream) {
     const bool is_small = size <= AllocatorConfig::kSmallRequest;
     return pool_of(privates.pool_for(stream), is_small);
   }
-  // Throws std::invalid_argument if there is no such private pool.
+  // Returns a pool. Throws std::invalid_argument if there is no such private pool.
   [[nodiscard]] Pool& at(PoolId id, bool is_small) {
     return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
   }

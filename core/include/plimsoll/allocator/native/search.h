@@ -1,5 +1,5 @@
-// Which free block serves a request, and whether it is split: PyTorch's best fit. Nothing is
-// changed here.
+// Chooses the free block that serves a request and decides whether to split it: PyTorch's best fit.
+// Changes nothing.
 #pragma once
 
 #include "plimsoll/allocator/config.h"
@@ -7,20 +7,20 @@
 
 namespace plimsoll {
 
-// What a request comes to by the configuration.
+// A request with the sizes that the configuration gives it.
 struct NativeRequest {
   Bytes size = 0;     // rounded
-  Bytes segment = 0;  // what the driver would be asked for
+  Bytes segment = 0;  // the size of the segment that the driver would have to give
   StreamId stream = 0;
   Pool* pool = nullptr;
   bool expandable = false;
-  Bytes asked = 0;  // by the program
+  Bytes asked = 0;  // the size that the program requested
 };
 
-// The free block that serves the request; null if there is none.
+// Returns the free block that serves the request; null if there is none.
 [[nodiscard]] Block* best_fit(const NativeRequest& request, const AllocatorConfig& config);
 
-// Whether the request gets only as much of the block as it needs.
+// Returns whether the request gets only the part of the block that it needs.
 [[nodiscard]] inline bool should_split(const Block* block, const NativeRequest& request,
                                        const AllocatorConfig& config) {
   if (block->pool->owner != nullptr && block->pool->owner->no_split) return false;
@@ -29,8 +29,8 @@ struct NativeRequest {
   return request.size < config.max_split_size && rest > AllocatorConfig::kSmallRequest;
 }
 
-// The free block of that pool and stream that holds all these bytes. Throws std::invalid_argument
-// if there is none.
+// Returns the free block of that pool and stream that contains the whole range. Throws
+// std::invalid_argument if there is none.
 [[nodiscard]] Block* free_block_around(NativePools& pools, Address address, Bytes size,
                                        StreamId stream, PoolId pool);
 

@@ -1,5 +1,5 @@
-// How the allocator's segments come from the driver and go back to it: whole ones here, those that
-// grow by way of ExpandableMemory. Which of them go back when memory is short, is said here too.
+// Takes the allocator's segments from the driver and returns them: whole segments here, expandable
+// ones through ExpandableMemory. Also chooses the segments to return when memory is short.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@ namespace plimsoll {
 
 class Segments {
  public:
-  // What these refer to outlives this.
+  // Takes references that outlive this object.
   Segments(Driver& driver, const AllocatorConfig& config, BlockList& blocks, Books& books)
       : driver_(driver),
         config_(config),
@@ -18,25 +18,25 @@ class Segments {
         books_(books),
         expandable_(driver, config, blocks, books) {}
 
-  // New memory for the request, as a block that is in no pool; null if there is too little. Throws
-  // DriverError.
+  // Returns new memory for the request, as a block that is in no pool; null if there is too little.
+  // Throws DriverError.
   Block* take(const NativeRequest& request);
-  // What the driver would have to give for `take`.
+  // Returns the bytes that `take` would request from the driver.
   [[nodiscard]] Bytes growth_for(const NativeRequest& request) const {
     return request.expandable ? expandable_.growth_for(request) : request.segment;
   }
 
-  // Gives back a whole segment, which is one free block. Throws DriverError; then nothing has
-  // changed.
+  // Returns a whole segment, which is one free block, to the driver. Throws DriverError and then
+  // has changed nothing.
   void release(Block* block);
-  // Gives back all that is free in the pool, but for pieces of whole segments.
+  // Returns all free memory of the pool to the driver, except pieces of whole segments.
   void release_free(Pool& pool);
-  // Gives back blocks of max_split_size or more until the request would fit; false if they do not
-  // suffice.
+  // Returns blocks of max_split_size or more to the driver until the request would fit; false if
+  // they do not suffice.
   bool release_oversize(const NativeRequest& request);
 
-  // The whole segments of the default large pool that have been free for longest: `release` of them
-  // brings what is reserved down to `threshold`, as far as it can.
+  // Returns the whole segments of the default large pool that have been free for longest. Releasing
+  // them brings `reserved` down to `threshold`, or as close as possible.
   [[nodiscard]] static std::vector<Block*> garbage(const Pool& large, Bytes reserved,
                                                    Bytes threshold);
 

@@ -1,8 +1,8 @@
-// PyTorch's own allocator as it comes in its wheel: its libc10_cuda behind plimsoll's contract.
+// PyTorch's own allocator from its wheel: libc10_cuda behind plimsoll's contract.
 //
-// The library that holds it is built and loaded elsewhere; `wheel_api.h` is its table of functions.
-// All decisions, counters and error texts are PyTorch's. This class keeps what PyTorch does not:
-// the call stacks' numbers of blocks and segments, and how often each private pool is used.
+// Another part builds and loads the library that contains it; `wheel_api.h` is its table of
+// functions. PyTorch makes all decisions, counters and error texts. This class adds the stack
+// numbers of blocks and segments and the uses of each private pool, which PyTorch does not keep.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,13 @@
 
 namespace plimsoll {
 
-// Returns the functions of a driver that PyTorch's allocator calls. A plimsoll_driver is a
-// `Driver`.
+// Returns the driver functions that PyTorch's allocator calls. A plimsoll_driver is a `Driver`.
 [[nodiscard]] const plimsoll_driver_api& driver_api();
 
 class WheelAllocator final : public Allocator {
  public:
-  // `api` outlives the allocator. Throws std::invalid_argument if a program's allocator serves this
-  // GPU already, and ConfigError.
+  // Takes an `api` that outlives the allocator. Throws std::invalid_argument if a program's
+  // allocator serves this GPU already, and ConfigError.
   WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, std::string_view conf,
                  TorchVersion version, int device);
   ~WheelAllocator() override;
@@ -32,9 +31,9 @@ class WheelAllocator final : public Allocator {
   Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) override;
   void free(Block* block) override;
   void record_stream(Block* block, StreamId stream) override;
-  // PyTorch empties the caches of all GPUs of the process.
+  // Empties the caches of all GPUs of the process, as PyTorch does.
   void empty_cache(PoolId pool = {}) override;
-  // Only a request lets PyTorch look whether frees are complete.
+  // Does nothing: PyTorch checks pending frees only during a request.
   void poll() override {}
 
   void begin_allocate_to_pool(PoolId pool, Filter filter) override;
@@ -47,7 +46,7 @@ class WheelAllocator final : public Allocator {
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
 
   void set_limit(std::optional<Bytes> limit) override;
-  // Makes settings on top of those before. Throws ConfigError.
+  // Applies settings on top of earlier ones. Throws ConfigError.
   void configure(std::string_view settings);
 
   [[nodiscard]] Bytes largest_free_block() const override;
@@ -71,12 +70,13 @@ class WheelAllocator final : public Allocator {
   int captures_ = 0;
   ObjectPool<Block> objects_;
   std::unordered_map<Address, Block*> live_;
-  std::unordered_map<Address, std::uint32_t> contexts_;  // of live blocks and pending frees
+  std::unordered_map<Address, std::uint32_t>
+      contexts_;  // stack numbers of live blocks and pending frees
   std::unordered_map<Address, std::uint32_t> segment_contexts_;
-  Bytes live_small_ = 0;  // bytes of live blocks
+  Bytes live_small_ = 0;  // bytes of live small blocks
   Bytes live_large_ = 0;
   bool was_used_ = false;
-  mutable bool is_stale_ = true;  // `statistics_`
+  mutable bool is_stale_ = true;  // whether `statistics_` is out of date
 };
 
 }  // namespace plimsoll

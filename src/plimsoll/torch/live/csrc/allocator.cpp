@@ -19,7 +19,7 @@ Allocator* the_allocator = nullptr;
 // The deleter of every tensor's memory.
 void delete_block(void* pointer) { the_allocator->free(pointer); }
 
-// PYTORCH_NO_CUDA_MEMORY_CACHING: every request goes to the driver, by PyTorch's allocator.
+// With PYTORCH_NO_CUDA_MEMORY_CACHING, PyTorch's own allocator takes every request to the driver.
 bool is_caching_forbidden() {
   static const bool is_forbidden = c10::utils::check_env("PYTORCH_NO_CUDA_MEMORY_CACHING") == true;
   return is_forbidden;
@@ -50,7 +50,8 @@ Installation install(const plimsoll_engine_api* table, OpenEngine open) {
     }
   }
   api = table;
-  the_allocator = new Allocator(original, open);  // tensors may outlive everything else
+  the_allocator = new Allocator(
+      original, open);  // never destroyed, because tensors may outlive everything else
   if (device_count != 0) the_allocator->init(device_count);
   torch_allocator::allocator.store(the_allocator);
   c10::SetAllocator(c10::DeviceType::CUDA, the_allocator);
@@ -75,7 +76,7 @@ void Allocator::init(int device_count) {
   watch();
 }
 
-// CUDA need not be asked where there is one device only.
+// With a single device, CUDA need not be called.
 DeviceIndex Allocator::current_device() const {
   DeviceIndex index = 0;
   if (device_count_ != 1) C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
@@ -148,8 +149,8 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
   if (begun_pools_.load(std::memory_order_relaxed) == 0) [[likely]] {
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   } else {
-    // Taking memory from the driver is no part of what a graph captures, and harms it only if
-    // somebody frees that memory before the graph runs.
+    // A graph does not capture the taking of memory from the driver. It harms the graph only if the
+    // program frees that memory before the graph runs.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   }
@@ -179,8 +180,8 @@ void Allocator::note_first_block(const Device& device, const void* pointer) {
   }
 }
 
-// What is left to try when an engine has no memory. The callbacks free what waits for other
-// processes to be done with it. PyTorch asks them before the driver; here the engine has counted
+// Makes the last attempts when an engine has no memory. The callbacks free memory that other
+// processes have finished with. PyTorch calls them before the driver; here the engine has counted
 // its failure by then.
 uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, int status) {
   uint64_t address = 0;
@@ -193,7 +194,7 @@ uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, in
     if (custom_pools_.is_last_resort(device.index())) {
       try {
         return as_number(original_->raw_alloc_with_stream(size, stream));
-      } catch (const c10::OutOfMemoryError&) {  // ours says what the engine holds
+      } catch (const c10::OutOfMemoryError&) {  // our error tells what the engine holds
       }
     }
     throw_out_of_memory(device, size, text);
@@ -253,7 +254,7 @@ void Allocator::free(void* pointer) {
   }
 }
 
-// The device whose block it was. Usually that is the one whose block this thread freed last.
+// Frees a block and returns its device, which usually is the device of this thread's previous free.
 Device* Allocator::free_in_engine(uint64_t address) {
   thread_local int last = 0;
   const auto is_freed_by = [address](Device& device) {
@@ -301,7 +302,7 @@ void Allocator::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream 
     original_->recordStream(pointer, stream);
     return;
   }
-  if (pointer.get_deleter() != &delete_block) return;  // another process counts its users
+  if (pointer.get_deleter() != &delete_block) return;  // another process counts the memory's users
   plimsoll_place place{};
   const Device* device = owner(pointer.get(), &place);
   TORCH_INTERNAL_ASSERT(device != nullptr, "No allocated block can be found");
@@ -338,7 +339,7 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
 }
 
 void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
-  original_->enablePeerAccess(index, accessed);  // CUDA's side of it, and the user's own pools
+  original_->enablePeerAccess(index, accessed);  // CUDA's own peer access, and the user's own pools
   device(accessed).add_peer(index);
 }
 

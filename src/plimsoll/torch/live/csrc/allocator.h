@@ -1,12 +1,13 @@
 // PyTorch's CUDA allocator, served by plimsoll's engines.
 //
-// A request asks for the current device and stream, calls that device's engine, and returns: no
-// lock, no map, no heap. Everything else is translation between PyTorch's types and the engine's,
-// and keeps PyTorch's rules: who is called when, and with which locks (none).
+// A request finds the current device and stream, calls that device's engine, and returns: it takes
+// no lock, searches no map and uses no heap. The rest translates between PyTorch's types and the
+// engine's, and keeps PyTorch's rules for observers: who is called when, and with which locks
+// (none).
 //
-// PyTorch's own allocator, the original, stays for what is not an engine's: pools over the user's
-// own allocator (CustomPools), allocations with caching switched off, pointers from before, and
-// handles of other processes that are CUDA's own.
+// PyTorch's own allocator, the original, still serves memory that no engine has: pools over the
+// user's own allocator (CustomPools), allocations with caching switched off, pointers from before,
+// and CUDA's own handles of other processes.
 #pragma once
 
 #include <array>
@@ -28,12 +29,12 @@ class Allocator final : public VersionedAllocator {
  public:
   Allocator(torch_allocator::CUDAAllocator* original, OpenEngine open);
 
-  // c10::Allocator
+  // Functions of c10::Allocator.
   c10::DataPtr allocate(size_t size) override;
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override;
   void copy_data(void* destination, const void* source, size_t size) const override;
 
-  // c10::DeviceAllocator
+  // Functions of c10::DeviceAllocator.
   bool initialized() override { return device_count_ != 0; }
   void emptyCache(MempoolId_t pool) override;
   void recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream stream) override;
@@ -41,7 +42,7 @@ class Allocator final : public VersionedAllocator {
   void resetAccumulatedStats(DeviceIndex device) override;
   void resetPeakStats(DeviceIndex device) override;
 
-  // CUDAAllocator
+  // Functions of CUDAAllocator.
   void* raw_alloc(size_t size) override;
   void* raw_alloc_with_stream(size_t size, cudaStream_t stream) override;
   void raw_delete(void* pointer) override { free(pointer); }
@@ -80,7 +81,7 @@ class Allocator final : public VersionedAllocator {
   void attachAllocatorTraceTracker(Tracker tracker) override;
   std::string name() override { return "plimsoll"; }
 
-  // VersionedAllocator
+  // Functions of VersionedAllocator.
   SnapshotInfo take_snapshot(MempoolId_t pool, bool includes_traces) override;
   void record(const HistoryRequest& request) override;
   void use_pool(DeviceIndex device, MempoolId_t pool, CustomAllocator allocator) override;
@@ -97,14 +98,14 @@ class Allocator final : public VersionedAllocator {
   void note_of_memory(const void* pointer, const std::string& text) override;
 
   void free(void* pointer);
-  // The engine of a GPU is open, for another library perhaps: PyTorch's figures count it, and
-  // PyTorch's limit holds there, from now on.
+  // Takes over a GPU whose engine is open, perhaps for another library: from now on PyTorch's
+  // figures count it, and PyTorch's limit holds there.
   void adopt(DeviceIndex index);
 
  private:
   Device& device(DeviceIndex index);
   [[nodiscard]] DeviceIndex current_device() const;
-  // Where requests of this thread go.
+  // Returns whether PyTorch's own allocator serves this thread's requests.
   [[nodiscard]] bool is_original_asked(DeviceIndex index, cudaStream_t stream) const;
   void* malloc(Device& device, size_t size, cudaStream_t stream);
   uint64_t recover(Device& device, size_t size, cudaStream_t stream, int status);
@@ -127,13 +128,13 @@ class Allocator final : public VersionedAllocator {
   History history_;
   Sharing sharing_;
 
-  std::mutex observers_mutex_;  // of what follows
+  std::mutex observers_mutex_;  // protects the members below
   std::vector<torch_allocator::OutOfMemoryObserver> oom_observers_;
   std::vector<OomRejectionObserver> rejection_observers_;
   std::array<int64_t, C10_COMPILE_TIME_MAX_GPUS> rejections_seen_{};
 };
 
-// The one that PyTorch uses; null before `install`.
+// Returns the allocator that PyTorch uses; null before `install`.
 Allocator* installed();
 
 enum class Installation { done, wrong_table, memory_in_use };

@@ -1,6 +1,6 @@
 // The allocator's private pools: those of CUDA graphs and torch.cuda.MemPool. A checkpoint is the
-// pool's live blocks; going back to one frees all that lives now and puts those blocks back where
-// they were, because a graph has their addresses in it.
+// pool's live blocks. Going back to a checkpoint frees all blocks that are live now and allocates
+// the old blocks at the same addresses, because a graph contains their addresses.
 #include <c10/core/Device.h>
 
 #include <utility>
@@ -101,7 +101,7 @@ void Allocator::endAllocateToPool(DeviceIndex index, MempoolId_t pool) {
   --begun_pools_;
 }
 
-// The original marks as well, for the pools that are its own.
+// PyTorch's own allocator marks the capture as well, for its own pools.
 void Allocator::begin_graph_capture(DeviceIndex index) {
   check(api->begin_graph_capture(device(index).engine()));
   original_.mark_capture(index, true);

@@ -1,4 +1,4 @@
-// What the allocator says of itself: statistics, snapshots, history.
+// The allocator's reports: statistics, snapshots, history.
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -39,7 +39,7 @@ void add(StatArray& to, const plimsoll_pool_stat& from) {
   add(to[static_cast<size_t>(StatType::LARGE_POOL)], from.large_pool);
 }
 
-// From an engine's statistics or from PyTorch's: their counters have the same names.
+// Adds an engine's statistics or PyTorch's: their counters have the same names.
 template <typename Statistics>
 void add_all(DeviceStats& to, const Statistics& from) {
   add(to.allocation, from.allocation);
@@ -109,7 +109,7 @@ void Allocator::emptyCache(MempoolId_t pool) {
 }
 
 void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
-  if (*largest == 0) {  // PyTorch's first guess: all that the GPU has
+  if (*largest == 0) {  // PyTorch first assumes all of the GPU's memory
     const c10::cuda::CUDAGuard guard(index);
     size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));
@@ -119,7 +119,7 @@ void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
   }
 }
 
-// All segments, or those of one pool.
+// Returns all segments, or those of one pool.
 std::vector<SegmentInfo> Allocator::segments(Device& device, MempoolId_t pool) {
   struct Search {
     const History* history;
@@ -182,7 +182,7 @@ SnapshotInfo Allocator::take_snapshot(MempoolId_t pool, bool includes_traces) {
   return result;
 }
 
-// The settings, which are PyTorch's, and what its allocator holds for the user's own pools.
+// Adds PyTorch's settings, and the memory that its own allocator holds for the user's own pools.
 void Allocator::add_original(SnapshotInfo& snapshot, MempoolId_t pool, bool includes_traces) const {
   SnapshotInfo theirs = original_.snapshot(pool);
   snapshot.config_metadata = std::move(theirs.config_metadata);
@@ -241,14 +241,14 @@ void Allocator::record(const HistoryRequest& request) {
 
 void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   history_.track(tracker);
-  // A snapshot is taken of both, and is one event.
+  // A snapshot is taken from both allocators, but counts as one event.
   original_->attachAllocatorTraceTracker([tracker = std::move(tracker)](const TraceEntry& entry) {
     if (entry.action_ != TraceEntry::SNAPSHOT) tracker(entry);
   });
   watch();
 }
 
-// Engines report events as long as anybody wants to know.
+// Makes engines report events as long as the history or a tracker needs them.
 void Allocator::watch() {
   const bool is_watched = history_.is_watched();
   for (int i = 0; i < device_count_; ++i) {

@@ -1,6 +1,6 @@
 // Pools whose memory comes from the user's own allocator: torch.cuda.MemPool(allocator=...).
-// PyTorch's allocator serves them, as it always did; this knows which they are, and which requests
-// go to one.
+// PyTorch's own allocator serves them; this class knows these pools and the requests that go to
+// them.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class CustomPools {
  public:
   using Filter = std::function<bool(cudaStream_t)>;
 
-  // Whether there ever was one: then PyTorch's allocator has something to say, too.
+  // Returns whether there ever was one: if so, PyTorch's own allocator has memory as well.
   [[nodiscard]] bool any() const { return any_.load(std::memory_order_relaxed); }
 
   void add(DeviceIndex device, MempoolId_t pool) {
@@ -57,7 +57,7 @@ class CustomPools {
       last_resorts_.erase({device, pool});
     }
   }
-  // Whether one of them may serve what nobody else can.
+  // Returns whether one of the pools may serve a request that otherwise fails.
   [[nodiscard]] bool is_last_resort(DeviceIndex device) const {
     const std::scoped_lock lock(mutex_);
     for (const auto& [owner, pool] : last_resorts_) {
@@ -75,7 +75,7 @@ class CustomPools {
   };
 
   std::atomic<bool> any_ = false;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // protects the members below
   std::set<Key> pools_;
   std::set<Key> last_resorts_;
   std::vector<Begun> begun_;

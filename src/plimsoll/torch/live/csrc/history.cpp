@@ -71,7 +71,7 @@ void History::record(const HistoryRequest& request) {
     const std::scoped_lock lock(log.mutex);
     log.ring.set_capacity(request.max_entries);
     if (clears) log.ring.clear();
-    if (!request.is_enabled) {  // from now on, nobody says which blocks die
+    if (!request.is_enabled) {  // from now on no event reports which blocks die
       log.blocks.clear();
       log.segments.clear();
     }
@@ -187,7 +187,7 @@ void History::add_note([[maybe_unused]] DeviceIndex device,
 #endif
 }
 
-// Tells those who follow, and the history if it is kept.
+// Calls the trackers, and adds the event to the history if it is kept.
 void History::keep(Log& log, TraceEntry entry, uint64_t shared) {
   std::shared_ptr<const Trackers> trackers;
   {

@@ -1,10 +1,10 @@
-// What torch.cuda.memory._record_memory_history keeps: the last events of each GPU with the stacks
-// behind them, the stacks of live blocks and segments, and annotations. Also those who follow every
-// event (trackers).
+// The history of torch.cuda.memory._record_memory_history: the last events of each GPU with their
+// stacks, the stacks of live blocks and segments, and annotations. It also calls trackers, which
+// observe every event.
 //
-// Engines report events only while somebody watches; otherwise nothing here is called but
-// `Call`, which is one load. Stacks are gathered before the engine is called, because that may take
-// the interpreter's lock; the events of a call find its stack through the thread.
+// Engines report events only while a program records or tracks them; otherwise only `Call` runs,
+// which is one load. Stacks are gathered before the engine is called, because that may take the
+// interpreter's lock; the events of a call find its stack through a thread-local variable.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@
 
 namespace plimsoll::live {
 
-// The last entries, oldest first.
+// A ring of the last entries, oldest first.
 template <typename Entry>
 class Ring {
  public:
   void set_capacity(size_t capacity) { capacity_ = capacity == 0 ? 1 : capacity; }
   void clear() {
-    std::vector<Entry>().swap(entries_);  // which gives the memory back
+    std::vector<Entry>().swap(entries_);  // swap gives the memory back
     oldest_ = 0;
   }
   void add(Entry entry) {
@@ -55,8 +55,8 @@ class Ring {
 
 class History {
  public:
-  // The stack of the call to the engine that follows in this scope, if stacks of this kind are
-  // kept.
+  // Gathers the stack for the following call of the engine in this scope, if stacks of this kind
+  // are kept.
   class Call {
    public:
     Call(const History& history, RecordContext level)
@@ -80,20 +80,20 @@ class History {
   void record(const HistoryRequest& request);
   void track(Tracker tracker);
   [[nodiscard]] bool is_enabled() const { return is_enabled_.load(std::memory_order_relaxed); }
-  // Events are needed, for the history or for trackers.
+  // Returns whether the history or a tracker needs events.
   [[nodiscard]] bool is_watched() const;
 
-  // While a tracker is called, what of the event's bytes is in shared memory; PyTorch's entries
-  // have no place for it.
+  // Returns, during the call of a tracker, the event's bytes in shared memory; PyTorch's entries
+  // have no field for them.
   [[nodiscard]] static uint64_t shared_of_event();
 
-  // What an engine calls, with the log of its device.
+  // The function that an engine calls, with the log of its device.
   static void observe(void* log, const plimsoll_event* event);
   [[nodiscard]] void* log(DeviceIndex device);
-  // What the program says of a live block, in an entry of its own; from PyTorch 2.14 on.
+  // Adds an entry with the program's note about a live block; from PyTorch 2.14 on.
   void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
-  // While it exists, a request of this thread's for another place than `address` is the one that
-  // the allocator makes to get there.
+  // While it exists, this thread places a block at `address`. The allocator then makes a request of
+  // its own for the memory before that address.
   class Placing {
    public:
     explicit Placing(uint64_t address) { current() = {address, 0}; }
@@ -101,7 +101,7 @@ class History {
     Placing(const Placing&) = delete;
     Placing& operator=(const Placing&) = delete;
 
-    // Whether an event at `address`, a new block or not, is of that request.
+    // Returns whether an event at `address`, of a new block or not, belongs to that request.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:
@@ -118,14 +118,15 @@ class History {
   [[nodiscard]] Context segment_context(DeviceIndex device, uint64_t address) const;
 
   // PyTorch keeps the stack of a segment with its first block, and a block that is cut off the
-  // front of another one begins without: so the stack is there only until a request takes a part.
+  // front of another one starts without it. A segment therefore has its stack only until a request
+  // takes a part.
   [[nodiscard]] bool is_segment(DeviceIndex device, uint64_t address) const;
   void note_first_block(DeviceIndex device, uint64_t address, uint64_t size);
 
   void annotate(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& values);
   [[nodiscard]] std::vector<AnnotationEntry> annotations() const;
 
-  // Of the calling thread.
+  // Changes the calling thread's compile context.
   static void push_compile_context(std::string text);
   static void pop_compile_context();
   static void set_metadata(std::string text);
@@ -141,10 +142,10 @@ class History {
   struct Log {
     History* history = nullptr;
     DeviceIndex device = 0;
-    mutable std::mutex mutex;  // of what follows; nothing is called with it held
+    mutable std::mutex mutex;  // protects the members below; nothing is called with it held
     Ring<TraceEntry> ring;
     std::unordered_map<uint64_t, Context> blocks;
-    std::unordered_map<uint64_t, Segment> segments;  // those whose stack is kept
+    std::unordered_map<uint64_t, Segment> segments;  // segments whose stack is kept
   };
 
   void gather() const;
@@ -155,9 +156,9 @@ class History {
   std::atomic<RecordContext> level_ = RecordContext::NEVER;
   std::atomic<CreateContextFn> recorder_ = nullptr;
   std::atomic<bool> is_enabled_ = false;
-  std::atomic<uint64_t> skipped_ = 0;  // a bit an action
+  std::atomic<uint64_t> skipped_ = 0;  // one bit for each action
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // protects the members below
   std::shared_ptr<const Trackers> trackers_ = std::make_shared<Trackers>();
   Ring<AnnotationEntry> annotations_;
 

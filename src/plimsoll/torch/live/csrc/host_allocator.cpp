@@ -10,7 +10,8 @@ namespace plimsoll::live {
 
 namespace {
 
-// The deleter of every pinned tensor's memory. It may run while another exception is on its way.
+// The deleter of every pinned tensor's memory. It may run while another exception unwinds the
+// stack.
 void delete_host_block(void* pointer) {
   if (pointer != nullptr) api->host_free(as_number(pointer));
 }
@@ -33,8 +34,8 @@ at::DurationStat torch_stat(const plimsoll_call_time& time) {
   return result;
 }
 
-// Two sets of names: PyTorch 2.9 calls "allocated" what the program has, later versions what is
-// taken of the system.
+// Two sets of names: PyTorch 2.9 calls the program's memory "allocated", later versions the memory
+// taken from the system.
 template <typename Stats>
 void fill(Stats& result, const plimsoll_host_statistics& now) {
   if constexpr (requires { result.active_requests; }) {
@@ -53,18 +54,18 @@ void fill(Stats& result, const plimsoll_host_statistics& now) {
 }  // namespace
 
 void install_host_allocator(OpenEngine open) {
-  constexpr uint8_t kPriority = 1;  // PyTorch's own has 0
+  constexpr uint8_t kPriority = 1;  // PyTorch's own allocator has priority 0
   at::HostAllocator* original = nullptr;
   try {
     original = at::getHostAllocator(c10::DeviceType::CUDA);
   } catch (const c10::Error&) {
-    return;  // this PyTorch keeps its pinned allocator elsewhere, out of our reach
+    return;  // this PyTorch keeps its pinned allocator where it cannot be replaced
   }
-  // Never destroyed: tensors may outlive everything else.
+  // Never destroyed, because tensors may outlive everything else.
   at::setHostAllocator(c10::DeviceType::CUDA, new HostAllocator(original, open), kPriority);
 }
 
-// The same engine as the device allocator's, whichever of the two asks first.
+// Returns the same engine as the device allocator has, whichever of the two opens it.
 plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   auto& known = engines_.at(static_cast<size_t>(index));
   if (plimsoll_engine* engine = known.load(std::memory_order_acquire)) return engine;
@@ -76,8 +77,8 @@ plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   return engine;
 }
 
-// Every GPU reaches the memory, so one serves for it that has a context already: to make another
-// would cost that GPU hundreds of MiB.
+// Every GPU reaches the memory, so a GPU that already has a context serves the request: a new
+// context would cost a GPU hundreds of MiB.
 plimsoll_engine* HostAllocator::any_engine() {
   plimsoll_engine* known = any_engine_.load(std::memory_order_acquire);
   if (known == nullptr) [[unlikely]] {
@@ -104,8 +105,8 @@ void HostAllocator::copy_data(void* destination, const void* source, size_t size
   default_copy_data(destination, source, size);
 }
 
-// The context is the block's address where the tensor's memory is ours; a tensor that wraps a part
-// of it has another.
+// If the tensor's memory is ours, the context is the block's address; a tensor that wraps a part of
+// it has another context.
 bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
   plimsoll_engine* used = engine(stream.device_index());
   const c10::cuda::CUDAStream cuda_stream(c10::cuda::CUDAStream::UNCHECKED, stream);

@@ -1,5 +1,5 @@
-// PyTorch's allocator of pinned memory, over the process's pool of page-locked memory: what
-// `pin_memory()` asks for, a DataLoader's pinned batches among it.
+// PyTorch's allocator of pinned memory, over the process's pool of page-locked memory. It serves
+// `pin_memory()`, including a DataLoader's pinned batches.
 //
 // Settings of PyTorch's own pinned allocator have no effect on it (pinned_use_cuda_host_register,
 // pinned_reserve_segment_size_mb, pinned_use_background_threads).
@@ -20,19 +20,21 @@ namespace plimsoll::live {
 
 class HostAllocator final : public at::HostAllocator {
  public:
-  // `original` is the one that PyTorch came with: it still serves those of its blocks that live.
+  // Takes PyTorch's own allocator as `original`, which still serves its live blocks.
   HostAllocator(at::HostAllocator* original, OpenEngine open) : original_(original), open_(open) {}
 
   c10::DataPtr allocate(size_t size) override;
   void copy_data(void* destination, const void* source, size_t size) const override;
   bool record_event(void* pointer, void* context, c10::Stream stream) override;
   void empty_cache() override;
-  // Of our blocks; how many the driver made of each size (`bucket_allocation`) is not counted.
+  // Returns figures of this allocator's blocks; the driver's allocations of each size
+  // (`bucket_allocation`) are not counted.
   at::HostStats get_stats() override;
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;
 
-  // A graph's capture tells from 2.10 on; older versions have no such functions to override.
+  // PyTorch reports a graph's capture from 2.10 on; older versions have no such functions to
+  // override.
   using Filter = std::function<bool(c10::Stream)>;
   virtual void begin_allocate_to_pool(MempoolId_t pool, Filter filter);
   virtual void end_allocate_to_pool(MempoolId_t pool);
@@ -53,7 +55,7 @@ class HostAllocator final : public at::HostAllocator {
   std::vector<std::pair<MempoolId_t, Filter>> captures_;
 };
 
-// Puts it in the place of PyTorch's; where that cannot be done, PyTorch's stays.
+// Installs it in place of PyTorch's; if that is not possible, PyTorch's stays.
 void install_host_allocator(OpenEngine open);
 
 }  // namespace plimsoll::live

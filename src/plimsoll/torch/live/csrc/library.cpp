@@ -1,4 +1,4 @@
-// What Python calls, through ctypes.
+// The C functions that Python calls through ctypes.
 #include <cstdio>
 #include <exception>
 
@@ -7,8 +7,8 @@
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
-// 0: done; 1: the table is of another plimsoll; 2: PyTorch's allocator holds memory already;
-// 3: CUDA failed, and stderr says how.
+// Returns 0 if PyTorch's allocator was replaced, 1 if the table comes from another plimsoll, 2 if
+// PyTorch's allocator holds memory already, and 3 if CUDA failed, with the reason on stderr.
 PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
                                             plimsoll::live::OpenEngine open) {
   try {
@@ -21,7 +21,8 @@ PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
   }
 }
 
-// An engine was opened. What keeps PyTorch from it is said when PyTorch asks for memory there.
+// Takes over an engine that was opened. If PyTorch cannot use it, PyTorch's next request there
+// gives the reason.
 PLIMSOLL_EXPORT void plimsoll_bridge_adopt(int device) {
   try {
     plimsoll::live::installed()->adopt(static_cast<c10::DeviceIndex>(device));

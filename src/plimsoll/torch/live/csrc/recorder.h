@@ -1,9 +1,9 @@
-// Records what CUDA's allocator does, PyTorch's own or ours, into a buffer of plimsoll's.
+// Records the events of CUDA's allocator, PyTorch's own or plimsoll's, into a buffer.
 //
-// PyTorch calls those who follow its events with the allocator's lock held, where nobody may wait
-// for the interpreter; so a call stack gets its number before that, where PyTorch asks for the
-// stack of a request, and its events find the number through the thread. PyTorch never forgets a
-// follower: after the end of a recording, events still come here, and go no further.
+// PyTorch calls trackers with the allocator's lock held, so a tracker must not wait for the
+// interpreter's lock. The call stack therefore gets its number earlier, when PyTorch gathers the
+// stack of a request, and the events find the number through a thread-local variable. PyTorch never
+// removes a tracker: after a recording its events still arrive here and are dropped.
 #pragma once
 
 #include "plimsoll/recorder_api.h"
@@ -11,11 +11,12 @@
 
 namespace plimsoll::live {
 
-// Lets events go to `buffer`. With `stacks`, PyTorch's place for gathering stacks is taken, which
-// its own history also needs. Throws if the allocator in use cannot be followed.
+// Starts to write events to `buffer`. With `stacks`, it replaces PyTorch's function for gathering
+// stacks, which PyTorch's own history also needs. Throws if the current allocator cannot be
+// tracked.
 void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks);
 
-// `gives_back_stacks`: the place for gathering stacks is still ours.
+// Stops writing events. `gives_back_stacks`: the function for gathering stacks is still ours.
 void stop_recording(bool gives_back_stacks);
 
 }  // namespace plimsoll::live

@@ -19,7 +19,7 @@ constexpr std::string_view kMagic = "plimsoll";
 struct Header {
   char magic[8];
   int64_t process;
-  uint64_t serial;  // tells blocks apart that had the same descriptors one after the other
+  uint64_t serial;  // distinguishes blocks that had the same descriptors one after the other
   uint64_t count;
 };
 struct Piece {
@@ -40,7 +40,7 @@ void append(std::string& text, const T& value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// Closes what it holds.
+// Closes its descriptors.
 class Descriptors {
  public:
   Descriptors() = default;

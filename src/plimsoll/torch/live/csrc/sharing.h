@@ -1,9 +1,10 @@
-// Tensors in other processes. Memory of one driver allocation travels as CUDA's own 64-byte handle,
-// which every PyTorch understands, so PyTorch's allocator opens it. Mapped memory travels as file
-// descriptors: the handle says whose they are, and the receiver fetches and maps them.
+// Shares tensors with other processes. Memory of one driver allocation travels as CUDA's own
+// 64-byte handle, which every PyTorch understands, so PyTorch's allocator opens it. Mapped memory
+// travels as file descriptors: the handle names the process that owns them, and the receiver
+// fetches and maps them.
 //
 // A block's descriptors stay open as long as it lives, and its handle stays the same; PyTorch keeps
-// it alive until the last receiver is done. The same handle opened twice gives the same mapping.
+// it alive until the last receiver is done. A handle that is opened twice gives the same mapping.
 #pragma once
 
 #include <atomic>
@@ -21,21 +22,21 @@ namespace plimsoll::live {
 
 class Sharing {
  public:
-  // Of memory inside a live block of the device's engine.
+  // Shares memory inside a live block of the device's engine.
   torch_allocator::ShareableHandle share(Device& device, const void* pointer,
                                          const plimsoll_place& place);
-  // Whether the handle is of mapped memory, and so for `open`.
+  // Returns whether the handle refers to mapped memory, so that `open` opens it.
   static bool is_ours(std::string_view handle);
   std::shared_ptr<void> open(Device& device, const std::string& handle);
 
   [[nodiscard]] bool has_exports() const { return count_.load(std::memory_order_relaxed) != 0; }
-  // Before the block is freed.
+  // Drops a block's export. Call it before the block is freed.
   void forget(uint64_t block);
 
  private:
   struct Export {
     std::string handle;
-    uint64_t offset = 0;  // of the block, in the memory behind the handle
+    uint64_t offset = 0;  // of the block in the memory behind the handle
     std::vector<int> descriptors;
   };
 

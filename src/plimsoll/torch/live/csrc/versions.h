@@ -1,7 +1,7 @@
-// The one place that knows how PyTorch's allocator interface differs from version to version.
-// `VersionedAllocator` answers each version's form of a function by calling the newest form,
-// under a name of our own, which `Allocator` implements. `Original` goes the other way: it calls
-// the allocator that PyTorch came with in the form that its version has.
+// The differences of PyTorch's allocator interface between versions; no other file knows them.
+// `VersionedAllocator` implements each version's form of a function by calling the newest form,
+// under a name of its own, which `Allocator` implements. `Original` goes the other way: it calls
+// PyTorch's own allocator in the form of its version.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -46,7 +46,7 @@ using OomRejectionObserver = torch_allocator::OomRejectionObserver;
 using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
 #endif
 
-// What recordHistory is asked.
+// The arguments of recordHistory.
 struct HistoryRequest {
   bool is_enabled = false;
   CreateContextFn recorder = nullptr;
@@ -134,7 +134,7 @@ class VersionedAllocator : public torch_allocator::CUDAAllocator {
 #endif
 };
 
-// The allocator that PyTorch came with.
+// PyTorch's own allocator.
 class Original {
  public:
   explicit Original(torch_allocator::CUDAAllocator* allocator) : allocator_(allocator) {}
@@ -178,7 +178,7 @@ class Original {
   torch_allocator::CUDAAllocator* allocator_;
 };
 
-// One event as PyTorch records it.
+// Returns an event as PyTorch records it.
 inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size_t address,
                              size_t size, void* stream, MempoolId_t pool, int64_t time_us,
                              Context context, std::string compile_context,
@@ -194,7 +194,7 @@ inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size
   return entry;
 }
 
-// Says of an entry that the allocator itself asked for what it tells of.
+// Marks an entry as caused by the allocator itself.
 inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] const char* why) {
 #if PLIMSOLL_TORCH_AT_LEAST(15)
   entry.internal_metadata_ = why;
@@ -203,7 +203,7 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Which of a pool's segments came first, for those who need an order that all processes share.
+// Sets the order in which the pool's segments were made, which is the same in all processes.
 inline void set_registration([[maybe_unused]] SegmentInfo& segment, [[maybe_unused]] int number) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)
   segment.registration_counter = number;

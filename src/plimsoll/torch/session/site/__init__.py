@@ -1,1 +1,1 @@
-"""A folder that goes first on the path of processes that are to have simulated GPUs."""
+"""A folder that comes first on the path of processes with simulated GPUs."""

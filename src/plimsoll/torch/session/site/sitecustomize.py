@@ -1,4 +1,4 @@
-"""Gives a process simulated GPUs just before it imports PyTorch; other processes pay nothing.
+"""Gives a process simulated GPUs just before it imports PyTorch; other processes lose no time.
 
 Python imports the first `sitecustomize` on its path when it starts. `inherited` puts this file's
 folder on that path. The next `sitecustomize` on the path then runs as if this one did not exist.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all that is done here
+TYPE_CHECKING = False  # like `typing`, whose import would take longer than everything here
 if TYPE_CHECKING:
     from typing import Any
 
@@ -17,7 +17,7 @@ _ASKED = "PLIMSOLL_SIMULATED"
 
 
 class _BeforePyTorch:
-    """Begins the simulation when PyTorch is about to be imported; looking for it is not enough."""
+    """Begins the simulation when PyTorch is about to be imported, not when it is searched."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
@@ -34,7 +34,7 @@ class _BeforePyTorch:
         def create_module(spec: Any) -> Any:
             sys.meta_path.remove(self)
             _begin()
-            anew = find_spec(name)  # as who simulates finds it
+            anew = find_spec(name)  # as the simulating function finds it
             assert anew is not None
             assert anew.loader is not None
             loader.exec_module = anew.loader.exec_module  # type: ignore[method-assign]
@@ -51,14 +51,14 @@ def _begin() -> None:
     asked = json.loads(os.environ[_ASKED])
     try:
         module = importlib.import_module(asked["module"])
-    except ImportError as error:  # a Python of another environment
+    except ImportError as error:  # this Python belongs to another environment
         print(f"plimsoll: this process has no simulated GPUs: {error}", file=sys.stderr)
         return
     getattr(module, asked["function"])(asked["values"])
 
 
 def _run_the_next() -> None:
-    """Import the `sitecustomize` that this one stands before, if there is one, in its place."""
+    """Imports the `sitecustomize` that this one hides, if there is one, in its place."""
     folder = os.path.dirname(__file__)  # noqa: PTH120
     sys.path[:] = [entry for entry in sys.path if entry != folder]
     own = sys.modules.pop(__name__)

@@ -1,1 +1,1 @@
-"""Compiled programs on simulated GPUs: torch.compile and Triton, whose kernels only account."""
+"""Compiled programs on simulated GPUs: torch.compile and Triton, whose kernels compute nothing."""

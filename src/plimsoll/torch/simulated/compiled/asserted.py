@@ -1,9 +1,9 @@
-"""The checks that Inductor writes into its kernels: indices lie within their bounds.
+"""The checks in Inductor's kernels that indices lie within their bounds.
 
-A kernel's source says `tl.device_assert((0 <= tmp4) & (tmp4 < 10), ...)`, and what `tmp4` is made
-of. Where that is integers whose values are known, the expression is computed here: first of all
-elements of the tensors that it loads, which is cheap and nearly always enough, and only if one
-fails, at the very places that the kernel loads.
+A kernel's source contains `tl.device_assert((0 <= tmp4) & (tmp4 < 10), ...)`, and the definition of
+`tmp4`. If it depends on integers whose values are known, the expression is computed here. All
+elements of the loaded tensors are checked first, which is cheap and nearly always enough. Only if
+one fails, the expression is computed at exactly the places that the kernel loads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 _MOST_PLACES = 1 << 26
-"""Elements of a kernel's loops whose places are computed."""
+"""The most elements of a kernel's loops whose places are computed."""
 _AXES = ("x", "y", "z", "r0_", "r1_")
 """Inductor's names of a kernel's loops, the outermost first."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -38,18 +38,18 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: np.not_equal,
 }
 Values = Callable[[Any], "np.ndarray[Any, Any] | None"]
-"""The elements of a tensor's storage from its first on; None where they are not known."""
+"""Returns the elements of a tensor's storage from its first on; None if they are unknown."""
 
 
 class _UndecidedError(Exception):
-    """The values are not known, or the source says something that is not understood."""
+    """The values are unknown, or the source contains unsupported code."""
 
 
 class Assertions:
     """The checks in one kernel's source.
 
     Args:
-        source: The kernel's function, as Python has it.
+        source: The kernel's function in Python.
     """
 
     def __init__(self, source: str) -> None:
@@ -89,7 +89,7 @@ class Assertions:
 
 
 class UndecidedError(Exception):
-    """A check hangs on values that are not known."""
+    """A check depends on unknown values."""
 
 
 def assertions_of(function: Any) -> Assertions | None:
@@ -137,10 +137,10 @@ class _Evaluation:
         self._known: dict[str, Any] = {}
 
     def of(self, node: ast.expr) -> Any:
-        """The value of an expression.
+        """Returns the value of an expression.
 
         Raises:
-            _UndecidedError: If it is not known.
+            _UndecidedError: If it is unknown.
         """
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             return node.value
@@ -178,7 +178,7 @@ class _Evaluation:
 
     def _of_call(self, node: ast.Call, function: ast.Attribute) -> Any:
         name = function.attr
-        if name == "to":  # another type
+        if name == "to":  # conversion to another type
             return self.of(function.value)
         if name == "full":
             return self.of(node.args[1])
@@ -198,7 +198,7 @@ class _Evaluation:
         found = None if tensor is None else self._values(tensor)
         if found is None or found.dtype.kind not in "iub":
             raise _UndecidedError
-        # A kernel widens what it loads before it computes with larger numbers.
+        # A kernel widens loaded values before it computes with larger numbers.
         return found if found.dtype.kind == "b" else found.astype(np.int64)
 
 
@@ -221,7 +221,7 @@ class _Elements(_Evaluation):
 
 
 class _Places(_Evaluation):
-    """Computes an expression at the places that the kernel's loops go over."""
+    """Computes an expression at the places of the kernel's loops."""
 
     def _find(self, name: str) -> Any:
         axis = next((axis for axis in _AXES if name == f"{axis}index"), None)
@@ -243,12 +243,12 @@ class _Places(_Evaluation):
         name, offset = _loaded_from(pointer)
         elements = self._elements(name)
         places = self.of(offset)
-        within = np.clip(places, 0, len(elements) - 1)  # what is beyond is masked
+        within = np.clip(places, 0, len(elements) - 1)  # a place beyond is masked
         return elements[within]
 
 
 def _loaded_from(pointer: ast.expr) -> tuple[str, ast.expr]:
-    """The argument that a load begins at, and the offset of its places."""
+    """Returns the argument at which a load begins, and the offset of its places."""
     if isinstance(pointer, ast.Name):
         return pointer.id, ast.Constant(0)
     is_sum = isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add)

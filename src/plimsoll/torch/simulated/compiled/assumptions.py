@@ -1,13 +1,13 @@
-"""What is assumed of compiled programs."""
+"""Notes assumptions about compiled programs."""
 
 from __future__ import annotations
 
 
 def assume(what_of: str, what: str) -> None:
-    """Note it for the report, whatever a compiler does in this thread meanwhile.
+    """Notes an assumption for the report, even while a compiler runs in this thread.
 
     Args:
-        what_of: A name of what it is about.
+        what_of: The name of its subject.
         what: The assumption.
     """
     import torch

@@ -1,4 +1,4 @@
-"""What only first calls take: compilers try things out, and copy what graphs read."""
+"""The memory of first calls: compilers try kernels, and copy the inputs of graphs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("copying inputs of CUDA graphs", "CUDAGraphNode._allocate_and_copy_recording_inputs"),
     ),
 }
-"""By module, what its functions do."""
+"""By module: actions, and the functions that take them."""
 _TRIES = ("tuning products", "trying what to fuse")
 
 
 @dataclass(frozen=True)
 class FirstCall:
-    """One stretch of the program.
+    """One part of the program's run.
 
     Attributes:
-        what: What was done.
-        began: By device, how many events there had been.
-        ended: Likewise.
+        what: The action.
+        began: By device, the number of events before it.
+        ended: By device, the number of events at its end.
     """
 
     what: str
@@ -48,10 +48,10 @@ class FirstCall:
 
 
 class FirstCalls:
-    """Notes when they begin and end.
+    """Notes when first calls begin and end.
 
     Args:
-        events: By device, how many events there were so far.
+        events: By device, the number of events so far.
     """
 
     def __init__(self, events: Callable[[], tuple[int, ...]]) -> None:
@@ -59,7 +59,7 @@ class FirstCalls:
         self._events = events
 
     def watch(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load one of `PLACES`, and hear of those of its functions that this version has."""
+        """Loads one of `PLACES`, and watches its functions that this version has."""
         execute()
         for what, name in PLACES[module.__name__]:
             holder: Any = module
@@ -77,8 +77,8 @@ class FirstCalls:
     def _noted(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
-            # Tensors of what was tried before lie in cycles: on a GPU they go whenever Python
-            # collects them, which a run that finds more compiled than another does later.
+            # Tensors of earlier tries lie in reference cycles. On a GPU they die when Python
+            # collects garbage, which a run that finds more code compiled does later.
             if what in _TRIES:
                 gc.collect()
             began = self._events()

@@ -1,7 +1,7 @@
-"""Dynamo leaves plimsoll's own functions alone.
+"""Keeps Dynamo away from plimsoll's own functions.
 
-On a GPU most of these are compiled code of PyTorch's, so Dynamo never sees them. Here it would take
-those that run between two graphs for parts of the program.
+On a GPU most of these are compiled code of PyTorch's, so Dynamo never sees them. Here it would
+treat those that run between two graphs as parts of the program.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _in_program: set[CodeType] = set()
 
 
 def let_through(function: Callable[..., Any]) -> None:
-    """Say, before Dynamo is loaded, that a function calls the program: only it is left alone."""
+    """Notes, before Dynamo is loaded, that a function calls the program: Dynamo skips it alone."""
     _transparent.add(function.__code__)
 
 
 def compile_too(function: Callable[..., Any]) -> None:
-    """Say, before Dynamo is loaded, that a function stands in the program's place: it is traced."""
+    """Notes, before Dynamo is loaded, that it should trace a function of plimsoll's."""
     _in_program.add(function.__code__)
 
 
 def leave_alone(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
-    """Load `torch._dynamo.convert_frame`."""
+    """Loads `torch._dynamo.convert_frame`."""
     execute()
     import torch
 

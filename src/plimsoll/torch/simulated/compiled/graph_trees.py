@@ -1,6 +1,6 @@
 """The allocator's functions for trees of CUDA graphs: `mode="reduce-overhead"` of torch.compile.
 
-A graph keeps its addresses. After a replay the allocator takes the blocks of the graph's pool for
+A graph keeps its addresses. After a replay the allocator counts the blocks of the graph's pool as
 free, though results lie in them. Before PyTorch records another graph, a checkpoint makes them live
 again, as they were when the first graph's recording ended.
 """

@@ -1,4 +1,4 @@
-"""What Inductor and Dynamo need of a simulated GPU, besides Triton."""
+"""Adapts Inductor and Dynamo to simulated GPUs; Triton is elsewhere."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _ONCE = {
     "warmup": 1,
     "rep": 1,
 }
-"""How often a benchmark calls what it measures: however often, it takes the same memory."""
+"""The repetitions of benchmarks. Repeated calls take the same memory, so few are made."""
 _MOST_COMPILATIONS = 100_000
 _BY_ESTIMATE = "what is fastest was chosen by estimated times"
 _SETTINGS = {
-    # A kernel is launched by Triton's launcher, which is simulated.
+    # Triton's launcher, which is simulated, launches the kernels.
     "use_static_cuda_launcher": False,
-    # A first run benchmarks, and a prediction is of a first run.
+    # The first run of a program benchmarks, and a prediction is for a first run.
     "autotune_local_cache": False,
     "enable_autograd_cache": False,
 }
 
 
 def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
-    """Fit `torch` itself, before a compiler is imported."""
+    """Adapts `torch` itself, before a compiler is imported."""
     torch._utils_internal.max_clock_rate = lambda: clock_mhz(simulation.profiles[0])
     guards = torch._C._dynamo.guards
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-        """As PyTorch's, which no mode of dispatch sees."""
+        """Replaces PyTorch's function, which no dispatch mode sees."""
         simulation.leftovers.collect()
         with torch._C._DisableTorchDispatch():
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
@@ -49,7 +49,7 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load one of the compiler's configurations, with what simulated GPUs need."""
+    """Loads one of the compiler's configurations, with the values for simulated GPUs."""
     execute()
     for name, value in _SETTINGS.items():
         if hasattr(module, name):
@@ -57,7 +57,7 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load the partitioner, which computes on the host with tables of any size."""
+    """Loads the partitioner, which computes on the host with tables of any size."""
     execute()
     choose = module.choose_saved_values_set
 
@@ -70,7 +70,7 @@ def solve_with_values(library: Library, module: ModuleType, execute: Callable[[]
 
 
 def count_all(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._dynamo.utils`, which would forget all but the newest 64 compilations."""
+    """Loads `torch._dynamo.utils`, which would forget all but the newest 64 compilations."""
     execute()
     module.set_compilation_metrics_limit(_MOST_COMPILATIONS)
 
@@ -80,10 +80,10 @@ def benchmark_again(
     module: ModuleType,
     execute: Callable[[], None],
 ) -> None:
-    """Load `torch._inductor.fx_passes.pad_mm`: what earlier runs measured is not looked up.
+    """Loads `torch._inductor.fx_passes.pad_mm`, without the measurements of earlier runs.
 
     Args:
-        load: Loads it, with what is watched there.
+        load: Loads it and watches its functions.
         module: The module.
         execute: Executes its code.
     """
@@ -95,7 +95,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.codecache`: graphs are kept, unless their products were tuned."""
+    """Loads `torch._inductor.codecache`, which keeps graphs unless their products were tuned."""
     execute()
     check = module.FxGraphCache._check_can_cache
 
@@ -108,7 +108,7 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.standalone_compile`, whose callers save what it compiles.
+    """Loads `torch._inductor.standalone_compile`, whose callers save compiled graphs.
 
     The saved artifacts come from the cache of graphs with derivatives, which is off elsewhere.
     """
@@ -126,9 +126,9 @@ def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load the cache of graphs with their derivatives, where only saved artifacts are looked up.
+    """Loads the cache of graphs with their derivatives, which returns saved artifacts only.
 
-    A graph that is compiled is never found there: each run is to compile as a first one.
+    It never finds a compiled graph there: each run has to compile like a first one.
     """
     execute()
     look_up = module.AOTAutogradCache._lookup
@@ -143,7 +143,7 @@ def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.runtime.benchmarking`: the simulated clock says the same each time."""
+    """Loads `torch._inductor.runtime.benchmarking`: simulated times need one measurement."""
     execute()
     for name in ("TritonBenchmarker", "InductorBenchmarker"):
         kind = getattr(module, name, None)

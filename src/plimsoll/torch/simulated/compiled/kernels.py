@@ -1,9 +1,9 @@
-"""Triton's kernels on simulated GPUs: a launch only accounts.
+"""Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
-Every kernel, of a program or of Inductor, goes through `triton.compile`, which here gives a kernel
-that computes nothing. What hangs on what Triton would make of it is asked for where it is needed:
-scratch memory of kernels that describe tensors on the device, and registers, by which PyTorch's
-compiler halves the blocks of reductions.
+Every kernel, of a program or of Inductor, goes through `triton.compile`, which here returns a
+kernel that computes nothing. Properties of the compiled kernel are found only when they are needed:
+scratch memory of kernels that use tensor descriptors on the device, and registers, by which
+PyTorch's compiler halves the blocks of reductions.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ASSUMED = Registers(used=32, spilled=0)
-"""What a thread of a kernel needs that nobody asks about."""
+"""The assumed registers of a thread, if no code reads them."""
 _MOST_THREADS = 1024
-"""Of a block."""
+"""Threads of a block."""
 _SHARED = 1024
-"""Bytes of shared memory that a block is taken to need; programs divide by it."""
+"""The assumed shared memory of a block, in bytes; programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _FITS = "no kernel of the program's own is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
-"""How Inductor calls what a kernel writes."""
+"""Inductor's names of the arguments that a kernel writes."""
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
-"""And its other arguments."""
+"""Inductor's names of all arguments."""
 _OF_LOOPED_REDUCTION = "R0_BLOCK"
-"""An argument of reductions whose blocks Inductor halves where threads need many registers."""
+"""An argument of reductions whose blocks Inductor halves if threads need many registers."""
 _TRIED_FUSION = "triton_"
-"""How Inductor calls what it measures before it fuses; it does not fuse where threads spill."""
+"""Inductor's name of a kernel that it measures before fusing; it does not fuse if threads spill."""
 
 
 class KernelCounts:
-    """How many kernels of Triton's were launched.
+    """How many of Triton's kernels were launched.
 
     Attributes:
-        launches: By the kernel's name.
-        own: The names of those that are the program's own.
+        launches: Counts by the kernel's name.
+        own: The names of the program's own kernels.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ def simulate_kernels(
     module: ModuleType,
     execute: Callable[[], None],
 ) -> None:
-    """Load `triton`, with a compiler whose kernels only account.
+    """Loads `triton`, with a compiler whose kernels compute nothing.
 
     Args:
-        counts: Counts them.
-        folder: Says where to keep what was found out about them.
+        counts: Counts the kernels.
+        folder: Returns the folder for kernels' properties.
         module: `triton`.
         execute: Loads it.
     """
@@ -103,7 +103,7 @@ def simulate_kernels(
         return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
-        """Find the best configuration anew: real runs keep theirs in the same folder."""
+        """Finds the best configuration anew, because real runs keep theirs in the same folder."""
         benchmark()
         return False
 
@@ -116,7 +116,7 @@ def simulate_kernels(
 
 
 def _is_inductors(function: Any) -> bool:
-    """Whether Inductor made a kernel; it also writes the program's own into files of its own."""
+    """Returns whether Inductor made a kernel; it also writes the program's own into files."""
     code = getattr(getattr(function, "fn", None), "__code__", None)
     if code is None or not is_generated(str(code.co_filename)):
         return False
@@ -124,13 +124,13 @@ def _is_inductors(function: Any) -> bool:
 
 
 def _checked(src: Any, lowering: Lowering, ir: Any) -> tuple[dict[str, Any], set[str]]:
-    """Compile a kernel as far as finds its errors, what it writes and its scratch memory.
+    """Compiles a kernel until its errors, its written arguments and its scratch memory are known.
 
     Returns:
-        What is known of the scratch memory, and the names of what is written; none if unknown.
+        The properties of the scratch memory, and the names of written arguments; none if unknown.
 
     Raises:
-        CompilationError: Triton's, of what does not compile.
+        CompilationError: Triton's error for a kernel that does not compile.
     """
     module, context = lowering.parsed()
     _inline(ir, context, module)
@@ -143,7 +143,7 @@ def _checked(src: Any, lowering: Lowering, ir: Any) -> tuple[dict[str, Any], set
 
 
 def _inline(ir: Any, context: Any, module: Any) -> None:
-    """Put the functions that a kernel calls, such as `tl.sum`, in their places."""
+    """Inlines the functions that a kernel calls, such as `tl.sum`."""
     from triton._C.libtriton import passes
 
     manager = ir.pass_manager(context)
@@ -156,7 +156,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Arguments by their names; those of constants are not among the numbers."""
+    """Returns arguments by their names; constants have no numbers."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()
@@ -164,14 +164,14 @@ def _named(src: Any, numbers: set[int] | None) -> set[str]:
 
 
 class NoCode:
-    """The code of a kernel, which there is none of."""
+    """Stands in for the code of a kernel."""
 
     def __getitem__(self, kind: str) -> str:
         raise NotImplementedError(f"plimsoll loads no code of kernels, so there is no {kind} here")
 
 
 class SimulatedKernel:
-    """What `triton.compile` gives, as far as Triton and Inductor look at it."""
+    """The part of the result of `triton.compile` that Triton and Inductor read."""
 
     asm = NoCode()
     function = 0
@@ -204,12 +204,12 @@ class SimulatedKernel:
 
     @property
     def n_regs(self) -> int:
-        """Of a thread."""
+        """Registers of a thread."""
         return self._registers.used
 
     @property
     def n_spills(self) -> int:
-        """Of a thread, in words."""
+        """Spilled registers of a thread, in words."""
         return self._registers.spilled
 
     @property
@@ -219,22 +219,22 @@ class SimulatedKernel:
 
     @cached_property
     def _registers(self) -> Registers:
-        """Found out where a choice hangs on it: who asks of the program's own kernels chooses."""
+        """Returns the registers, compiled only if a choice depends on them."""
         function = self.src.fn
         is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION
         if self._is_generated and not is_fusion and _OF_LOOPED_REDUCTION not in function.arg_names:
             return _ASSUMED
         try:
             return self._lowering.registers(self._folder() / "registers" / f"{self.hash}.json")
-        except Exception as error:  # whatever Triton's compiler and NVIDIA's tools fail with
+        except Exception as error:  # any error of Triton's compiler and NVIDIA's tools
             assume("triton", f"registers of {self.name}: {_first_line(error)}; none spills")
             return _ASSUMED
 
     def _init_handles(self) -> None:
-        """There is nothing to load.
+        """Does nothing: there is no code to load.
 
         Raises:
-            OutOfResources: Triton's, of a template whose blocks are too large for the card.
+            OutOfResources: Triton's error, if a template's blocks are too large for the card.
         """
         if self._template is None:
             return
@@ -248,7 +248,7 @@ class SimulatedKernel:
             raise errors.OutOfResources(needed, most, "shared memory")
 
     def launch_metadata(self, grid: Any, stream: int, *args: Any) -> Any:
-        """As Triton has it for the hooks of a launch; None where there are none."""
+        """Returns Triton's data for the hooks of a launch; None without hooks."""
         if not self._hooks()[0]:
             return None
         lazy = self._triton.compiler.LazyDict(
@@ -285,7 +285,7 @@ class SimulatedKernel:
         launch_exit_hook: Any,
         *args: Any,
     ) -> None:
-        """Launch it: one kernel on the current stream, and what it takes besides."""
+        """Launches one kernel on the current stream, and takes its further memory."""
         import torch
 
         if launch_enter_hook:
@@ -296,7 +296,7 @@ class SimulatedKernel:
             product, tile, kind = self._multiplied(args)
             moved = float(sum(tensor.nbytes for tensor in _tensors(args)))
             self._check(args)
-            with torch._C._DisableTorchDispatch():  # of a launch no mode hears
+            with torch._C._DisableTorchDispatch():  # no dispatch mode sees a launch
                 torch.ops.plimsoll.launch(self._written(args), moved, product, tile, kind)
             del scratch
             self._counts.launches[self.name] += 1
@@ -308,10 +308,10 @@ class SimulatedKernel:
         return assertions_of(self.src.fn) if self._is_generated else None
 
     def _check(self, args: tuple[Any, ...]) -> None:
-        """Make the checks that the kernel makes of its indices.
+        """Makes the kernel's checks of its indices.
 
         Raises:
-            AcceleratorError: PyTorch's, if one fails.
+            AcceleratorError: PyTorch's error, if a check fails.
         """
         if self._assertions is None:
             return
@@ -327,7 +327,7 @@ class SimulatedKernel:
             assume(self.name, UNDECIDED_CHECK)
 
     def _take_scratch(self, programs: int, stream: int | None) -> Any:
-        """Memory from the program's allocator, as a launch asks for it; held until it is queued."""
+        """Takes memory from the program's allocator, as a launch does; held until it is queued."""
         size = getattr(self.metadata, "global_scratch_size", 0)
         if not size:
             return None
@@ -339,13 +339,13 @@ class SimulatedKernel:
         return allocate(size * blocks, alignment, stream)
 
     def _written(self, args: tuple[Any, ...]) -> list[Any]:
-        """What it may have written; all that it was given, where nobody knows."""
+        """Returns the tensors that it may have written; all arguments if that is unknown."""
         named = zip(self.src.fn.arg_names, args, strict=False)
         given = [value for name, value in named if name in self._writes or not self._writes]
         return [tensor for tensor in _tensors(given) if tensor.is_cuda]
 
     def _multiplied(self, args: tuple[Any, ...]) -> tuple[list[float], list[int], Any]:
-        """Of a product made from one of Inductor's templates, its sizes, its tile and its type."""
+        """Returns sizes, tile and type of a product from one of Inductor's templates."""
         import torch
 
         if self._template is not None:

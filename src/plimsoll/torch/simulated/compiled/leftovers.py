@@ -1,4 +1,4 @@
-"""What compiling leaves over: cycles of objects, with tensors in them."""
+"""Reference cycles with tensors in them that compiling leaves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ if TYPE_CHECKING:
 
 
 class Leftovers:
-    """Collects them at a fixed point.
+    """Collects the cycles at a fixed point.
 
-    A GPU has the tensors until Python collects cycles. In a first run that is soon, because
-    compiling makes many objects; a run that finds its graphs compiled makes few. So nothing is
-    collected while something is compiled, and all of it when a compiled graph first asks for
-    memory.
+    A GPU has the tensors until Python collects garbage. In a first run that is soon, because
+    compiling makes many objects; a run that finds its graphs compiled makes few. So no garbage is
+    collected during a compilation, and all of it when a compiled graph first requests memory.
     """
 
     def __init__(self) -> None:
@@ -24,9 +23,9 @@ class Leftovers:
         self._is_held_off = False
 
     def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load `torch._dynamo.callback`, and hear of all that is compiled."""
+        """Loads `torch._dynamo.callback`, and watches all compilations."""
         execute()
-        handler = module.callback_handler  # which forgets what is registered, on a reset
+        handler = module.callback_handler  # a reset removes the registered callbacks
         handler.run_start_callbacks = _first(self._begin, handler.run_start_callbacks)
         handler.run_end_callbacks = _first(self._end, handler.run_end_callbacks)
 
@@ -42,7 +41,7 @@ class Leftovers:
         self._are_there = True
 
     def collect(self) -> None:
-        """Collect them, if there are any."""
+        """Collects the cycles, if there are any."""
         if self._are_there:
             self._are_there = False
             gc.collect()

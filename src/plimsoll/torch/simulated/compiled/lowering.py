@@ -1,4 +1,4 @@
-"""Triton's compiler, taken as far as is asked: to its own language, or to what a GPU executes."""
+"""Runs Triton's compiler as far as needed: to its own language, or to a GPU's code."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WORD = 4
 
 @dataclass(frozen=True)
 class Registers:
-    """What a thread of a kernel needs.
+    """Registers of a kernel's thread.
 
     Attributes:
         used: Registers of 32 bits.
-        spilled: Words of 32 bits that lie in memory instead.
+        spilled: 32-bit words that lie in memory instead.
     """
 
     used: int
@@ -35,13 +35,13 @@ class Registers:
 
 
 class Lowering:
-    """One kernel with its constants and options on its way through Triton's compiler.
+    """One kernel with its constants and options, compiled stage by stage.
 
     Args:
         src: The kernel: Triton's ASTSource.
         target: The card's architecture: Triton's GPUTarget.
-        backend: Triton's for it.
-        options: How it is compiled, as the backend parsed them.
+        backend: Triton's backend for it.
+        options: The compiler's options, as the backend parsed them.
         compiler: The module `triton.compiler.compiler`.
     """
 
@@ -53,10 +53,10 @@ class Lowering:
         self._compiler = compiler
 
     def parsed(self) -> tuple[Any, Any]:
-        """The module in Triton's own language, and its context, which has to outlive the module.
+        """Returns the module in Triton's own language, and its context, which has to outlive it.
 
         Raises:
-            CompilationError: Triton's, of what does not compile.
+            CompilationError: Triton's error for a kernel that does not compile.
         """
         ir = self._compiler.ir
         context = ir.context()
@@ -65,11 +65,11 @@ class Lowering:
         functions = self._backend.get_codegen_implementation(self._options)
         modules = self._backend.get_module_map()
         given = (self._target, self._options, functions, modules, context)
-        taken = len(inspect.signature(self._src.make_ir).parameters)  # up to 3.5 no target
+        taken = len(inspect.signature(self._src.make_ir).parameters)  # up to 3.5 it takes no target
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
-        """What there is before the first of these stages, and what was found out on the way."""
+        """Returns the code before the first of these stages, and the metadata found until then."""
         module, context = self.parsed()
         metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
         stages: dict[str, Any] = {}
@@ -82,8 +82,8 @@ class Lowering:
         return module, metadata
 
     def registers(self, kept_in: Path) -> Registers:
-        """What NVIDIA's assembler, which Triton brings, gives each thread; kept in a file."""
-        with suppress(OSError, ValueError, TypeError):  # not kept, or damaged
+        """Returns each thread's registers from NVIDIA's assembler; kept in a file."""
+        with suppress(OSError, ValueError, TypeError):  # the file is missing or damaged
             return Registers(**json.loads(kept_in.read_text()))
         from triton import knobs
 

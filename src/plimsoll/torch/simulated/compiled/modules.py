@@ -1,4 +1,4 @@
-"""Which modules of PyTorch's compilers and of Triton are loaded otherwise on simulated GPUs."""
+"""The modules of PyTorch's compilers and of Triton that are changed on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def compiler_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """By name, how each is loaded: called with the module, and with what executes its code."""
+    """Returns loaders by name, called with the module and the function that runs its code."""
     folder = partial(folder_for, simulation.profiles, simulation.library.lib._name)
     first_calls = simulation.first_calls
     return {

@@ -1,4 +1,4 @@
-"""Packages of AOTInductor launch kernels outside Python, where nothing here hears of them."""
+"""Refuses packages of AOTInductor, which launch kernels outside Python, unseen by plimsoll."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REFUSING = {
     "torch._inductor.compile_fx": "compile_fx_aot",
     "torch._inductor.package.package": "load_package",
 }
-"""The modules that are loaded by `refuse_packages`, and what makes or loads one there."""
+"""The modules that `refuse_packages` loads, and their functions that make or load packages."""
 _CODE = (".cubin", ".fatbin", ".ptx")
 
 
 def refuse_packages(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load one of `REFUSING`, which then makes and loads no package for GPUs."""
+    """Loads one of `REFUSING`, which then makes and loads no package for GPUs."""
     execute()
     name = REFUSING[module.__name__]
     function = getattr(module, name, None)
@@ -38,7 +38,7 @@ def refuse_packages(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _is_for_gpus(first: Any, *arguments: Any) -> bool:
-    """Whether a package has code for them, or a graph or its inputs have tensors on them."""
+    """Returns whether a package, a graph or its inputs have code or tensors for GPUs."""
     import torch
 
     if isinstance(first, torch.nn.Module):

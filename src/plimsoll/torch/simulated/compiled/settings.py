@@ -1,7 +1,7 @@
-"""How PyTorch's compiler works for simulated GPUs: in this process, and in folders of its own.
+"""Makes PyTorch's compiler work in this process, and in folders for simulated GPUs.
 
-A real run never reads what is kept here: keys of its caches hold the card's name and versions,
-which a simulated card imitates.
+A real run never reads these folders: keys of its caches contain the card's name and versions, which
+a simulated card imitates.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ _FOLDER = "compiled"
 
 
 def compiled_folder() -> Path:
-    """Where all is kept that is compiled for simulated GPUs.
+    """Returns the folder of everything that is compiled for simulated GPUs.
 
     Raises:
-        InputError: As `cache_folder`.
+        InputError: Like `cache_folder`.
     """
     return cache_folder() / _FOLDER
 
 
 def is_generated(file: str) -> bool:
-    """Whether a source file is the compiler's, not the program's."""
+    """Returns whether the compiler wrote a source file, and not the program."""
     return bool(file) and Path(file).is_relative_to(compiled_folder())
 
 
 @cache
 def triton_version() -> str | None:
-    """Of the Triton that is installed; None without it."""
+    """Returns the version of the installed Triton; None without it."""
     found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:  # a folder of that name is none
+    if found is None or found.origin is None:  # a folder of that name is no package
         return None
     try:
         return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:  # a build of the user's own
+    except importlib.metadata.PackageNotFoundError:  # the user's own build
         return "unknown"
 
 
 def folder_for(profiles: list[GpuProfile], library: str) -> Path:
-    """The folder of these cards, under the installed versions; it is made.
+    """Returns the folder of these cards, under the installed versions, and makes it.
 
     Args:
         profiles: The cards.
-        library: The file of the simulated GPU, on whose times choices hang; its name says of what
-            it is made.
+        library: The file of the simulated GPU's library, on whose times choices depend; its name
+            contains a digest of its sources.
 
     Raises:
-        InputError: As `cache_folder`.
+        InputError: Like `cache_folder`.
     """
     cards = hashlib.sha256(repr((profiles, library)).encode()).hexdigest()[:12]
     folder = compiled_folder() / f"torch{versions.torch_build()}-triton{triton_version()}-{cards}"
@@ -70,9 +70,9 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
 
 
 def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.runtime.cache_dir_utils`, whatever the environment says.
+    """Loads `torch._inductor.runtime.cache_dir_utils`, whatever the environment says.
 
-    What was measured while fusing is forgotten: each run is to take the memory of a first one.
+    Measurements from fusing are dropped: each run has to take the memory of a first one.
     """
     execute()
     place = folder()
@@ -83,7 +83,7 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 
     @contextmanager
     def temporary_cache_dir(directory: str) -> Iterator[None]:
-        """As PyTorch's, which saves an artifact to a folder so."""
+        """Works like PyTorch's function, with which PyTorch saves an artifact to a folder."""
         with move(directory):
             folders.append(str(Path(directory).absolute()))
             try:
@@ -100,6 +100,6 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 
 
 def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._inductor.async_compile`: other processes have no simulated GPUs."""
+    """Loads `torch._inductor.async_compile`: other processes have no simulated GPUs."""
     execute()
     module.get_compile_threads = lambda: 1  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Which arguments of a kernel it writes to, by what Triton makes of its source."""
+"""Finds the arguments to which a kernel writes, from Triton's code for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 
 _VALUE = re.compile(r"%[\w$.-]+")
 _STORES = {"tt.store": 0, "tt.atomic_rmw": 0, "tt.atomic_cas": 0, "tt.descriptor_store": 0}
-"""By operation, the place of the pointer among its operands."""
+"""The position of the pointer among the operands, by operation."""
 _OPERATION = re.compile(
     r'^\s*(?:(?P<results>%[^=]+?) = )?"?(?P<name>[a-z_]+\.[\w.]+)"?(?P<rest>.*)'
 )
@@ -15,13 +15,13 @@ _ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
 
 
 def stored_arguments(text: str) -> set[int] | None:
-    """The numbers of the function's arguments that a store may go to.
+    """Returns the numbers of the function's arguments to which it may store.
 
     Args:
         text: The module, in Triton's own intermediate language.
 
     Returns:
-        None where that cannot be said: it calls other functions, or stores nothing that is known.
+        None if that is unknown: it calls other functions, or makes no known store.
     """
     function = re.search(r"tt\.func public @\S+?\((.*)", text)
     if function is None or "tt.call" in text:

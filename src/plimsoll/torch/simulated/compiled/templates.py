@@ -1,6 +1,6 @@
-"""The product templates of PyTorch's compiler: what a kernel that was made of one multiplies.
+"""The product templates of PyTorch's compiler, and the products of kernels made from them.
 
-Their source names the sizes of a block (`BLOCK_M: tl.constexpr = 128`) and what is multiplied.
+Their source names the sizes of a block (`BLOCK_M: tl.constexpr = 128`) and the operands.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ALONG_TERMS = (
 )
 _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
-"""The first and the second, of products and of convolutions."""
+"""The names of the first and the second operand, of products and of convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
-"""How the result is called, which follows another number where something is fused."""
+"""The names of the result; with fusion another number follows."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
 _ROWS_OF_WARPGROUP = 64
 
@@ -32,9 +32,9 @@ class Template:
     """A kernel that multiplies blocks of `rows` x `columns`, `terms` at a time.
 
     Attributes:
-        buffers: That operands are loaded into ahead.
-        rounds_floats: To tf32.
-        is_along_terms: Whether the numbers of both operands that are summed up are neighbours.
+        buffers: How many buffers operands are loaded into ahead.
+        rounds_floats: Whether floats are rounded to tf32.
+        is_along_terms: Whether the numbers of both operands that are summed up are adjacent.
     """
 
     rows: int
@@ -47,15 +47,15 @@ class Template:
 
     @property
     def tile(self) -> list[int]:
-        """As a launch takes it."""
+        """Returns the tile as a launch takes it."""
         sizes = [self.rows, self.columns, self.terms, self.buffers, self.warps]
         return [*sizes, int(self.rounds_floats), int(self.is_along_terms)]
 
     def shared_bytes(self, item_bytes: int, chip: Chip) -> int:
-        """The shared memory that operands of `item_bytes` a number are loaded into.
+        """Returns the shared memory for operands of `item_bytes` a number.
 
-        On Hopper, warps of four multiply what lies in all buffers; else one is in registers.
-        Seen with Triton 3.6 on an H200: which tiles were too large.
+        On Hopper, warps of four multiply operands in all buffers; otherwise one operand is in
+        registers. Observed with Triton 3.6 on an H200, from the tiles that were too large.
         """
         by_group = chip.multiplies_by_warp_groups and self.rows >= _ROWS_OF_WARPGROUP
         buffers = self.buffers if by_group else max(1, self.buffers - 1)
@@ -63,7 +63,7 @@ class Template:
 
 
 def template_of(source: str, options: Any) -> Template | None:
-    """The template that a kernel's source was made of; None if it is of none that is known."""
+    """Returns the template of a kernel's source; None if it has no known template."""
     constants = dict(_CONSTANT.findall(source))
     if not all(constants.get(name, "").isdigit() for name in _TILE):
         return None
@@ -74,7 +74,7 @@ def template_of(source: str, options: Any) -> Template | None:
 
 
 def bytes_of(kind: str) -> int:
-    """Of a number that an argument of this kind points to, such as "*bf16": 2."""
+    """Returns the bytes of a number to which an argument of this kind points: 2 for "*bf16"."""
     if "fp8" in kind:
         return 1
     found = _BITS.match(kind)
@@ -82,7 +82,7 @@ def bytes_of(kind: str) -> int:
 
 
 def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
-    """What a launch multiplies, from its tensors: they may be handed over transposed.
+    """Returns the product of a launch, from its tensors, which may be transposed.
 
     Args:
         named: The arguments by their names.
@@ -100,7 +100,7 @@ def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
         one, other, result = (tuple(tensor.shape) for tensor in tensors if tensor is not None)
         sizes = [max(1, prod(shape)) for shape in (one, other, result)]
         kind = named[first].dtype
-        if first == "arg_X":  # channels of the result come first in the weight
+        if first == "arg_X":  # the weight's first dimension is the result's channels
             columns = other[0]
             return [1, sizes[2] / columns, columns, sizes[1] / columns], kind
         matrices = one[0] if len(one) > len(("rows", "terms")) else 1

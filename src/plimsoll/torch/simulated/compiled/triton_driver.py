@@ -1,4 +1,4 @@
-"""Triton's driver for simulated GPUs, in place of the one that asks NVIDIA's."""
+"""Triton's driver for simulated GPUs, in place of NVIDIA's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 _WARP = 32
 _REGISTERS = 65536
-"""Of a multiprocessor, on all cards since compute capability 3.0."""
+"""Registers of a multiprocessor, on all cards since compute capability 3.0."""
 _BUS_BITS = 1024
 _BENCHMARK_MS = 1
-"""To warm up, and to measure: however often a kernel is called, it takes the same memory."""
+"""Time to warm up, and to measure. Repeated calls take the same memory, so little is enough."""
 
 
 def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `triton.backends.nvidia.driver`, with a driver that needs no GPU.
+    """Loads `triton.backends.nvidia.driver`, with a driver that needs no GPU.
 
-    Triton takes the one class there that is a driver. Its compiler stays NVIDIA's.
+    Triton uses the only driver class in that module. Its compiler stays NVIDIA's.
     """
     execute()
     real = module.CudaDriver
@@ -63,13 +63,13 @@ def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[],
 
 
 class _Utilities:
-    """What Triton and Inductor ask a driver of a GPU."""
+    """The functions of a GPU's driver that Triton and Inductor call."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """Sizes in bytes, clocks in kHz; the bus is any, and its clock gives the card's rate."""
+        """Returns bytes and kHz; the bus width is arbitrary, its clock gives the card's rate."""
         profile = self._simulation.profiles[device]
         bytes_per_clock = 2 * _BUS_BITS // 8
         return {
@@ -84,6 +84,6 @@ class _Utilities:
 
 
 def clock_mhz(profile: GpuProfile) -> float:
-    """The clock of the multiprocessors at which a card reaches its `fp32_flops`."""
+    """Returns the clock of the multiprocessors at which a card reaches its `fp32_flops`."""
     lanes = chip_of(profile.compute_capability).lanes
     return profile.fp32_flops / (2 * lanes * profile.multiprocessors) * 1e-6

@@ -1,4 +1,4 @@
-"""torch.compile where Triton is missing: what needs it runs eagerly, and the report says so."""
+"""torch.compile without Triton: code that needs Triton runs eagerly, and the report says so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def compile_without_triton(torch: ModuleType) -> None:
-    """Let `torch.compile` run eagerly what Inductor would compile."""
+    """Makes `torch.compile` run eagerly the code that Inductor would compile."""
     compiled = torch.compile
 
     @functools.wraps(compiled)

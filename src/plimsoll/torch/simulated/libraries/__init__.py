@@ -1,1 +1,1 @@
-"""Other people's libraries on simulated GPUs: their own kernels, and what only a GPU would load."""
+"""Other people's libraries on simulated GPUs: their own kernels, and files that need a GPU."""

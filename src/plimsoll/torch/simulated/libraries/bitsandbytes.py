@@ -1,11 +1,11 @@
-"""bitsandbytes without its CUDA library: kernels that it calls by their addresses only account.
+"""bitsandbytes without its CUDA library: kernels called by address compute nothing.
 
 Its operations are Python code, which takes their memory and then calls a function of a shared
-library with the addresses of tensors. So the operations run as they are, and what stands in for the
-library knows of each function which tensors it writes. The library itself takes no memory on the
-GPU: of what allocates, it calls only `cudaMallocManaged`, for paged optimizers, and
-`cublasCreate`; products have no workspace (csrc/ops.cu and the symbols that its builds for CUDA
-11.8 to 13.2 need; read in the source of 0.50).
+library with the addresses of tensors. So the operations run unchanged, and the stand-in for the
+library knows which tensors each function writes. The library itself takes no memory on the GPU. Of
+the allocating functions it calls only `cudaMallocManaged`, for paged optimizers, and
+`cublasCreate`. Products have no workspace. (Read in csrc/ops.cu of 0.50, and in the symbols that
+its builds for CUDA 11.8 to 13.2 need.)
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LIBRARY = re.compile(r"libbitsandbytes_cuda\d+\.so")
 _NAME = re.compile(rb"\0(c[a-z_][a-z0-9_]{3,}|get_context)(?=\0)")
 _HOST_LIBRARY = "libbitsandbytes_cpu.so"
 _OF_HOST = "_cpu_"
-"""In names of functions that compute on the host, which both libraries have."""
+"""A part of the names of functions that compute on the host, which both libraries have."""
 
 _NOTHING_COMPUTED = (
     "its CUDA library was not loaded: its kernels only account, and what they write is not known"
 )
 _HANDLE = "a handle of cuBLAS takes memory beside PyTorch's, which is not counted"
 _HANDLE_BYTES = 66 << 20
-"""What the card had less of after `get_context` on an H200, with CUDA 13.0."""
+"""The memory that `get_context` took of the card on an H200, with CUDA 13.0."""
 _MANAGED = (
     "managed memory is taken to be the host's; on a GPU it lies on the card while that has room"
 )
@@ -46,12 +46,12 @@ _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What is known of a function by its name; arguments are numbered, from 0.
+    """Properties of a function by its name; arguments are numbered, from 0.
 
     Attributes:
-        written: The addresses of what it writes.
+        written: The addresses of written tensors.
         elements: How many elements each tensor has, at most; None if they differ.
-        product: Rows, columns and terms of what it multiplies.
+        product: Rows, columns and terms of the product.
     """
 
     written: tuple[int, ...]
@@ -72,7 +72,7 @@ _KERNELS: dict[str, _Kernel] = {
     r"c\w+32bit_grad_\w+": _Kernel(written=(1, 2, 3, 4), elements=-1),
     r"c(fill|arange|_mul)_\w+": _Kernel(written=(0,), elements=-1),
 }
-"""By a pattern of names; the first that fits counts."""
+"""Kernels by a pattern of their names; the first match counts."""
 _FINDS_OUTLIERS = "bitsandbytes::int8_vectorwise_quant"
 _OUTLIER_FEATURES = 0.001
 """The share of features with outliers: Dettmers et al., LLM.int8(), 2022."""
@@ -82,9 +82,9 @@ _NORESERVE = 0x4000
 
 
 def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `bitsandbytes.cextension`, whose CUDA library is never loaded.
+    """Loads `bitsandbytes.cextension`, whose CUDA library is never loaded.
 
-    It looks for the library as ever, and so misses the one for a CUDA that it has no build for.
+    It still searches for the library, and finds none if it has no build for this CUDA.
     """
     load = ctypes.cdll.LoadLibrary
 
@@ -103,7 +103,7 @@ def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) ->
 
 
 def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `bitsandbytes._ops`; what finds outliers for LLM.int8 is told that they are rare."""
+    """Loads `bitsandbytes._ops`, whose search for LLM.int8's outliers finds few."""
     execute()
     register = module.register_kernel
 
@@ -117,7 +117,7 @@ def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel; a feature has an outlier where any of the tokens has one."""
+    """Returns the kernel; a feature has an outlier if any of the tokens has one."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -140,7 +140,7 @@ def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Library:
-    """The library's functions by their names, as `ctypes` has them."""
+    """The library's functions by their names, as in `ctypes`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -167,8 +167,8 @@ class _Function:
     """A function of the library; types are accepted, and not needed.
 
     Attributes:
-        argtypes: As `ctypes` has it.
-        restype: Likewise.
+        argtypes: Types of the arguments, as in `ctypes`.
+        restype: Type of the result, as in `ctypes`.
     """
 
     argtypes: Any = None
@@ -186,7 +186,7 @@ def _kernel_of(name: str) -> _Kernel | None:
 
 
 def _launch(name: str, kernel: _Kernel | None, *arguments: Any) -> int:
-    """Account for a kernel; 0, as of what succeeded."""
+    """Takes the memory and time of a kernel; returns 0, for success."""
     import torch
 
     addresses = [each for each in arguments if isinstance(each, int) and each > 0]
@@ -216,14 +216,14 @@ def _do_nothing(*_: Any) -> int:
 
 
 class _ManagedMemory:
-    """What `cudaMallocManaged` gives; the library never frees it."""
+    """The memory of `cudaMallocManaged`; the library never frees it."""
 
     def __init__(self) -> None:
         self._kept: list[mmap.mmap] = []
         self._bytes = 0
 
     def take(self, size: int) -> int:
-        """An address of the host, where memory is taken as it is written."""
+        """Returns an address of the host, at which memory is taken as it is written."""
         if size == 0:
             return 0
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)

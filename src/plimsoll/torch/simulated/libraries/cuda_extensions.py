@@ -1,4 +1,4 @@
-"""Extensions that a program compiles when it runs: those with CUDA sources are refused in one line.
+"""Refuses extensions with CUDA sources that a program compiles when it runs, in one line.
 
 An extension in C++ alone is compiled and runs.
 """
@@ -18,14 +18,14 @@ _SUFFIXES = {".cu", ".cuh"}
 
 
 def refuse_extension(name: str, files: Iterable[str] = ()) -> NoReturn:
-    """Raise what a program can catch to go on without its extension.
+    """Raises an error that a program can catch to continue without its extension.
 
     Args:
         name: The extension's name.
         files: Its CUDA sources.
 
     Raises:
-        NotImplementedError: A `RuntimeError`, as PyTorch raises where it fails to compile.
+        NotImplementedError: A `RuntimeError`, like PyTorch's if it fails to compile.
     """
     sources = ", ".join(files)
     raise NotImplementedError(
@@ -47,7 +47,7 @@ def cuda_sources(files: Any) -> list[str]:
 
 
 def refuse_cuda_extensions(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch.utils.cpp_extension`, which then starts no compiler for CUDA."""
+    """Loads `torch.utils.cpp_extension`, which then starts no compiler for CUDA."""
     execute()
     build = module.BuildExtension.build_extensions
 

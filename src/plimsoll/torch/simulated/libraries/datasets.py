@@ -1,4 +1,4 @@
-"""Data sets whose files are not here: rows of the features that are declared for them."""
+"""Makes up missing data sets: rows of the features that are declared for them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ROWS = 1000
-"""That differ, and in all where their number is not declared."""
+"""The number of different rows, and of all rows if their number is not declared."""
 _CHARACTERS = 400
-"""Of a text whose length is not declared, on average."""
+"""Characters of a text whose length is not declared, on average."""
 _ITEMS = 32
-"""Of a list."""
+"""Items of a list."""
 _PIXELS = 256
 _WORDS = (
     *("the", "of", "and", "to", "a", "in", "is", "that", "it", "was", "for", "on", "are"),
@@ -26,7 +26,7 @@ _WORDS = (
 
 
 def make_missing_rows(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `datasets.load`, whose load_dataset makes rows up where there are no files."""
+    """Loads `datasets.load`, whose load_dataset makes up rows if there are no files."""
     execute()
     load = module.load_dataset
 
@@ -49,7 +49,7 @@ def make_missing_rows(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _declared(path: str, name: str | None, features: Any) -> Any:
-    """What is declared of a data set, as datasets.DatasetInfo; None for nothing."""
+    """Returns the declaration of a data set, as datasets.DatasetInfo; None if there is none."""
     from datasets import DatasetInfo
     from datasets.info import DatasetInfosDict
 
@@ -64,7 +64,7 @@ def _declared(path: str, name: str | None, features: Any) -> Any:
 
 
 def _folders(path: str) -> list[str]:
-    """Where a description of it may lie: its own folder, or that of the hub's cache."""
+    """Returns folders that may contain a declaration: the data set's own, or the hub cache's."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -80,7 +80,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _make(path: str, info: Any, split: Any) -> Any:
-    """The data set, or all its splits."""
+    """Returns the data set, or all its splits."""
     from datasets import DatasetDict
 
     splits = info.splits or {}
@@ -103,7 +103,7 @@ def _make(path: str, info: Any, split: Any) -> Any:
 
 
 def _make_split(rows: Any, split: Any, counts: dict[str, int]) -> Any:
-    """As many rows as "train[:10%]" and the like are of the declared numbers."""
+    """Returns as many rows as "train[:10%]" and similar select of the declared numbers."""
     from datasets import ReadInstruction, concatenate_datasets
 
     if not isinstance(split, ReadInstruction):
@@ -122,7 +122,7 @@ def _repeated(rows: Any, first: int, last: int) -> Any:
 
 
 def _rows(features: Any, size: float) -> Any:
-    """Different ones, of so many bytes each on average; 0 where that is unknown."""
+    """Returns different rows of `size` bytes each on average; 0 if that is unknown."""
     from datasets import Dataset
 
     texts = max(1, sum(map(_texts_of, features.values())))
@@ -135,7 +135,7 @@ def _rows(features: Any, size: float) -> Any:
 
 
 def _texts_of(feature: Any) -> int:
-    """How many texts a value has."""
+    """Returns how many texts a value has."""
     if isinstance(feature, dict):
         return sum(map(_texts_of, feature.values()))
     inner = getattr(feature, "feature", None)
@@ -145,17 +145,17 @@ def _texts_of(feature: Any) -> int:
 
 
 class _Draw:
-    """Values of features, the same each time."""
+    """Draws values of features, the same each time."""
 
     def __init__(self, characters: float) -> None:
         self._random = random.Random(0)  # noqa: S311 (of data that nobody has)
         self._characters = characters
 
     def value(self, name: str, feature: Any) -> Any:
-        """A value of a feature.
+        """Returns a value of a feature.
 
         Raises:
-            NotImplementedError: If there is no value that could be made up.
+            NotImplementedError: If no value can be made up.
         """
         import datasets
 
@@ -182,7 +182,7 @@ class _Draw:
         )
 
     def _items(self, name: str, feature: Any, length: int) -> Any:
-        if isinstance(feature, dict):  # as in a talk of two
+        if isinstance(feature, dict):  # as in a dialogue
             made = [self.value(name, feature) for _ in range(length if length > 0 else 2)]
             for place, item in enumerate(made):
                 if "role" in item:

@@ -1,8 +1,8 @@
 """Stands in for DeepGEMM's products: they take memory and time, and compute nothing.
 
-Its functions write to tensors that the caller made. What they take besides was read in the source
-of 2.1: a workspace for cuBLASLt, held from the first use on; and scales, if the caller has not laid
-them out as the kernels read them.
+Its functions write to tensors that the caller made. Their further memory was read in the source of
+2.1: a workspace for cuBLASLt, held from the first use on; and scales, if the caller's layout is not
+the one that the kernels read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _LIBRARY, _RELEASE = "deep_gemm", "DeepGEMM 2.1"
 _WORKSPACE_BYTES = 32 << 20
 _SCALES_ALIGNED = 4
-"""Rows of scales begin at multiples of so many numbers of 32 bits."""
+"""Rows of scales begin at multiples of this many 32-bit numbers."""
 _SCALES_OF_PACK = 4
 _ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
-"""In names of functions that are no plain products."""
+"""Parts of the names of functions that are no plain products."""
 
 
 def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load DeepGEMM's compiled module, whose functions then need no GPU."""
+    """Loads DeepGEMM's compiled module, whose functions then need no GPU."""
     execute()
     settings = _Settings()
     for name in ("num_sms", "tc_util", "pdl"):
@@ -47,14 +47,14 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 class _Settings:
-    """The library keeps this for a process, from its first use on."""
+    """State that the library keeps for a process, from its first use on."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._workspace: Any = None
 
     def use(self) -> None:
-        """Hold the workspace from now on."""
+        """Holds the workspace from now on."""
         import torch
 
         if self._workspace is None:
@@ -77,7 +77,7 @@ def _refuse(name: str, *_: Any, **__: Any) -> None:
 
 
 def _multiply(settings: _Settings, name: str, a: Any, b: Any, d: Any, *_: Any, **__: Any) -> None:
-    """Launch a product; groups are taken to be of one size: which rows they have is data."""
+    """Launches a product, of groups of one size, because their rows depend on data."""
     settings.use()
     is_of_bytes = isinstance(a, tuple)
     left, right = (each[0] if isinstance(each, tuple) else each for each in (a, b))
@@ -114,13 +114,13 @@ def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
 
     note_kernel(_LIBRARY, _RELEASE)
     batch, *others = sizes
-    # Numbers of eight bits are multiplied twice as fast as halves.
+    # 8-bit numbers are multiplied twice as fast as half precision.
     batch = batch / 2 if is_of_bytes else batch
     torch.ops.plimsoll.launch_product([made], [batch, *others], torch.half)
 
 
 def _laid_out(scales: Any) -> Any:
-    """Return scales with the rows of a column side by side: as they are, or a copy."""
+    """Returns scales with the rows of a column adjacent: unchanged, or a copy."""
     import torch
 
     *batch, rows, columns = scales.shape
@@ -132,7 +132,7 @@ def _laid_out(scales: Any) -> Any:
 
 
 def _packed(scales: Any) -> Any:
-    """Return scales of which four are one number of 32 bits."""
+    """Returns scales packed by four into one 32-bit number."""
     import torch
 
     columns = -(-scales.shape[-1] // _SCALES_OF_PACK)
@@ -160,7 +160,7 @@ def _required_layout(
     is_sfa: bool | None = None,
     disable_ue8m0_cast: bool = False,
 ) -> Any:
-    """Return scales as the kernels of the card read them."""
+    """Returns scales as the kernels of the card read them."""
     import torch
 
     del k, num_groups

@@ -1,6 +1,6 @@
-"""DeepSpeed's optimizers, whose kernels it compiles for a GPU when they are first used.
+"""DeepSpeed's optimizers, whose kernels it compiles for a GPU at their first use.
 
-Read from csrc/adam, csrc/lion and deepspeed/ops of DeepSpeed 0.19, not measured: the fused kernels
+Read in csrc/adam, csrc/lion and deepspeed/ops of DeepSpeed 0.19, not measured: the fused kernels
 update lists of tensors in place and allocate nothing.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> None:  # noqa: ARG001
-    """Of gradients, parameters and moments; the gradients are only read."""
+    """Updates lists of gradients, parameters and moments; gradients are only read."""
     import torch
 
     note_kernel("deepspeed", "DeepSpeed 0.19")
@@ -31,7 +31,7 @@ def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> 
 
 
 class _HostAdam:
-    """Adam on the host, in PyTorch's operations."""
+    """Adam on the host, with PyTorch's operations."""
 
     def __init__(self) -> None:
         self._is_decoupled: dict[int, bool] = {}
@@ -91,11 +91,11 @@ _KERNELS: dict[str, Callable[[], Any]] = {
     "fused_lion": lambda: SimpleNamespace(multi_tensor_lion=_update),
     "cpu_adam": _HostAdam,
 }
-"""By DeepSpeed's name of what it compiles, what stands in for it."""
+"""Stand-ins by DeepSpeed's name of the compiled module."""
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `deepspeed.ops.op_builder.builder`, which then compiles nothing for GPUs."""
+    """Loads `deepspeed.ops.op_builder.builder`, which then compiles nothing for GPUs."""
     execute()
     loaded: dict[str, Any] = {}
     load = module.OpBuilder.load

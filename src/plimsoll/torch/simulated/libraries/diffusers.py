@@ -1,4 +1,4 @@
-"""Parts of diffusers' pipelines whose weights are not here: their configurations are enough."""
+"""Makes up missing weights of diffusers' pipelines from their configurations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def make_missing_parts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `diffusers.models.modeling_utils`, whose models have weights also without files.
+    """Loads `diffusers.models.modeling_utils`, whose models get weights even without files.
 
-    They are as a new model's, and loaded as those of a file.
+    The weights are those of a new model, and loaded like those of a file.
     """
     execute()
     find = module._get_model_file
@@ -38,7 +38,7 @@ def make_missing_parts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _weights(name: str, subfolder: str | None, *, is_half: bool) -> dict[str, Any]:
-    """Those of a new model."""
+    """Returns the weights of a new model."""
     import diffusers
     import torch
 

@@ -1,8 +1,8 @@
-"""Results whose size hangs on data, of operations that have a fake implementation.
+"""Results whose size depends on data, of operations that have a fake implementation.
 
-It asks its context for such a size. A compiler answers with a symbol; on simulated GPUs the answer
-is a number within the bounds, by what unknown data is taken to be like, so that a prediction says
-the range.
+The implementation requests such a size from its context. A compiler answers with a symbol; on
+simulated GPUs the answer is a number within the bounds, chosen like other unknown data, so that a
+prediction reports the range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Context:
-    """What `torch.library.get_ctx()` returns while a fake implementation says shapes."""
+    """The result of `torch.library.get_ctx()` while a fake implementation runs."""
 
     def __init__(self, simulation: Simulation, name: str, tensors: Sequence[Any]) -> None:
         self._unknown = simulation.setup.unknown
@@ -29,10 +29,10 @@ class _Context:
         self._tensors = tensors
 
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
-        """A size that data decides.
+        """Returns a size that depends on data.
 
-        Without a bound of its own it is at most the number of elements of the largest operand, and
-        half of the longest dimension where data is balanced.
+        Without an own bound it is at most the number of elements of the largest operand, and half
+        of the longest dimension if data is balanced.
         """
         import torch
 
@@ -48,7 +48,7 @@ class _Context:
         return sorted((min, half, most))[1]
 
     def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> int:  # noqa: A002
-        """The same by its older name."""
+        """Returns a size, by the function's older name."""
         return self.new_dynamic_size(min=min, max=max)
 
 
@@ -58,12 +58,12 @@ def _greatest(numbers: Sequence[int], least: int) -> int:
 
 @contextmanager
 def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> Iterator[None]:
-    """Within it `torch.library.get_ctx()` gives numbers for sizes that hang on data.
+    """Makes `torch.library.get_ctx()` give numbers for sizes that depend on data.
 
     Args:
         simulation: The GPUs.
-        name: Of the operation.
-        tensors: Its operands.
+        name: Name of the operation.
+        tensors: The operation's operands.
     """
     from torch._library.fake_impl import set_ctx_getter
 
@@ -73,7 +73,7 @@ def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> I
 
 
 def give_sizes(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torch._library.fake_impl`, whose Meta kernels then have such a context."""
+    """Loads `torch._library.fake_impl`, whose Meta kernels then have such a context."""
     execute()
 
     def construct_meta_kernel(name: str, holder: Any) -> Callable[..., Any]:

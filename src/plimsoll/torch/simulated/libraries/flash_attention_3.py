@@ -1,6 +1,6 @@
-"""Memory that FlashAttention 3 takes in its forward pass: splits of the keys, and its schedule.
+"""The memory of FlashAttention 3's forward pass: splits of the keys, and its schedule.
 
-Read from hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM builds it.
+Read in hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM builds it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Shape:
     """The sizes that decide how one call is divided.
 
     Attributes:
-        batch: Sequences.
-        rows: Query rows, of several lengths those of the longest sequence.
+        batch: Number of sequences.
+        rows: Query rows; with several lengths, those of the longest sequence.
         key_rows: Key rows, by the same rule.
         heads: The heads of the queries.
         key_heads: The heads of the keys and values.
         width: The numbers in a row of queries and keys.
         value_width: The numbers in a row of values.
         item_bytes: The bytes of a number, 1 or 2.
-        is_causal: Whether rows see no later keys.
-        left, right: How many keys before and after its own a row sees; -1 is all of them.
-        page_rows: Key rows of a page; 0 where keys are not paged.
+        is_causal: Whether rows see no later keys. left, right: How many keys before and after its
+        own a row sees; -1 means all of them.
+        page_rows: Key rows of a page; 0 if keys are not paged.
         is_varlen: Whether sequences have lengths of their own.
         processors: Streaming multiprocessors.
         major: The first number of the compute capability.
@@ -55,7 +55,7 @@ class Shape:
 
     @property
     def window(self) -> tuple[bool, int, int]:
-        """Whether rows see no later keys, and how many before and after: what remains of both."""
+        """Returns whether rows see no later keys, and how many keys they see before and after."""
         left = -1 if self.left >= self.key_rows - 1 else self.left
         right = -1 if self.right >= self.rows - 1 else self.right
         is_causal = self.is_causal
@@ -67,7 +67,7 @@ class Shape:
 
     @property
     def is_local(self) -> bool:
-        """Whether rows see some keys alone, other than all before their own."""
+        """Returns whether rows see only some keys, other than all before their own."""
         is_causal, left, right = self.window
         return max(left, right) >= 0 and not is_causal
 
@@ -77,7 +77,7 @@ class Shape:
         return self.rows * (self.heads // self.key_heads)
 
     def blocks(self, *, copies_pages: bool) -> tuple[int, int]:
-        """Return the query rows and the key rows that a block of threads takes at a time.
+        """Returns the query rows and the key rows that a block of threads takes at a time.
 
         Args:
             copies_pages: Whether threads copy the pages, and not the card's own copy engine.
@@ -109,7 +109,7 @@ class Shape:
 
     @property
     def copies_pages(self) -> bool:
-        """Whether threads copy the pages of keys."""
+        """Returns whether threads copy the pages of keys."""
         if not self.page_rows:
             return False
         if self.major < 9 or self.is_local:
@@ -119,18 +119,18 @@ class Shape:
 
 
 def splits(shape: Shape, asked: int) -> int:
-    """Return into how many parts the keys are split; each has results of its own.
+    """Returns the number of parts into which the keys are split; each has results of its own.
 
     Args:
         shape: The call.
-        asked: The number that the caller asks for; 0 leaves it to the kernel.
+        asked: The number that the caller requests; 0 leaves it to the kernel.
     """
     chosen = asked if asked > 0 else _chosen_splits(shape)
     return 1 if shape.is_varlen and shape.batch > _MOST_BATCHES else chosen
 
 
 def schedule_numbers(shape: Shape, asked: int) -> int:
-    """Return how many numbers of 32 bits the schedule of a call has; 0 where it has none."""
+    """Returns how many 32-bit numbers the schedule of a call has; 0 if it has none."""
     count = splits(shape, asked)
     is_causal, is_local = shape.window[0], shape.is_local
     counts_tiles = (
@@ -148,18 +148,18 @@ def schedule_numbers(shape: Shape, asked: int) -> int:
 def take_besides(
     query: Any, shape: Shape, lines: tuple[int, ...], asked: int, *, is_scheduled: bool
 ) -> tuple[list[Any], Any]:
-    """Take what a call takes besides its output.
+    """Takes a call's memory besides its output.
 
     Args:
         query: The queries, on the card.
         shape: The call.
-        lines: The shape of one number a row and head.
-        asked: As for `splits`.
+        lines: The shape of one number for each row and head.
+        asked: Like that of `splits`.
         is_scheduled: Whether the caller has made the schedule.
 
     Returns:
-        Each row's logarithm of its sum, and of the parts the outputs and the logarithms, which are
-        empty where there is one part; and the schedule.
+        Each row's logarithm of its sum, the outputs and the logarithms of the parts, and the
+        schedule. The parts' tensors are empty if there is one part.
     """
     import torch
 
@@ -182,7 +182,8 @@ def _chosen_splits(shape: Shape) -> int:
         loaded = max(0, min(loaded, left + right + 1 + row_block))
     key_blocks, row_blocks = -(-loaded // key_block), -(-shape.packed_rows // row_block)
     key_bytes = shape.key_rows * (shape.width + shape.value_width) * shape.item_bytes
-    # Lengths of their own are split one by one later; so the longest is looked at alone.
+    # Sequences with lengths of their own are split one by one later, so only the longest counts
+    # here.
     total = (1 if shape.is_varlen else shape.batch) * shape.key_heads * row_blocks
     if total >= 0.8 * shape.processors:
         sees_all = not is_causal and not shape.is_local
@@ -202,7 +203,7 @@ def _chosen_splits(shape: Shape) -> int:
 
 
 def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, int]:
-    """Those for numbers of eight bits, which are summed in two levels."""
+    """Returns the block for 8-bit numbers, which are summed in two levels."""
     if is_small:
         return 64, 128 if width <= 96 else 96
     if width <= 96:
@@ -213,7 +214,7 @@ def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, i
 
 
 def _blocks_of_ampere(width: int, is_local: bool, is_paged: bool, splits: bool) -> tuple[int, int]:
-    """Those for cards before compute capability 9."""
+    """Returns the block for cards before compute capability 9."""
     if width == 64:
         return 128, 80 if splits else 96 if is_local else 112
     if width == 96:

@@ -25,7 +25,7 @@ _SAMPLED = {
     "min_p_sampling_from_probs": (1, 2),
     "top_k_top_p_sampling_from_probs": (1, 2),
 }
-"""By kernel, which of its arguments it writes: numbers of tokens, and whether they are valid."""
+"""By kernel, the arguments that it writes: numbers of tokens, and whether they are valid."""
 _WRITTEN = {
     "softmax": (0, 2),
     "top_p_renorm_probs": (1,),
@@ -33,9 +33,9 @@ _WRITTEN = {
     "top_k_mask_logits": (1, 4),
     "chain_speculative_sampling": (3, 4, 5),
 }
-"""The same of kernels that write other numbers."""
+"""By kernel, the arguments that it writes with other numbers."""
 _ANSWERING = ("get_", "init", "plan", "workspace")
-"""In names of functions whose results the caller goes on with."""
+"""Parts of the names of functions whose results the caller uses."""
 _ATTENTION = ("paged_run", "ragged_run")
 _BLOCK_PRODUCTS = "fp8_blockscale_gemm"
 _UNKNOWN_KERNEL = (
@@ -44,7 +44,7 @@ _UNKNOWN_KERNEL = (
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `flashinfer.jit.core`, which then compiles nothing."""
+    """Loads `flashinfer.jit.core`, which then compiles nothing."""
     execute()
     module.JitSpec.build_and_load = lambda spec: _Kernels(spec.name)
     module.JitSpec.load = lambda spec, path: _Kernels(spec.name)  # noqa: ARG005
@@ -78,19 +78,19 @@ class _Kernels:
 
 
 class _BlockProducts:
-    """Stands in for products of numbers of eight bits with a scale for each block of 128."""
+    """Stands in for products of 8-bit numbers with a scale for each block of 128."""
 
     def get_workspace_size(self, rows: int, columns: int, terms: int) -> int:
-        """Return the bytes for both operands as eight bits, whether the caller's are so or not."""
+        """Returns the bytes of both operands in 8 bits, whichever size the caller's have."""
         blocks = -(-terms // _BLOCK)
         of_rows = -(-rows // 4) * 4 * terms + -(-rows // 32) * 32 * blocks * 4
         return of_rows + columns * terms + blocks * -(-columns // _BLOCK) * 4
 
     def configure_workspace(self, workspace: Any) -> None:
-        """Do nothing: the caller holds the workspace."""
+        """Does nothing: the caller holds the workspace."""
 
     def run_gemm(self, left: Any, right: Any, out: Any, *_: Any) -> None:
-        """Launch the product; numbers of eight bits are multiplied twice as fast as halves."""
+        """Launches the product; 8-bit numbers are multiplied twice as fast as half precision."""
         import torch
 
         note_kernel("flashinfer", _RELEASE)

@@ -1,4 +1,4 @@
-"""The names of a library that a Python file uses, and the `except ImportError` that guards each.
+"""Finds the names of a library that a Python file uses, and the `except ImportError` around each.
 
 A program that can do without a library catches the error of its import. All names that one `try`
 covers belong together, and so do the names that the file uses outside every `try`.
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 Guard = tuple[tuple[int, int], ...]
-"""Stretches of lines that belong together: the body of a `try` and its `else`; or lines that do not
-run where the library is there: the handlers of that `try`, and imports for types alone."""
+"""Ranges of lines that belong together: the body of a `try` and its `else`; or lines that do not
+run if the library is there: the handlers of that `try`, and imports for types alone.
+"""
 
 
 class Use(NamedTuple):
     """A name that a file uses.
 
     Attributes:
-        name: With dots, such as "flash_attn.bert_padding.pad_input".
+        name: The dotted name, such as "flash_attn.bert_padding.pad_input".
         line: The line that uses it.
-        is_import: That line imports it.
+        is_import: Whether that line imports it.
     """
 
     name: str
@@ -40,8 +41,8 @@ class Uses:
     """The names that one file uses of all libraries.
 
     Attributes:
-        guards: The guards of the file; an inner one comes after those around it.
-        names: What it uses.
+        guards: The guards of the file, outer ones first.
+        names: The uses in the file.
     """
 
     guards: list[Guard] = field(default_factory=list)
@@ -90,7 +91,7 @@ def _uses_of(source: bytes) -> Uses:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
-    """By an import: the name of the library, the name in the file, and what that stands for."""
+    """Yields an import's library, its name in the file, and the dotted name behind it."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
@@ -102,7 +103,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str
 
 
 def _dotted(node: ast.AST) -> str:
-    """Names with dots between them, or "" where the expression is none."""
+    """Returns names with dots between them, or "" if the expression is no dotted name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

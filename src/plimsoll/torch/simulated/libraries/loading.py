@@ -1,4 +1,4 @@
-"""Compiled libraries, as they are loaded: their own kernels would need a GPU."""
+"""Watches the loading of compiled libraries, whose own kernels would need a GPU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Loaded = TypeVar("_Loaded")
 
 
 def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
-    """Take over the operations of each library that is loaded from now on.
+    """Takes over the operations of each library that is loaded from now on.
 
-    A library that was compiled for CUDA is loaded beside a PyTorch that was not, too.
+    A library compiled for CUDA can also be loaded beside a PyTorch without CUDA.
     """
     load_library, create_module = torch.ops.load_library, ExtensionFileLoader.create_module
     take_over = simulation.library.lib.plimsoll_take_over_operators
@@ -42,7 +42,7 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def _loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
-    """What `load` gives, once all that the library needs is there or stood in for."""
+    """Returns the result of `load`, once all needed libraries exist or have a stand-in."""
     while True:
         try:
             return load()

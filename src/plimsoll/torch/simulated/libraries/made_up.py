@@ -1,4 +1,4 @@
-"""What is made up where a program's files are not here, and the line that asked for them."""
+"""Notes data that is made up for missing files, and the line that requested them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from plimsoll.torch.simulated.compiled.assumptions import assume
 
 
 def tell_made_up(what: str) -> None:
-    """Note it for the report, with the line in the user's own files.
+    """Notes made-up data for the report, with the line in the user's own files.
 
     Args:
-        what: What is made up, and how.
+        what: A description of the data and how it is made up.
     """
     assume(_line(), what)
 

@@ -1,12 +1,12 @@
-"""Packages that a program needs and that are not here, because they need a GPU or its compiler.
+"""Stands in for missing packages that need a GPU or its compiler.
 
-A folder of `stand_ins/` has the layout of the package that it stands in for. A package is stood in
-for where it is not installed and the program asks for it: its own code imports it, or names what
-needs it. That is decided when it is first looked for, so that all libraries see the same. Code that
-catches a failed import gets the stand-in only if every name that it uses is there; else it runs as
-if the package were absent. What a library merely looks for stays missing: it would take another way
-than without the package. The modules of kernels always are the stand-ins, of installed packages
-too.
+A folder of `stand_ins/` has the layout of the package that it replaces. A stand-in is used if its
+package is not installed and the program requests it: its own code imports the package, or names a
+feature that needs it. That is decided when the package is first looked for, so that all libraries
+see the same. Code that catches a failed import gets the stand-in only if it has every name that the
+code uses; otherwise the code runs as if the package were absent. A package that a library merely
+looks for stays missing, because the library would behave differently with it. The modules of
+kernels are always stand-ins, even for installed packages.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class _Package:
     Attributes:
         distribution: The name under which it is installed.
         version: The version whose source was read.
-        words: Strings and attributes by which a program asks for it without importing it.
+        words: Strings and attributes by which a program requests it without importing it.
         needs: Packages that it imports itself.
-        variables: Variables of the environment with which pip installs its Python part alone,
-            without nvcc.
+        variables: Environment variables with which pip installs its Python part alone, without
+            nvcc.
     """
 
     distribution: str
@@ -55,7 +55,7 @@ class _Package:
 
     @property
     def way_to_install(self) -> str:
-        """The command that installs its Python part."""
+        """Returns the command that installs its Python part."""
         command = f"pip install --no-build-isolation {self.distribution}"
         return f"{self.variables} {command}" if self.variables else command
 
@@ -86,11 +86,11 @@ _KERNELS = {
     "causal_conv1d_cuda": "causal_conv1d",
     "selective_scan_cuda": "mamba_ssm",
 }
-"""Modules of kernels, and the packages whose kernels they are."""
+"""Modules of kernels, and the packages that they belong to."""
 
 
 def stand_in() -> None:
-    """Let what is missing be found, from now on."""
+    """Makes Python find the stand-ins from now on."""
     sys.meta_path.insert(0, _Parts())
     sys.meta_path.append(_MissingPackages())
 
@@ -118,10 +118,10 @@ class _Parts(importlib.abc.MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module as if it had parts: Python asks for a missing name as for one of them."""
+    """Loads a module as if it had submodules, for which Python takes missing names."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the file."""
+        """Runs the file."""
         module.__path__ = []
         super().exec_module(module)
 
@@ -138,7 +138,7 @@ def _is_stand_in(module: Any) -> bool:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether an import asks, not `importlib.util.find_spec`."""
+    """Returns whether an import looks for it, and not `importlib.util.find_spec`."""
     while frame is not None and "importlib" in frame.f_code.co_filename:
         if frame.f_code.co_filename in ("<frozen importlib.util>", importlib.util.__file__):
             return False
@@ -147,7 +147,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 class _MissingPackages(importlib.abc.MetaPathFinder):
-    """Comes last, so it is asked for what is not installed."""
+    """Comes last, so Python asks it for packages that are not installed."""
 
     def __init__(self) -> None:
         self._command: list[str] | None = None
@@ -181,7 +181,7 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
     ) -> Iterator[Distribution]:
-        """As `importlib.metadata` asks, by name or for all."""
+        """Answers `importlib.metadata`, by name or for all."""
         wanted = getattr(context, "name", None)
         for name, package in _PACKAGES.items():
             if wanted is not None and _normalized(wanted) != package.distribution:
@@ -195,13 +195,13 @@ def _normalized(name: str) -> str:
 
 
 def _comes_from_here(name: str) -> bool:
-    """Whether a package that the program asks for is not installed."""
+    """Returns whether the program requests a package that is not installed."""
     spec = importlib.util.find_spec(name)
     return spec is not None and str(spec.origin).startswith(str(_FOLDER))
 
 
 class _MissingDistribution(Distribution):
-    """What is known of an installed package."""
+    """The metadata of an installed package."""
 
     def __init__(self, name: str, package: _Package) -> None:
         self._files = {
@@ -211,16 +211,16 @@ class _MissingDistribution(Distribution):
         }
 
     def read_text(self, filename: str) -> str | None:
-        """A file of its description."""
+        """Returns a file of the metadata."""
         return self._files.get(filename)
 
     def locate_file(self, path: Any) -> Any:
-        """Where a file of it is."""
+        """Returns the path of one of its files."""
         return _FOLDER / path
 
 
 def _asked_for_by_script() -> set[str]:
-    """The packages that the script imports, or asks for in words; in its arguments too."""
+    """Returns the packages that the script imports, or names, also in its arguments."""
     words = {word: name for name, package in _PACKAGES.items() for word in package.words}
     said = {argument.rpartition("=")[2] for argument in sys.argv[1:]}
     script = sys.argv[0] if sys.argv else ""
@@ -245,9 +245,9 @@ def _asked_for_by_script() -> set[str]:
 
 
 def _may_import(name: str, file: str, line: int) -> bool:
-    """Whether an import gets the stand-in for a package.
+    """Returns whether an import gets the stand-in for a package.
 
-    It does outside every guard: a missing name then is an error that names it. Within a guard, the
+    It does outside every guard: a missing name is then an error with that name. Within a guard, the
     stand-in must have all names of that guard, and those that the file uses outside every guard.
     """
     uses = uses_in(file)
@@ -258,7 +258,7 @@ def _may_import(name: str, file: str, line: int) -> bool:
 
 
 def _may_ask(name: str, file: str) -> bool:
-    """Whether a question for a package, which imports nothing, gets the answer that it is there.
+    """Returns whether a query for a package, which imports nothing, finds the stand-in.
 
     Other files of the program may import the package because of the answer.
     """
@@ -271,7 +271,7 @@ def _may_ask(name: str, file: str) -> bool:
 
 
 def _program_files(file: Path) -> Iterator[Path]:
-    """The files of the package that a file is in; beside a script, files and packages."""
+    """Yields the files of a file's package; for a script, the files and packages beside it."""
     folder = file.absolute().parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
@@ -282,7 +282,7 @@ def _program_files(file: Path) -> Iterator[Path]:
 
 @cache
 def _has(name: str) -> bool:
-    """Whether the stand-ins have what a dotted name says."""
+    """Returns whether the stand-ins have a dotted name."""
     place = _FOLDER
     for part in name.split("."):
         source = next((file for file in _files(place) if file.exists()), None)
@@ -296,13 +296,13 @@ def _has(name: str) -> bool:
 
 
 def _files(module: Path) -> tuple[Path, Path]:
-    """The files that may be the source of a module."""
+    """Returns the files that may be the source of a module."""
     return module / "__init__.py", module.with_suffix(".py")
 
 
 @cache
 def _defined(source: Path) -> frozenset[str]:
-    """The names that the statements of a module bind."""
+    """Returns the names that the statements of a module bind."""
     names = set()
     for node in ast.parse(source.read_bytes()).body:
         match node:
@@ -316,7 +316,7 @@ def _defined(source: Path) -> frozenset[str]:
 
 
 def _program_frame(frame: FrameType | None) -> FrameType | None:
-    """The program's own code that asks; None if an installed library does so for it."""
+    """Returns the frame of the program's own code; None if an installed library made the call."""
     while frame is not None:
         code = frame.f_code
         if "importlib" not in code.co_filename and code.co_filename != __file__:

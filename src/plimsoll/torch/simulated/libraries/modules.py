@@ -1,7 +1,7 @@
-"""Which modules of other people's libraries are loaded otherwise on simulated GPUs.
+"""The modules of other people's libraries that are changed on simulated GPUs.
 
-Each loader was written for some versions of its library. Where another version lacks a name that
-the loader changes, the library works as it is, without what the loader adds.
+Each loader was written for some versions of its library. If another version lacks a name that the
+loader changes, the library works unchanged, without the loader's additions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
-    """By name, how each is loaded: called with the module, and with what executes its code."""
+    """Returns loaders by name, each called with the module and the function that runs its code."""
     for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS}.items():
         simulate_operation(name, kernel)
     for name, kernel in vllm.HOST_KERNELS.items():
@@ -70,7 +70,7 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
 def _or_as_it_is(loader: _Loader) -> _Loader:
     """Returns a loader that never fails for a name that the library's version does not have.
 
-    An error of the library's own code goes through.
+    An error of the library's own code is raised.
     """
 
     def load(module: ModuleType, execute: Callable[[], None]) -> None:

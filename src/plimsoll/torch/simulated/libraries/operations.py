@@ -1,9 +1,9 @@
-"""Operations of libraries that PyTorch knows by name: what their kernels take, where that is known.
+"""Operations of libraries that PyTorch knows by name, with their kernels' memory if it is known.
 
-A kernel that is compiled for CUDA yields to the operation's fake implementation
-(csrc/operation/call.cpp), and then takes no memory but its results. Where it takes more, or has no
-fake implementation, one of two things is written down: a function of Python that takes what the
-kernel takes, composed of PyTorch's operations; or an `Operation`, its shapes and its workspace.
+A kernel that is compiled for CUDA is replaced by the operation's fake implementation
+(csrc/operation/call.cpp), and then takes no memory except its results. If it takes more, or has no
+fake implementation, it needs one of two things: a Python function that takes the kernel's memory,
+composed of PyTorch's operations; or an `Operation`, its shapes and its workspace.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operation:
-    """What a kernel returns, and what it takes besides.
+    """The results of a kernel, and its further memory.
 
     Attributes:
         shapes: Called with the operation's arguments, tensors on `meta`; returns its results as a
-            fake implementation does, or their sizes. None: it has a fake implementation.
+            fake implementation does, or their sizes. None if it has a fake implementation.
         workspace: The bytes that it takes while it runs, or a function of its arguments.
     """
 
@@ -39,22 +39,23 @@ class Operation:
 
 
 _waiting: dict[str, tuple[Operation | Kernel, str]] = {}
-_libraries: list[Any] = []  # whose end would remove the kernels
+_libraries: list[Any] = []  # deleting one would remove its kernels
 
 
 def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA") -> None:
-    """Have `kernel` in place of an operation's own, once the operation is there.
+    """Replaces an operation's own kernel by `kernel`, once the operation is defined.
 
     Args:
         name: "library::operation", with its overload if it has one: "library::operation.out".
-        kernel: What it takes; or a function that takes it, called with the operation's arguments.
-        on: The kind of device whose tensors it is called with, as PyTorch's dispatcher names it.
+        kernel: The kernel's memory; or a function that takes it, called with the operation's
+            arguments.
+        on: The device type of the tensors, as PyTorch's dispatcher names it.
     """
     _waiting[name] = kernel, on
 
 
 def register_kernels(simulation: Simulation) -> None:
-    """Put what waits in place, where its operation is there by now."""
+    """Registers the waiting kernels whose operations are defined by now."""
     import torch
 
     for name in list(_waiting):
@@ -69,7 +70,7 @@ def register_kernels(simulation: Simulation) -> None:
             kernel = functools.partial(_run, simulation, op, kernel)
         fragment = torch.library.Library(library, "IMPL")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it takes the place of another
+            warnings.simplefilter("ignore")  # about replacing another kernel
             fragment.impl(op, kernel, on, allow_override=True)
         _libraries.append(fragment)
 
@@ -83,7 +84,7 @@ def _has_schema(base: str, overload: str) -> bool:
 
 
 def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: Any) -> Any:
-    """Take what a kernel takes; values are not computed."""
+    """Takes a kernel's memory; values are not computed."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -125,7 +126,7 @@ def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: A
 
 
 def _caches(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the arguments that are caches by their names: a kernel touches some rows of them."""
+    """Returns the arguments that are caches by their names: a kernel touches few of their rows."""
     given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
     return [value for name, value in given.items() if "cache" in name]
 
@@ -137,7 +138,7 @@ def _made(shape: Any, device: Any) -> Any:
 
 
 def _as_results(made: Any, count: int, dtype: Any) -> list[Any]:
-    """What `shapes` returned as one entry for each result: tensors, or sizes as such of a type."""
+    """Returns the result of `shapes`, one entry a result: a tensor, or sizes with a type."""
     import torch
 
     def is_size(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Checkpoints that are in no file: tensors, by the path that a library is told instead of one."""
+"""Checkpoints without a file: tensors behind a path that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import ModuleType
 
-_FOLDER = Path("/made-by-plimsoll")  # is in no file system
+_FOLDER = Path("/made-by-plimsoll")  # no file system has this folder
 _TYPES = {
     **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"},
     **{"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL"},
@@ -20,11 +20,11 @@ _checkpoints: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
 def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
-    """A path that is of no file.
+    """Returns a path without a file.
 
     Args:
-        name: What it is a checkpoint of.
-        make: Makes what is in it, once it is read.
+        name: The name of the model.
+        make: Makes the tensors, when they are read.
     """
     path = str(_FOLDER / str(len(_checkpoints)) / f"{Path(name).name}.safetensors")
     _checkpoints[path] = cache(make)
@@ -32,12 +32,12 @@ def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
 
 
 def is_made(paths: Any) -> bool:
-    """Whether a library was told such a path, as the first of `paths`."""
+    """Returns whether the first of `paths` is such a path."""
     return bool(paths) and isinstance(paths, (list, tuple)) and paths[0] in _checkpoints
 
 
 def open_made_checkpoints(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `safetensors`, which opens these checkpoints too."""
+    """Loads `safetensors`, which then opens these checkpoints too."""
     execute()
     safe_open = module.safe_open
 
@@ -51,7 +51,7 @@ def open_made_checkpoints(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 class _Opened:
-    """As safetensors.safe_open."""
+    """Works like safetensors.safe_open."""
 
     def __init__(self, tensors: dict[str, Any], device: Any) -> None:
         self._tensors = tensors

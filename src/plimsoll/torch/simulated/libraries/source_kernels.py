@@ -1,4 +1,4 @@
-"""Kernels whose memory is known from their source: their launch, and its line in the report."""
+"""Kernels whose memory is known from their source: their launch, and their line in the report."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from plimsoll.torch.simulated.compiled.assumptions import assume
 
 
 def note_kernel(library: str, release: str) -> None:
-    """Note for the report that a kernel of a library was called, whose memory was not measured.
+    """Notes for the report that a library's kernel was called, whose memory was not measured.
 
     Args:
         library: The name by which programs import it.
-        release: Its name and version, whose source was read.
+        release: The library's name and version, whose source was read.
     """
     assume(
         library,
@@ -22,13 +22,13 @@ def note_kernel(library: str, release: str) -> None:
 
 
 def launch_kernel(library: str, release: str, read: Any, written: Any) -> None:
-    """Launch a kernel that reads and writes each tensor once.
+    """Launches a kernel that reads and writes each tensor once.
 
     Args:
-        library: As for `note_kernel`.
-        release: As for `note_kernel`.
-        read: Tensors that the kernel reads; None stands for an argument that was left out.
-        written: Tensors that it writes, or None if it is not known.
+        library: Like that of `note_kernel`.
+        release: Like that of `note_kernel`.
+        read: Tensors that the kernel reads; None for an omitted argument.
+        written: Tensors that it writes, or None if they are unknown.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Tokenizers of transformers whose files are not here: one with the configuration's vocabulary.
+"""Makes up missing tokenizers of transformers, with the configuration's vocabulary.
 
-It cuts texts as trained ones do on average, at words and within long ones: English has 4.2 letters
-a token. A token is known by its first letters alone, so that what is decoded is shorter.
+They split texts like trained ones on average, at words and within long ones: English has 4.2
+letters a token. Only the first letters identify a token, so decoded text is shorter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BESIDES = ("added_tokens", "special_tokens_map", "tokenizer_config", "chat_template")
-"""Files that say something of a tokenizer, but have no vocabulary."""
+"""Files that describe a tokenizer, but have no vocabulary."""
 _SPECIAL = {
     **{"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "sep": "<sep>"},
     **{"cls": "<cls>", "mask": "<mask>"},
@@ -28,13 +28,13 @@ _TEMPLATE = (
 )
 _TOKENS = r"[\p{Han}\p{Hiragana}\p{Katakana}]| ?\p{L}{1,6}| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]{1,3}|\s+"
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz0123456789.,'\"-:;()?!/\n_*=+<>[]{}#%&@$\\|~^`"
-"""What tokens begin with after a space or without one, the commonest first."""
+"""The first characters of tokens after a space or without one, the commonest first."""
 _KNOWN = 3
-"""Letters of a token, at the most, with its space; fewer, where a vocabulary has no room."""
+"""The most letters of a token, with its space; fewer if the vocabulary has no room."""
 
 
 def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `transformers.tokenization_utils_base`, where tokenizers need no files."""
+    """Loads `transformers.tokenization_utils_base`, whose tokenizers then need no files."""
     execute()
     base = module.PreTrainedTokenizerBase
     load = base._from_pretrained.__func__
@@ -52,16 +52,17 @@ def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> 
 
 
 def _make(name: str, asked: dict[str, Any]) -> Any:
-    """A tokenizer for a model whose configuration is here.
+    """Returns a tokenizer for a model whose configuration is here.
 
     Args:
         name: The model's.
-        asked: What the program asks of the tokenizer, by name.
+        asked: The program's arguments for the tokenizer, by name.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import AutoConfig, PreTrainedTokenizerFast
 
-    encoder = Path(name.replace("tokenizer", "text_encoder"))  # as beside it in a pipeline
+    # a pipeline has it beside the tokenizer
+    encoder = Path(name.replace("tokenizer", "text_encoder"))
     place = encoder if (encoder / "config.json").is_file() else name
     config = AutoConfig.from_pretrained(place).get_text_config()
     special = _special_tokens(config)
@@ -97,7 +98,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
 
 
 def _special_tokens(config: Any) -> dict[int, str]:
-    """By number, as the configuration has them; one is for what is not in the vocabulary."""
+    """Returns special tokens by number, from the configuration; one replaces unknown words."""
     special: dict[int, str] = {}
     for kind, token in _SPECIAL.items():
         number = getattr(config, f"{kind}_token_id", None)
@@ -111,7 +112,7 @@ def _special_tokens(config: Any) -> dict[int, str]:
 
 
 def _words(count: int) -> list[str]:
-    """So many beginnings of words, or fewer, the shortest first: of each length all or none."""
+    """Returns up to `count` beginnings of words, the shortest first: of each length all or none."""
     words: list[str] = []
     for length in range(1, _KNOWN + 1):
         longer = list(_beginnings(length))
@@ -122,7 +123,7 @@ def _words(count: int) -> list[str]:
 
 
 def _beginnings(length: int) -> Iterator[str]:
-    """All of some letters, with a space or without one; digits and signs only alone."""
+    """Yields all combinations of some letters, with a space or not; digits and signs alone."""
     letters = _LETTERS if length == 1 else _LETTERS[:26]
     for first in (" ", *letters):
         for others in itertools.product(letters, repeat=length - 1):

@@ -1,4 +1,4 @@
-"""What torchvision's kernels for CUDA take, composed as they are of PyTorch's operations.
+"""The memory of torchvision's CUDA kernels, which are composed of PyTorch's operations.
 
 Read in torchvision 0.26 to 0.29 (csrc/ops/cuda), and measured with 0.26.
 """
@@ -20,13 +20,13 @@ _FEW_MATCHES = (
     "network's match more, which the range covers"
 )
 _GROUPS = 6
-"""The place of the groups behind a convolution's tensors."""
+"""The position of the groups behind a convolution's tensors."""
 _MOST_IMAGES = 32
-"""That a deformable convolution unrolls at a time."""
+"""Images that a deformable convolution unrolls at a time."""
 
 
 def nms(boxes: Any, scores: Any, iou_threshold: float) -> Any:
-    """Sorted boxes, a bit for each pair of them, and which ones are kept: what data decides."""
+    """Takes sorted boxes, a bit for each pair, and the kept boxes, which depend on data."""
     import torch
 
     count = boxes.size(0)
@@ -51,7 +51,7 @@ def _columns(
     weight: Any,
     grad_or_offset: Any,
 ) -> tuple[int, int, int, int]:
-    """Images at a time, how often, rows and columns of what a convolution is unrolled to."""
+    """Returns images at a time, repetitions, and rows and columns of an unrolled convolution."""
     batch = input.size(0)
     images = next(n for n in range(min(batch, _MOST_IMAGES), 0, -1) if batch % n == 0)
     rows = input.size(1) * weight.size(2) * weight.size(3)
@@ -66,7 +66,7 @@ def deform_conv2d(
     bias: Any,
     *geometry: int,
 ) -> Any:
-    """Unrolled a few images at a time, then multiplied."""
+    """Unrolls a few images at a time, then multiplies."""
     import torch
 
     groups = geometry[_GROUPS]
@@ -101,7 +101,7 @@ def deform_conv2d_backward(
     bias: Any,
     *geometry: int,
 ) -> Any:
-    """First what the inputs had to do with it, then the parameters."""
+    """Computes the gradients of the inputs first, then those of the parameters."""
     import torch
 
     groups = geometry[_GROUPS]
@@ -145,9 +145,9 @@ def deform_conv2d_backward(
 
 
 def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `torchvision.models.detection._utils`, whose boxes hardly ever match an object.
+    """Loads `torchvision.models.detection._utils`, whose boxes hardly ever match an object.
 
-    Which boxes do is what data decides. Half of them would be far from any network.
+    Data decides how many boxes match. Half of them would be unlike any network.
     """
     execute()
     match = module.Matcher.__call__
@@ -165,7 +165,7 @@ def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _copies(*places: int) -> Operation:
-    """A kernel that reads contiguous operands: others at these places are copied first."""
+    """Makes a kernel that first copies non-contiguous operands at these positions."""
 
     def workspace(*args: Any) -> int:
         return sum(args[i].nbytes for i in places if not args[i].is_contiguous())

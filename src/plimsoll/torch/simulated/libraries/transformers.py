@@ -1,4 +1,4 @@
-"""Models of transformers whose weights are not here: a configuration is enough."""
+"""Makes up missing weights of transformers' models from their configurations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `transformers.configuration_utils`, which says what it takes to go on without files."""
+    """Loads `transformers.configuration_utils`, whose error then explains runs without files."""
     execute()
-    # The name before transformers 5 was PretrainedConfig.
+    # Before transformers 5 the name was PretrainedConfig.
     base = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
     get = base.get_config_dict.__func__
 
@@ -35,17 +35,17 @@ def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) 
 
 
 def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `transformers.modeling_utils`, whose models have weights also where no file has them.
+    """Loads `transformers.modeling_utils`, whose models get weights even if no file has them.
 
-    They are as a new model's, and loaded as those of a file.
+    The weights are those of a new model, and loaded like those of a file.
     """
     execute()
     if not hasattr(module, "LoadStateDictConfig"):
         return  # before transformers 5
     find, choose_type = module._get_resolved_checkpoint_files, module._get_dtype
     load = module.PreTrainedModel._load_pretrained_model
-    types: dict[str, Any] = {}  # of weights, by checkpoint
-    models: dict[str, Any] = {}  # that they are read into
+    types: dict[str, Any] = {}  # types of weights, by checkpoint
+    models: dict[str, Any] = {}  # models that read them
 
     def find_or_make(*arguments: Any, **named: Any) -> Any:
         try:
@@ -88,7 +88,7 @@ def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> Non
 
 
 def _weights(model: Any, dtype: Any) -> dict[str, Any]:
-    """What a file would hold of a model: the weights of a new one, under a checkpoint's names."""
+    """Returns the content of a model's file: a new model's weights, under a checkpoint's names."""
     import torch
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -1,6 +1,6 @@
-"""vLLM's own operations whose kernels take memory besides their results, or lack a fake kernel.
+"""vLLM's own operations whose kernels take further memory, or lack a fake kernel.
 
-vLLM's other operations have fake implementations, and take no memory but their results.
+vLLM's other operations have fake implementations, and take no memory except their results.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _unowned(tensor: Any) -> Any:
 
 
 def _card() -> tuple[int, int]:
-    """The current card's multiprocessors, and its major compute capability."""
+    """Returns the current card's multiprocessors, and its major compute capability."""
     import torch
 
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -48,7 +48,7 @@ def _shape(
     page_table: Any,
     margin: int,
 ) -> Shape:
-    """Return the shape of a call that sees all keys, from its tensors."""
+    """Returns the shape of a call that sees all keys, from its tensors."""
     several = starts is not None
     pages = 0 if page_table is None else page_table.shape[1] * k.shape[1]
     processors, major = _card()
@@ -107,7 +107,7 @@ def _attend(
     sm_margin: int = 0,
     *_: Any,
 ) -> list[Any]:
-    """FlashAttention 3, over sequences of one length or several, and over pages of a cache."""
+    """Runs FlashAttention 3, over sequences of one length or several, and over pages of a cache."""
     import torch
 
     several = cu_seqlens_q is not None
@@ -166,7 +166,7 @@ def _schedule(
     sm_margin: int = 0,
     *_: Any,
 ) -> Any:
-    """FlashAttention 3's schedule, which a caller makes before it attends."""
+    """Makes FlashAttention 3's schedule, which a caller does before attention."""
     import torch
 
     processors, major = _card()
@@ -193,10 +193,10 @@ def _schedule(
 
 
 def _attend_2(*arguments: Any) -> list[Any]:
-    """FlashAttention 2, of several lengths: vLLM's build returns neither weights nor a state."""
+    """Runs FlashAttention 2, of several lengths: vLLM's returns neither weights nor a state."""
     from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_2_cuda import varlen_fwd
 
-    *own, count, generator = arguments  # in the other order there
+    *own, count, generator = arguments  # vLLM has the other order
     attend: Any = varlen_fwd
     return list(attend(*own, generator, count)[:2])
 

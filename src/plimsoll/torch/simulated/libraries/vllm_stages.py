@@ -1,4 +1,4 @@
-"""vLLM, as it starts: at which stage it is, what it learns of its memory, and made-up weights."""
+"""The start of vLLM: its stages, its knowledge of its memory, and made-up weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
-"""Formats of weights in whose place weights of the same sizes are made up."""
+"""Formats of weights that are replaced by made-up weights of the same sizes."""
 
 
 def vllm_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """By name, how modules of vLLM are loaded."""
+    """Returns the loaders of vLLM's modules, by name."""
     stages = _Stages(simulation)
     return {
         "vllm.engine.arg_utils": make_up_weights,
@@ -39,7 +39,7 @@ def vllm_modules(
 
 
 def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load `vllm.engine.arg_utils`: weights are made up, which saves the host's memory and time."""
+    """Loads `vllm.engine.arg_utils`, with made-up weights, which saves host memory and time."""
     execute()
     create = module.EngineArgs.create_load_config
 
@@ -58,9 +58,9 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load vLLM's list of models, whose facts take a process of their own to find.
+    """Loads vLLM's list of models, whose properties a separate process has to find.
 
-    They are kept with what is compiled for simulated GPUs, for the next prediction.
+    The properties are kept with the code compiled for simulated GPUs, for the next prediction.
     """
     execute()
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
@@ -88,9 +88,9 @@ class _Stages:
         learn: Callable[[ServingUse, Any, Any], None],
         after: Stage | None = None,
     ) -> None:
-        """Note the stage while a method runs, and afterwards what is learnt from its object.
+        """Notes the stage while a method runs, and afterwards facts from its object.
 
-        A method without a stage of its own belongs to the one that runs.
+        A method without a stage of its own belongs to the current one.
         """
         method = getattr(owner, name)
         guarded = self._simulation.watchers.guarded
@@ -108,7 +108,7 @@ class _Stages:
         setattr(owner, name, run)
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load the worker, which takes the steps of a start one after the other."""
+        """Loads the worker, which runs the steps of a start one after the other."""
         execute()
         worker = module.Worker
         self._staged(worker, "load_model", "weights", _learn_weights)
@@ -121,10 +121,10 @@ class _Stages:
         self._note_cache(worker)
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load vLLM's sampler: how many tokens each request gets decides how the engine goes on.
+        """Loads vLLM's sampler: the tokens of each request decide the engine's next step.
 
-        A kernel of vLLM's counts them on the card. The host knows the same: a request gets a token
-        once all of its prompt is computed.
+        A kernel of vLLM's counts them on the card. The host can compute the same: a request gets a
+        token once its whole prompt is computed.
         """
         execute()
         sample = module.Sampler.__call__
@@ -139,7 +139,7 @@ class _Stages:
         module.Sampler.__call__ = call
 
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load a model's runner, which captures CUDA graphs."""
+        """Loads a model's runner, which captures CUDA graphs."""
         execute()
         runner = module.GPUModelRunner
         if "capture_model" in vars(runner):
@@ -154,12 +154,12 @@ class _Stages:
         use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load the sizes of caches: there vLLM refuses to start where too little is left."""
+        """Loads the sizes of caches, where vLLM refuses to start if too little memory is left."""
         execute()
         self._note_refusal(module, "_check_enough_kv_cache_memory")
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load a worker's helpers, in which vLLM refuses a card that is too full."""
+        """Loads a worker's helpers, in which vLLM refuses a card that is too full."""
         execute()
         self._note_refusal(module, "request_memory")
 
@@ -195,7 +195,7 @@ class _Stages:
 
 @contextmanager
 def _noting_failure(use: ServingUse) -> Iterator[None]:
-    """Note the innermost stage of an engine that runs out of memory."""
+    """Notes the innermost stage of an engine that runs out of memory."""
     try:
         yield
     except Exception as error:
@@ -221,7 +221,8 @@ def _tell_sampled(output: Any, arguments: list[Any]) -> None:
 
 def _learn_started(use: ServingUse, worker: Any, result: Any) -> None:
     del worker, result
-    use.refusal = use.missing_bytes = use.fitting_len = None  # of an engine that was tried before
+    # from an earlier attempt to start an engine
+    use.refusal = use.missing_bytes = use.fitting_len = None
 
 
 def _learn_weights(use: ServingUse, worker: Any, result: Any) -> None:
@@ -258,7 +259,7 @@ def _learn_cache(use: ServingUse, worker: Any, sizes: Any) -> None:
 
 
 def _learn_lack(use: ServingUse, values: list[Any]) -> None:
-    """Note the memory that a check of vLLM's found missing, by the arguments of its call."""
+    """Notes the memory that a check of vLLM's found missing, from the arguments of its call."""
     if hasattr(values[0], "free_memory"):
         snapshot, cache = values[:2]
         asked = int(snapshot.total_memory * cache.gpu_memory_utilization)

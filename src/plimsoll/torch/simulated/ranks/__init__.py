@@ -1,1 +1,1 @@
-"""The processes of a job, and what they tell each other: torch.distributed on simulated GPUs."""
+"""The processes of a job and their communication: torch.distributed on simulated GPUs."""

@@ -1,9 +1,9 @@
-"""The methods that PyTorch's ProcessGroupNCCL and ProcessGroupGloo have beside their base class.
+"""Methods that ProcessGroupNCCL and ProcessGroupGloo have in addition to their base class.
 
-PyTorch's own code calls some of them wherever a group's backend is NCCL's: Inductor lengthens
-timeouts by `_add_ephemeral_timeout` when it finds a graph in its cache. The names are those of
+PyTorch's own code calls some of them if a group's backend is NCCL: Inductor lengthens timeouts by
+`_add_ephemeral_timeout` when it finds a graph in its cache. The names are those of
 torch/csrc/distributed/c10d/init.cpp and of torch/_C/_distributed_c10d.pyi (PyTorch 2.13, 2.14 and
-main agree). A backend of another name has of these what its base class has.
+main agree). For a backend with another name, each works as in its base class.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ _SILENT = (
     "register_mem_pool",
     "set_timeout",
 )
-"""They change no memory and no value: timeouts, brackets around calls, registrations with NCCL."""
+"""Methods that change no memory and no value: timeouts, brackets around calls, registrations with
+NCCL.
+"""
 _REFUSED = (
     "_comm_ptr",
     "_end_time_estimate",
     "_start_time_estimate",
     "_verify_work_timeout",
 )
-"""They give what only NCCL itself has."""
+"""Methods whose results only NCCL itself has."""
 _REFUSED_PROPERTIES = ("bound_device_id", "uid")
 
 
@@ -46,7 +48,7 @@ def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
 
     Args:
         c10d: `torch._C._distributed_c10d`.
-        communicators: NCCL's in this process.
+        communicators: The communicators of NCCL in this process.
     """
     both, nccl = ("nccl", "gloo"), ("nccl",)
     methods: dict[str, Callable[..., Any]] = {
@@ -70,7 +72,7 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Method:
-    """A method or property of the backends with some names; the rest have the base class's."""
+    """A method or property of backends with some names; the rest has the base class's."""
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name
@@ -94,5 +96,5 @@ class _Method:
 def _name_of(backend: Any) -> str | None:
     try:
         return str(backend.name())
-    except RuntimeError:  # PyTorch's for a backend that says no name
+    except RuntimeError:  # PyTorch's error for a backend without a name
         return None

@@ -1,4 +1,4 @@
-"""The communicators of a process: each takes memory of its card, when it is needed first."""
+"""The communicators of a process: each takes memory of its card at its first use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Communicators:
-    """Those of NCCL.
+    """The communicators of NCCL.
 
     Attributes:
-        most: What was taken of each device at most.
-        is_extrapolated: Whether any is of a kind that was not measured.
+        most: The most memory that they took of each device.
+        is_extrapolated: Whether one of them is of a kind that was not measured.
     """
 
     def __init__(
@@ -39,17 +39,17 @@ class Communicators:
     def need(
         self, group: int, members: list[int], rank: int, device: int, key: str, pattern: str
     ) -> None:
-        """Have a communicator, connected as it has to be.
+        """Makes a communicator if necessary, and its connections.
 
         Args:
             group: The number of the process group.
-            members: The ranks of the job that are in it, by place.
-            rank: This process's place.
-            device: Of this process.
+            members: The ranks of the job that are in the group, by their place.
+            rank: This process's place in the group.
+            device: This process's device.
             key: A device's number, or two places, as "0:3".
             pattern: "ring", "to 1,2 from 3" with places, or "" for none.
 
-        Raises:
+        OutOfMemoryError: If the card has too little; nothing is taken then.
             OutOfMemoryError: If the card has not that much; nothing is taken then.
         """
         name = group, device, key
@@ -64,7 +64,7 @@ class Communicators:
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
             own, once = made.begin(), process.begin()
-            if once.high and "streams" in self._loaded[device]:  # NCCL's part has them too
+            if once.high and "streams" in self._loaded[device]:  # NCCL's part contains them as well
                 streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)
         own += _connect(made, pattern, places)
@@ -87,15 +87,15 @@ class Communicators:
         self.is_extrapolated = self.is_extrapolated or made.is_extrapolated
 
     def has_streams(self, device: int) -> bool:
-        """Return whether NCCL's part has PyTorch's streams in it, which its process group takes."""
+        """Returns whether NCCL's part contains PyTorch's streams, which its process group takes."""
         return device in self.most
 
     def middle_bytes(self, device: int) -> int:
-        """What was taken of a device at most, in the middle of what is possible."""
+        """Returns the most that was taken of a device, in the middle of the possible range."""
         return _middle(self.most.get(device, Bytes()))
 
     def drop(self, group: int) -> None:
-        """Give back what a group's communicators took, but for what the process took once."""
+        """Frees the memory of a group's communicators, but not what the process took once."""
         for name in [name for name in self._made if name[0] == group]:
             _, device, _ = name
             del self._made[name]
@@ -112,13 +112,13 @@ def _connect(made: Communicator, pattern: str, places: list[int] | None) -> Byte
         return made.connect_ring()
     _, to, _, sender = pattern.split(" ")
     peers = [[int(each) for each in text.split(",") if each] for text in (to, sender)]
-    if places is not None:  # of two alone
+    if places is not None:  # a communicator of two ranks alone
         peers = [[places.index(peer) for peer in side] for side in peers]
     return made.connect(*peers)
 
 
 def _is_kernel(made: Communicator, pattern: str) -> bool:
-    """Whether anything is sent by a kernel: one rank alone copies, but for letters to itself."""
+    """Returns whether a kernel sends: a single rank copies, except for sends to itself."""
     if pattern == "ring":
         return len(made.node_of) > 1
     return any(sign.isdecimal() for sign in pattern)
@@ -129,6 +129,6 @@ def _middle(size: Bytes) -> int:
 
 
 def _node(rank: int) -> int:
-    """The machine of a rank: as many run on each as on this one."""
+    """Returns the machine of a rank: each runs as many ranks as this one."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
     return rank // local if local > 0 else 0

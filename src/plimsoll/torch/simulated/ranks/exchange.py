@@ -1,10 +1,10 @@
-"""How the ranks of a job meet: what each gives goes through the group's store to the others.
+"""Exchanges the contributions of a job's ranks, through the group's store.
 
-A rank posts what it gives and goes on; it waits for the others where a program would, in `wait()`
-or in a call that is not asynchronous. What is posted are numbers where they are known, and else
-descriptions, as csrc/collectives/given.h makes them: here they are bytes.
+A rank posts its contribution and continues; it waits for the other ranks where a program would, in
+`wait()` or in a call that is not asynchronous. A contribution consists of numbers if they are
+known, and otherwise of descriptions, as csrc/collectives/given.h makes them: here it is bytes.
 
-The library asks in bytes, see csrc/collectives/exchange.cpp.
+The library sends requests as bytes, see csrc/collectives/exchange.cpp.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _WELL, _FAILED, _OUT_OF_MEMORY = b"+", b"-", b"!"
 
 @dataclass
 class Group:
-    """A process group, as this rank sees it.
+    """A process group for this rank.
 
     Attributes:
-        store: Where its ranks meet; keys are its own.
+        store: The store of the group's ranks, with keys of its own.
         rank: This process's place in it.
         members: The ranks of the job that are in it, by place.
-        present: The places of those that run; the others are pretended, see `pretended`.
-        name: For people.
+        present: The places of the ranks that run; the remaining ranks are pretended, see
+            `pretended`.
+        name: The group's name, for people.
     """
 
     store: Any
@@ -51,45 +52,45 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """Meetings whose numbers this rank has, from `all_read` on."""
+    """Meetings whose bytes this rank has read, from `all_read` on."""
     all_read: int = 0
-    """It has those of all meetings before this one."""
+    """The rank has read all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """What the others last said of theirs, by place."""
+    """The number of meetings that each other rank last reported as read, by place."""
     kept: int = 0
-    """The first meeting whose post of this rank's is still in the store."""
+    """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """Pieces besides the first of this rank's posts that are in the store, by meeting."""
+    """Pieces after the first of this rank's posts that are in the store, by meeting."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other rank of it runs."""
+        """Returns whether no other rank of the group runs."""
         return len(self.present) == 1
 
 
 @dataclass(frozen=True)
 class _Meeting:
-    """What a number that the library was given stands for."""
+    """A meeting, by the number that the library got for it."""
 
     group: Group
     header: Header
     mine: bytes
     keys: dict[int, str]
-    """Of the others that are waited for, by place; empty where nobody is."""
+    """Keys of the ranks that are waited for, by place; empty if none is."""
     sender: int | None
     tag: int
     number: int = _NOBODY
-    """In the group, where all meet."""
+    """The meeting's number in the group, if all ranks meet."""
 
 
 class Exchange:
     """The meetings of this process.
 
     Attributes:
-        groups: Its process groups, by number.
-        board: Where ranks say what they wait for; None while there is only one.
+        groups: The process groups, by number.
+        board: The board of the ranks' waits; None while there is only one rank.
     """
 
     def __init__(
@@ -108,14 +109,14 @@ class Exchange:
         self._lock = threading.Lock()
 
     def add(self, group: Group) -> int:
-        """A group's number."""
+        """Adds a group and returns its number."""
         with self._lock:
             number = len(self.groups)
             self.groups[number] = group
         return number
 
     def __call__(self, question: bytes) -> bytes:
-        """Answer the library."""
+        """Answers a request of the library."""
         asked = _Reader(question[1:])
         try:
             answer = {"p": self._post, "c": self._collect, "n": self._need, "d": self._drop}[
@@ -125,7 +126,7 @@ class Exchange:
             return _FAILED + str(error).encode()
         except OutOfMemoryError as error:
             return _OUT_OF_MEMORY + str(error).encode()
-        except (RuntimeError, OSError) as error:  # the store's
+        except (RuntimeError, OSError) as error:  # the store's error
             what = f"a rank of the job has ended, and the job's store with it ({error})"
             return _FAILED + what.encode()
         return _WELL + answer
@@ -213,7 +214,7 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Take what all have read from the store; some may be meetings behind, or ahead."""
+        """Removes posts that all ranks have read; some may be meetings behind, or ahead."""
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:
@@ -234,16 +235,16 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        if not meeting.keys:  # from a rank that is pretended
+        if not meeting.keys:  # from a pretended rank
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        if len(group.present) == len(group.members):  # else it may stand for others too
+        if len(group.present) == len(group.members):  # otherwise it may replace other ranks too
             posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
     def _find_letter(self, meeting: _Meeting) -> tuple[int, str] | None:
-        """The first letter of anybody's; None where nobody else runs."""
+        """Finds the first message from any rank; None if no other rank runs."""
         group = meeting.group
         others = sorted(group.present - {group.rank})
         if not others:
@@ -259,7 +260,7 @@ class Exchange:
                 wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
-        """Waits for all posts; the header, contents and further pieces of each, by place."""
+        """Waits for all posts; returns each one's header, contents and pieces, by place."""
         if not meeting.keys:
             return {}
         store, keys = meeting.group.store, meeting.keys
@@ -291,7 +292,7 @@ class Exchange:
 
 
 class _Reader:
-    """Takes what csrc/collectives/exchange.cpp appends."""
+    """Reads the values that csrc/collectives/exchange.cpp appends."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""Ranks that meet, and do not do the same: with NCCL they would wait for ever."""
+"""Detects ranks that meet in different calls: with NCCL they would wait for ever."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """What a rank says of what it gives.
+    """A rank's description of its contribution.
 
     Attributes:
-        rank: Of the job.
+        rank: The rank in the job.
         what: The call, such as "all_reduce".
-        agreed: What all have to agree on.
-        line: Where the program is.
-        series: A number that is drawn for the meeting; the first rank's counts.
-        read: It has read what all gave in the group's meetings before this one.
+        agreed: The properties on which all ranks have to agree.
+        line: The program's line.
+        series: A random number for the meeting; the first rank's counts.
+        read: The group's meetings before this one whose bytes this rank has read.
     """
 
     rank: int
@@ -33,14 +33,14 @@ class Header:
 
 
 def check_agreement(group: str, headers: Mapping[int, Header]) -> None:
-    """Compare what the ranks of a meeting do.
+    """Compares the calls of the ranks in a meeting.
 
     Args:
         group: The group's name, for people.
-        headers: By place in the group.
+        headers: Headers by place in the group.
 
     Raises:
-        DeadlockError: If two do not do the same, or not with as much.
+        DeadlockError: If two ranks make different calls, or with different sizes.
     """
     first, *others = (headers[place] for place in sorted(headers))
     for other in others:

@@ -1,12 +1,12 @@
-"""What NCCL takes of a card, by rule.
+"""The memory that NCCL takes of a card, by rule.
 
-The rules were learnt from NCCL's source (2.28 to 2.30: init.cc, channel.cc, transport/p2p.cc,
-transport/net.cc, graph/search.cc), the sizes of kernels and of their stacks from its libraries.
-They were held against H200s (one and two ranks) and H100s (two to four ranks that NVLink joins), by
-benchmarks/nccl.py and benchmarks/jobs.py. Other machines are extrapolated, some with a range.
+The rules were learnt from NCCL's source, 2.28 to 2.30 (init.cc, channel.cc, transport/p2p.cc,
+transport/net.cc, graph/search.cc). The sizes of kernels and of their stacks come from its
+libraries. benchmarks/nccl.py and benchmarks/jobs.py compared them with H200s (one and two ranks)
+and H100s (two to four ranks linked by NVLink). Other machines are extrapolated, some with a range.
 
-NCCL asks the driver for each table and buffer apart, and the driver gives 2 MiB at least: that, and
-not what the tables hold, is what a channel costs.
+NCCL requests each table and buffer separately, and the driver gives at least 2 MiB: that, and not
+the content of the tables, is the cost of a channel.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _HEADER = 4096
 _NETWORK_STEPS = 16
 _NETWORK_CHUNK = 128 * KiB
 _STACK_BEFORE = 1024
-"""Bytes a thread that a context has anyway (cudaLimitStackSize)."""
+"""Stack bytes of a thread that a context has anyway (cudaLimitStackSize)."""
 _OTHER = (70 * MiB, 90 * MiB)
-"""Streams, maps, the driver's own: the rest of what H100s and H200s were measured to take."""
+"""Streams, maps and the driver's own memory: the rest that was measured on H100s and H200s."""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""A process takes so much less or more of a card in jobs than when `plimsoll measure` ran."""
+"""The difference between a process's memory in jobs and in `plimsoll measure`."""
 MOST_MEASURED = 4
-"""The most ranks of a communicator that was measured."""
+"""The most ranks of a measured communicator."""
 _LINKS_MEASURED = 18
-"""The links of NVLink that the measured cards have."""
+"""NVLink links of the measured cards."""
 _LINKS_OF_SWITCH = 12
-"""Cards with so many links are in machines with switches of NVLink: A100 and later."""
+"""Cards with at least this many links are in machines with NVLink switches: A100 and later."""
 _TABLE = Path(__file__).with_name("nccl.csv")
 
 
 @dataclass(frozen=True)
 class _Chip:
-    """A row of nccl.csv, which says what the columns are."""
+    """A row of nccl.csv, which explains its columns."""
 
     code_bytes: int
     ring_stack: int
@@ -93,14 +93,14 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Settings:
-    """NCCL's own, of the environment; bytes.
+    """NCCL's own settings, from the environment; sizes in bytes.
 
     Attributes:
-        buffer: Of a connection, for large messages.
-        small_buffers: For small ones.
-        least_channels: That a communicator has.
-        most_channels: Likewise.
-        most_letter_channels: Of those for what one rank sends another.
+        buffer: Buffer of a connection, for large messages.
+        small_buffers: Buffers of a connection, for small messages.
+        least_channels: The least channels of a communicator.
+        most_channels: The most channels of a communicator.
+        most_letter_channels: The most channels for messages from one rank to another.
     """
 
     buffer: int = 4 * MiB
@@ -111,7 +111,7 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """As NCCL_* say; what is no number is not taken, as by NCCL."""
+        """Reads NCCL_* variables; like NCCL, ignores values that are no numbers."""
         small = _number("NCCL_LL_BUFFSIZE", 512 * KiB)
         return cls(
             buffer=_number("NCCL_BUFFSIZE", cls.buffer),
@@ -124,13 +124,13 @@ class Settings:
 
 @dataclass
 class Communicator:
-    """What one rank's part of a communicator takes.
+    """The memory of one rank's part of a communicator.
 
     Attributes:
-        card: The rank's.
-        node_of: The machine of each rank that is in it, by place.
+        card: The rank's card.
+        node_of: The machine of each rank in the communicator, by place.
         rank: This rank's place.
-        settings: NCCL's.
+        settings: NCCL's settings.
     """
 
     card: GpuProfile
@@ -145,7 +145,7 @@ class Communicator:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Whether it is of a kind that was not measured."""
+        """Returns whether it is of a kind that was not measured."""
         is_measured_card = self._chip.measured and self.card.nvlinks == _LINKS_MEASURED
         return not is_measured_card or len(self.node_of) > MOST_MEASURED or self._nodes > 1
 
@@ -158,7 +158,7 @@ class Communicator:
         return len(set(self.node_of))
 
     def begin(self) -> Bytes:
-        """What it takes before anything is connected: tables of channels, used or not."""
+        """Returns its memory before any connection: tables of channels, used or not."""
         low, high = (
             _TABLES_OF_CHANNEL * max(channels, self._letter_channels(channels))
             for channels in self._channels()
@@ -168,7 +168,7 @@ class Communicator:
         )
 
     def connect_ring(self) -> Bytes:
-        """What a collective connects, if none has."""
+        """Returns the memory that a first collective connects."""
         if self._has_ring or len(self.node_of) == 1:
             return Bytes()
         self._has_ring = True
@@ -179,8 +179,8 @@ class Communicator:
     def _most_algorithms(self) -> int:
         """Returns how many algorithms connect ranks at most: the ring, and more for some sizes.
 
-        Where NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) takes the ring
-        for every size. A tree's latency is not lower there, and its bandwidth is a third less.
+        If NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) chooses the ring for
+        every size. A tree's latency is not lower there, and its bandwidth is a third less.
         """
         if self._nodes > 1:
             return 3
@@ -188,7 +188,7 @@ class Communicator:
         return 1 if is_ring else 2
 
     def connect(self, to: Collection[int], sender: Collection[int]) -> Bytes:
-        """What letters to these ranks and from those connect, by place."""
+        """Returns the memory that messages to these ranks and from those connect, by place."""
         sends, receives = self._connection()
         new_to = set(to) - self._sends - {self.rank}
         new_from = set(sender) - self._receives - {self.rank}
@@ -214,10 +214,10 @@ class Communicator:
         return any(self.node_of[place] != self.node_of[self.rank] for place in places)
 
     def _connection(self) -> tuple[int, int]:
-        """A channel's, where it sends and where it receives."""
+        """Returns a channel's memory, where it sends and where it receives."""
         buffers = _HEADER + self.settings.small_buffers + self.settings.buffer
         if not self.card.nvlinks and self.card.kind != "datacenter":
-            return 0, 0  # cards without a way to each other: through the host's memory
+            return 0, 0  # cards without a direct link: through host memory
         if self.card.nvlinks and self._chip.reads:
             return (
                 _pieces(_HEADER + self.settings.buffer),
@@ -226,7 +226,7 @@ class Communicator:
         return _pieces(_HEADER), _pieces(buffers)
 
     def _channels(self) -> tuple[int, int]:
-        """Of collectives; the least and the most that they may be."""
+        """Returns the least and the most channels of collectives."""
         if len(self.node_of) == 1:
             found = (_MOST_CHANNELS, _MOST_CHANNELS)
         elif self._nodes > 1:
@@ -257,7 +257,7 @@ class Communicator:
 
 @dataclass
 class Process:
-    """What NCCL takes once in a process and on a card, with its first communicator."""
+    """NCCL's memory that a process takes once on a card, with its first communicator."""
 
     card: GpuProfile
 
@@ -266,7 +266,7 @@ class Process:
         self._stack = _STACK_BEFORE
 
     def begin(self) -> Bytes:
-        """Its code, and what the driver needs for it."""
+        """Returns the memory of its code, and the driver's memory for it."""
         if self._has_begun:
             return Bytes()
         self._has_begun = True
@@ -277,10 +277,11 @@ class Process:
         return Bytes(code + _OTHER[0], code + _OTHER[1])
 
     def launch(self, pattern: str) -> Bytes:
-        """The stacks of the kernels' threads, which the driver keeps for all that may run.
+        """Returns the stacks of the kernels' threads, which the driver keeps for all that may run.
 
         Args:
-            pattern: "ring" for a collective, "" for none; else what one rank sends another.
+            pattern: "ring" for a collective, "" for none; otherwise a send from one rank to
+                another.
         """
         if not pattern:
             return Bytes()
@@ -293,7 +294,7 @@ class Process:
 
 
 def _channels_of_links(card: GpuProfile) -> int:
-    """Of cards that NVLink joins: as many as fill the links, tried from the fastest (search.cc)."""
+    """Returns the channels that fill the cards' NVLink links, fastest first (search.cc)."""
     chip = _chip_of(card.compute_capability)
     total = card.nvlinks * chip.link_mb_per_s / 1000
     count, best = 0, 0.0
@@ -312,7 +313,7 @@ def _channels_of_links(card: GpuProfile) -> int:
 
 
 def _power_of_two(number: int) -> int:
-    """The next one, from there up."""
+    """Returns the next power of two, from the number up."""
     return 1 << max(0, number - 1).bit_length()
 
 

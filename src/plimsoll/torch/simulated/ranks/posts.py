@@ -1,9 +1,9 @@
-"""Messages of any size in a job's store.
+"""Posts messages of any size in a job's store.
 
 PyTorch's TCPStore refuses a value of more than 8 MiB (`MAX_PAYLOAD_LEN` of
-torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). A longer message is stored in pieces: those
-after the first under keys of their own, then the first one, with their number, under the message's
-key. So a message whose key is there is there as a whole.
+torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). A longer message is stored in pieces: the
+later pieces first, under keys of their own, then the first piece, with their number, under the
+message's key. So if the message's key exists, the whole message exists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COUNT = struct.Struct("=I")
 
 
 def post(store: Any, key: str, message: bytes) -> int:
-    """Stores a message; the number of pieces besides the first."""
+    """Stores a message; returns the number of pieces after the first."""
     rest = range(PIECE_BYTES, len(message), PIECE_BYTES)
     for number, start in enumerate(rest):
         store.set(_key(key, number), message[start : start + PIECE_BYTES])
@@ -25,13 +25,13 @@ def post(store: Any, key: str, message: bytes) -> int:
 
 
 def read(store: Any, keys: list[str]) -> list[tuple[bytes, int]]:
-    """The messages under keys that are there, each with the number of pieces besides the first."""
-    # One request each: the answer to many keys at once would hold several first pieces.
+    """Returns the messages under existing keys, each with the number of pieces after the first."""
+    # Each key is requested separately: one answer to many keys would hold several first pieces.
     return [_joined(store, key, store.get(key)) for key in keys]
 
 
 def remove(store: Any, key: str, pieces: int) -> None:
-    """Takes a message with so many pieces besides the first from the store."""
+    """Removes a message from the store, with `pieces` pieces after the first."""
     store.delete_key(key)
     for number in range(pieces):
         store.delete_key(_key(key, number))

@@ -1,4 +1,4 @@
-"""Which ranks of a job run; the others are pretended."""
+"""Which ranks of a job run; the remaining ranks are pretended."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import os
 
 
 def pretended_world() -> int | None:
-    """How many processes a job has of which this one alone runs; None where others run too."""
+    """Returns a job's number of processes if this process alone runs; otherwise None."""
     world = os.environ.get("WORLD_SIZE", "")
     is_launched = "TORCHELASTIC_RUN_ID" in os.environ
     return int(world) if world.isdecimal() and int(world) > 1 and not is_launched else None
 
 
 def running_ranks() -> list[int] | None:
-    """The ranks of this job that run, where not all do; as `predict --ranks` has it."""
+    """Returns the ranks of this job that run, if not all do; `predict --ranks` sets them."""
     text = os.environ.get("PLIMSOLL_RANKS", "")
     return [int(each) for each in text.split(",")] if text else None
 
 
 def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
-    """The place that stands for one, in what all of a group give.
+    """Returns the place whose contribution replaces that of a pretended rank.
 
     Args:
-        place: The one.
-        own: This process's.
-        present: Those that run.
-        size: Of the group.
+        place: The pretended rank's place.
+        own: This process's place.
+        present: The places of the ranks that run.
+        size: The group's size.
     """
     if place in present or place == own:
         return place
@@ -33,15 +33,15 @@ def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
 
 
 def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tuple[int, int] | None:
-    """The letter that stands for one that this rank expects: who sends it, and to whom.
+    """Finds the message that replaces one from a pretended rank: its sender and its receiver.
 
-    It goes as far along the group as the one that is expected. None where no rank sends such.
+    It goes as far along the group as the expected message. None if no rank sends such a message.
 
     Args:
-        sender: Who would send the one that is expected.
+        sender: The sender of the expected message.
         own: This process's place.
-        present: Those that run.
-        size: Of the group.
+        present: The places of the ranks that run.
+        size: The group's size.
     """
     if sender in present:
         return sender, own
@@ -54,7 +54,7 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 
 
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
-    """The nearest, rather one that has a place before and behind it, as `place` mostly does."""
+    """Returns the nearest place, preferably one with neighbours on both sides."""
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:
         return otherwise

@@ -1,11 +1,11 @@
 """torch.distributed's process groups on simulated GPUs.
 
-PyTorch's own functions run, with the program's own rendezvous. What differs is the backend: under
-the names "nccl" and "gloo" a group gets that of csrc/collectives, which follows NCCL's rules about
-memory and streams, and meets the other ranks by `exchange`.
+PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: under the
+names "nccl" and "gloo" a group gets the backend of csrc/collectives, which follows NCCL's rules for
+memory and streams, and meets the other ranks through `exchange`.
 
-A process that was told at its start to be one of several, and that nobody's launcher started, is
-alone: the others are pretended. They do what this one does.
+A process that knows from its environment that it is one of several, but has no launcher, is alone.
+The missing ranks are pretended: they do the same as this one.
 """
 
 from __future__ import annotations
@@ -43,15 +43,16 @@ class ProcessGroups:
         )
         simulation.library.exchange_by(self._exchange)
         self._made: Counter[tuple[str | int, ...]] = Counter()
-        self._members: list[int] = []  # of the group that is being made; none for the default one
+        # members of the group that is being made; none for the default one
+        self._members: list[int] = []
 
     def load(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Load `torch.distributed.distributed_c10d`, which takes its backends from here."""
+        """Loads `torch.distributed.distributed_c10d`, which takes its backends from here."""
         import torch
 
         c10d = torch._C._distributed_c10d
         add_nccl(c10d)
-        if not hasattr(c10d.Backend, "options"):  # which PyTorch fills in, and nobody reads
+        if not hasattr(c10d.Backend, "options"):  # PyTorch fills it in, and no code reads it
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
         c10d.ProcessGroupNCCL = _named_backend(self, "nccl", c10d.Backend)
@@ -79,7 +80,7 @@ class ProcessGroups:
         def new_process_group_helper(
             size: int, rank: int, members: list[int], *arguments: Any, **named: Any
         ) -> Any:
-            self._members = [int(member) for member in members]  # NumPy's numbers too
+            self._members = [int(member) for member in members]  # also converts NumPy's numbers
             if members:
                 self._simulation.groups.append(self._members)
             made = make_group(size, rank, members, *arguments, **named)
@@ -92,7 +93,7 @@ class ProcessGroups:
         module.new_group = new_group  # type: ignore[attr-defined]
 
     def make(self, name: str, store: Any, rank: int, size: int, options: Any) -> Any:
-        """A backend, as an object that Python knows."""
+        """Makes a backend, as an object that Python knows."""
         import torch
         from torch._C._distributed_c10d import PrefixStore, ProcessGroup
 
@@ -123,7 +124,7 @@ class ProcessGroups:
         return holder._get_backend(torch.device("cuda" if name == "nccl" else "cpu"))
 
     def _count(self, label: str, members: list[int]) -> int:
-        """How many groups of this name and of these were made: a store may outlive a group."""
+        """Counts the groups of this name and these members: a store may outlive a group."""
         made: tuple[str | int, ...] = (label, *members)
         self._made[made] += 1
         return self._made[made]
@@ -133,7 +134,7 @@ class ProcessGroups:
         return follows("has_nccl_successor", self._simulation.version) and chosen != "0"
 
     def _register(self, module: ModuleType) -> None:
-        """Where backends are plugins, take the place of PyTorch's."""
+        """Replaces PyTorch's backends if they are plugins."""
         from torch._C._distributed_c10d import ProcessGroup
 
         types = ProcessGroup.BackendType
@@ -167,7 +168,7 @@ class ProcessGroups:
         _connect_early(world)
 
     def _alone(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The arguments for a process whose others, if there are any, do not run."""
+        """Returns the arguments for a process whose other ranks, if there are any, do not run."""
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         world = given.get("world_size", -1)
@@ -182,14 +183,14 @@ class ProcessGroups:
 
 @cache
 def _store(address: str, port: int, *, is_master: bool) -> Any:
-    """The job's, also of a job that begins once more."""
+    """Returns the job's store, also for a job that starts again."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, is_master=is_master, wait_for_workers=False)
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments for a rank of which not all others run: nobody waits for those."""
+    """Returns the arguments for a rank in a job that runs in part: it waits for no missing rank."""
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])
@@ -199,14 +200,14 @@ def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says_nothing_of_others(given: dict[str, Any]) -> bool:
-    """Whether nobody says how many processes there are; PyTorch would refuse to begin."""
+    """Returns whether the number of processes is unknown; PyTorch would refuse to begin."""
     is_named = any(given.get(name) is not None for name in ("init_method", "store"))
     is_counted = given.get("world_size", -1) > 0 or "WORLD_SIZE" in os.environ
     return not is_named and not is_counted
 
 
 def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
-    """The class that PyTorch has for a backend: making one makes ours."""
+    """Returns PyTorch's class for a backend; an instance of it is ours."""
 
     class Named(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -229,7 +230,7 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
         @staticmethod
         def create_default_device(*_: Any, **__: Any) -> None:
-            """Of gloo: an interface of the network, which nobody needs here."""
+            """Gloo's function for a network interface, which is not needed here."""
 
         create_device = create_default_device
 
@@ -238,7 +239,7 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
 
 def _is_no_gloo(group: Any) -> None:
-    """DDP's logger takes what the group calls gloo for an object of that class, and reads it."""
+    """Keeps DDP's logger from reading a backend named gloo as an object of that class."""
     import torch
 
     types = torch._C._distributed_c10d.ProcessGroup.BackendType
@@ -250,14 +251,14 @@ def _is_no_gloo(group: Any) -> None:
 
 
 def _connect_early(group: Any) -> None:
-    """Make the communicator, where the group is bound to a device."""
+    """Makes the communicator, if the group is bound to a device."""
     device = getattr(group, "bound_device_id", None)
     if device is not None:
         group._get_backend(device).eager_connect_single_device(device)
 
 
 def _label(name: str, size: int) -> str:
-    """What people call a group."""
+    """Returns a group's name for people."""
     return "the default group" if name in ("", "0") else f"a group of {size} ({name})"
 
 

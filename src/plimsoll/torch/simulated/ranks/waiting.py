@@ -1,8 +1,9 @@
-"""Ranks that wait for each other, and what shows that they would wait for ever.
+"""Detects ranks that wait for each other and would wait for ever.
 
-A rank that waits for more than half a second says so on a board that all see, and says again,
-twice a second, that it still does. It looks at what those that it waits for say. Where each of
-them has ended, or waits for others of them, and none has got on between two looks, nobody will.
+A rank that waits for more than half a second writes so on a board that all ranks see, and repeats
+it twice a second. It reads the entries of the ranks that it waits for. The wait will never end if
+each of them has ended or waits for a rank among them, and if none has made progress between two
+reads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0001, 0.02
-"""In seconds; naps grow: most waits are short, and a long one keeps nobody from work."""
+"""Seconds between polls. The interval grows: most waits are short, and a long one should not use
+the processor.
+"""
 _SECONDS_BETWEEN_LOOKS = 0.5
 _BEATS = 3
 _MOST_NAMED = 4
@@ -32,15 +35,15 @@ class DeadlockError(Exception):
 
 
 class Board:
-    """Where the ranks of a job say what they wait for.
+    """The board on which the ranks of a job write what they wait for.
 
-    The process says by itself when it ends. The first rank, which mostly has the job's store, then
-    outlasts the others: what was sent is in the store until they have read it.
+    A process writes there itself when it ends. The first rank, which usually has the job's store,
+    then outlasts the other ranks: messages stay in the store until they have read them.
 
     Args:
-        store: Of the job.
-        rank: This process's.
-        ranks: Those that run.
+        store: The job's store.
+        rank: This process's rank.
+        ranks: The ranks that run.
     """
 
     def __init__(self, store: Any, rank: int, ranks: Sequence[int]) -> None:
@@ -48,20 +51,20 @@ class Board:
         self._rank = rank
         self._others = [each for each in ranks if each != rank]
         self._has_store = rank == min(ranks) and os.environ.get(_AGENT) != "True"
-        Finalize(None, self._end, exitpriority=-1)  # behind what this process tells
+        Finalize(None, self._end, exitpriority=-1)  # after this process's last messages
 
     def say(self, what: dict[str, Any]) -> None:
-        """That this rank waits, or does not any more: an empty one."""
+        """Writes that this rank waits; an empty entry ends the wait."""
         self._store.set(f"board/{self._rank}", json.dumps(what))
 
     def _end(self) -> None:
-        """Take part in nothing any more."""
+        """Writes that this rank takes part in nothing any more."""
         has_failed = (sys.exc_info()[1] or getattr(sys, "last_value", None)) is not None
         try:
             self.say({"ended": True})
             if self._has_store and not has_failed:
                 self._outlast()
-        except RuntimeError:  # the store has ended, with the rank that has it
+        except RuntimeError:  # the store has ended with its rank
             return
 
     def _outlast(self) -> None:
@@ -73,7 +76,7 @@ class Board:
                 time.sleep(_LONGEST_NAP)
 
     def read(self, rank: int) -> dict[str, Any]:
-        """What a rank said last."""
+        """Returns a rank's last entry."""
         key = f"board/{rank}"
         if not self._store.check([key]):
             return {}
@@ -102,10 +105,10 @@ class Wait:
             self._board.say({})
 
     def nap(self, ranks: Sequence[int]) -> None:
-        """Wait a little for ranks that have not come.
+        """Waits a little for ranks that have not come.
 
         Raises:
-            DeadlockError: If they never will.
+            DeadlockError: If they will never come.
         """
         time.sleep(self._nap)
         self._nap = min(1.5 * self._nap, _LONGEST_NAP)
@@ -114,7 +117,7 @@ class Wait:
             self._looked = time.monotonic()
 
     def _look(self, ranks: Sequence[int]) -> None:
-        """Say that those ranks have not come, and see whether they ever will."""
+        """Writes that those ranks have not come, and checks whether they ever will."""
         if self._board is None:
             return
         self._beat += 1
@@ -141,7 +144,7 @@ class Wait:
             raise DeadlockError(text)
 
     def _stuck(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]] | None:
-        """All that are waited for, and whom they wait for; None where one of them is at work."""
+        """Returns the entries of all ranks that are waited for; None if one of them is at work."""
         assert self._board is not None
         found: dict[int, dict[str, Any]] = {}
         to_see = list(ranks)
@@ -150,7 +153,7 @@ class Wait:
             if rank in found or rank == self._rank:
                 continue
             said = self._board.read(rank)
-            if "deadlock" in said:  # which another rank has seen first
+            if "deadlock" in said:  # another rank has found it first
                 raise DeadlockError(said["deadlock"])
             if "ended" not in said and "for" not in said:
                 return None

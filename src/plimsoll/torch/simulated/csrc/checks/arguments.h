@@ -1,5 +1,5 @@
-// The checks that PyTorch makes of an operation's tensors before any kernel runs: on which devices
-// they are, whether they may be read, and whether what is written overlaps.
+// PyTorch's checks of an operation's tensors before any kernel runs: their devices, whether they
+// may be read, and whether written tensors overlap.
 #pragma once
 
 #include "operation/call.h"

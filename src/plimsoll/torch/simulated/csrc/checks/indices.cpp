@@ -1,4 +1,4 @@
-// Indices: of elements, rows, classes, places.
+// Checks of indices: of elements, rows, classes, positions.
 #include <ATen/ops/sum.h>
 #include <c10/util/accumulate.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 
-// By the name that PyTorch's schema gives the argument; undefined where it has none.
+// Returns the argument with this name in PyTorch's schema; undefined if it has none.
 Tensor named(const Call& call, const char* name) {
   const auto place = call.op().schema().argumentIndexWithName(name);
   return place ? call.tensor(static_cast<std::size_t>(*place)) : Tensor();
@@ -28,7 +28,7 @@ std::int64_t named_number(const Call& call, const char* name, std::int64_t other
 }
 
 Limits below(std::int64_t size) { return {0, static_cast<double>(size - 1)}; }
-// The same, and counted from the end.
+// Returns the limits of an index that may also count from the end.
 Limits around(std::int64_t size) {
   return {-static_cast<double>(size), static_cast<double>(size - 1)};
 }
@@ -39,7 +39,7 @@ std::string dimension_text(std::int64_t dim, std::int64_t size) {
 
 constexpr const char* kIndex = "an index";
 
-// x[i, j]: a mask covers as many dimensions as it has, and its shape is checked on the host.
+// Checks x[i, j]. A mask covers as many dimensions as it has, and the host checks its shape.
 void of_elements(const Call& call) {  // (self, indices, ...)
   const Tensor self = call.tensor(0);
   std::int64_t dim = 0;
@@ -54,7 +54,7 @@ void of_elements(const Call& call) {  // (self, indices, ...)
   }
 }
 
-// (self, dim, index, ...)
+// Takes (self, dim, index, ...).
 template <Limits (*Accepted)(std::int64_t)>
 void along_dimension(const Call& call) {
   const Tensor self = named(call, "self");
@@ -67,7 +67,7 @@ void along_dimension(const Call& call) {
   require_within(call.info().name, index, Accepted(size), kIndex, dimension_text(at, size));
 }
 
-// A tensor without elements has none to give an index its shape (restride_dim in
+// A tensor without elements cannot give an index its shape (restride_dim in
 // aten/src/ATen/native/cuda/ScatterGatherKernel.cu).
 void scatter_or_gather(const Call& call) {
   const Tensor self = named(call, "self");
@@ -96,7 +96,7 @@ void require_rows(std::uint32_t operation, const Tensor& table, const Tensor& in
                  "the embedding, which has " + std::to_string(table.size(0)) + " rows");
 }
 
-// PyTorch's embedding selects rows. It is written out here so that an error speaks of the
+// Selects rows like PyTorch's embedding. It is written out here so that an error names the
 // embedding.
 Tensor embedding(const Tensor& table, const Tensor& indices, c10::SymInt /*padding_idx*/,
                  bool /*scale_grad_by_freq*/, bool /*sparse*/) {
@@ -127,7 +127,7 @@ void of_classes(const Call& call) {
                  "the " + std::to_string(classes) + " classes");
 }
 
-// Places that a maximum was taken from.
+// Positions from which a maximum was taken.
 void of_places(const Call& call) {  // (self, indices, output_size, ...)
   if (!call.argument(2).isIntList()) return;
   const std::vector<std::int64_t> sizes = call.argument(2).toIntVector();
@@ -167,8 +167,8 @@ void counted(const Call& call) {  // bincount(self, weights, minlength)
   TORCH_CHECK(!negative, "bincount only supports 1-d non-negative integral inputs.");
 }
 
-// Compressed rows or columns: their bounds grow from none to all, each names what it has once, in
-// order. (is_crow, compressed_idx, plain_idx, cdim, dim, nnz)
+// Checks compressed rows or columns, (is_crow, compressed_idx, plain_idx, cdim, dim, nnz): the
+// bounds start at 0 and never fall, and each row or column has its indices once, in order.
 void compressed(const Call& call) {
   const Tensor ends = known_values(call.tensor(1));
   const Tensor plain = known_values(call.tensor(2));
@@ -195,7 +195,7 @@ void compressed(const Call& call) {
   }
 }
 
-// (data, reduce, *, lengths, indices, offsets, axis, unsafe, initial)
+// Takes (data, reduce, *, lengths, indices, offsets, axis, unsafe, initial).
 void segments(const Call& call) {
   const Tensor data = call.tensor(0);
   const Tensor lengths = known_values(named(call, "lengths"));

@@ -1,4 +1,4 @@
-// Numbers: chances, rates, ranges that are drawn from, what a program asserts.
+// Checks of numbers: probabilities, rates, ranges of random numbers, a program's assertions.
 
 #include <vector>
 
@@ -20,8 +20,8 @@ void loss_of_chances(const Call& call) {  // (self, target, ...)
   require_within(call.info().name, call.tensor(1), kChances, "a target", kRange);
 }
 
-// PyTorch's checks of the numbers that it draws with, which are the same for all devices; its Meta
-// kernels make some of them.
+// PyTorch's checks of the parameters of random numbers, which are the same for all devices; its
+// Meta kernels make some of them.
 void drawn(const Call& call) {
   torch::jit::Stack stack;
   for (const c10::IValue& argument : call.arguments()) {
@@ -33,7 +33,7 @@ void drawn(const Call& call) {
   call.op().callBoxed(&stack);
 }
 
-// random_(self, from, to), (self, to), (self); randint(low, high, ...), (high, ...)
+// Takes random_(self, from, to), (self, to), (self); randint(low, high, ...), (high, ...).
 void drawn_integers(const Call& call) {
   std::vector<std::int64_t> bounds;
   for (const c10::IValue& argument : call.arguments()) {
@@ -55,7 +55,7 @@ void drawn_evenly(const Call& call) {  // uniform_(self, from, to)
               " > to=", to);
 }
 
-void tossed(const Call& call) {  // bernoulli(self), of chances; bernoulli_(self, p)
+void tossed(const Call& call) {  // bernoulli(self) with probabilities; bernoulli_(self, p)
   const bool is_filled = call.info().is_in_place() || call.argument_count() > 2;
   require_within(call.info().name, call.tensor(is_filled ? 1 : 0), kChances, "a probability",
                  kRange);
@@ -68,7 +68,7 @@ void rates(const Call& call) {  // poisson(self)
   require_within(call.info().name, call.tensor(0), kNotNegative, "a rate", "the range of rates");
 }
 
-// Weights of a choice: finite, none negative, and in each row one that is not zero.
+// Weights of a choice must be finite and not negative, and each row needs one that is not zero.
 void weights_of_choice(const Call& call) {  // multinomial(self, num_samples, replacement)
   const Tensor weights = call.tensor(0);
   require_within(call.info().name, weights, {0, std::numeric_limits<double>::max()}, "a weight",
@@ -94,7 +94,7 @@ void asserted(const Call& call) {  // (self) or (self, assert_msg)
                        : "the program asserts what does not hold");
 }
 
-// Without limits of its own it takes those of the data. (self, bins, min, max)
+// Takes (self, bins, min, max). Without limits of its own it uses the data's.
 void binned(const Call& call) {
   const double low = call.argument(2).toScalar().toDouble();
   const double high = call.argument(3).toScalar().toDouble();

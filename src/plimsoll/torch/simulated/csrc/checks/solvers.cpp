@@ -1,4 +1,4 @@
-// Solvers of linear algebra: what cuSOLVER says of matrices with numbers that are not finite.
+// Checks of solvers of linear algebra: cuSOLVER's errors for matrices with non-finite numbers.
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <c10/util/Exception.h>
@@ -30,7 +30,7 @@ void eigenvalues(const Call& call) {
   if (has_infinite(call.tensor(0))) refuse_to_converge("linalg.eigh", "eigen", 1);
 }
 
-// The routine for small matrices, and the one that finds the values alone, give NaN instead (H100,
+// The routine for small matrices, and the routine for the values alone, return NaN instead (H100,
 // PyTorch 2.11).
 void singular_values(const Call& call) {
   constexpr std::int64_t kSmall = 32;
@@ -45,8 +45,8 @@ void singular_values(const Call& call) {
   }
 }
 
-// It is in none of the results, which only cuSOLVER's status says. The host's LAPACK has been seen
-// to write beyond its memory there.
+// The results do not show the error, only cuSOLVER's status does. The host's LAPACK was observed to
+// write beyond its memory here.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

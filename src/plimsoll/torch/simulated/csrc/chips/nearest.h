@@ -1,4 +1,4 @@
-// The row of a table that serves what the table may lack.
+// Finds the row of a table for a key that the table may lack.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,8 @@
 
 namespace plimsoll::simulated {
 
-// The last row whose key is not above, or else the first one. Rows are in ascending order.
+// Returns the last row whose key is not above `wanted`, or the first row. Rows are in ascending
+// order.
 template <typename Row, std::size_t count, typename Wanted, typename Key>
 const Row& nearest(const Row (&rows)[count], const Wanted& wanted, Key key) {
   const Row* const above =

@@ -1,4 +1,4 @@
-// PyTorch's headers of process groups, after those of the operations that they use.
+// Includes PyTorch's headers of process groups, after the headers of the operations that they use.
 #pragma once
 
 #include <ATen/ops/cat.h>

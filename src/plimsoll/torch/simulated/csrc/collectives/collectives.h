@@ -1,4 +1,4 @@
-// What processes tell each other on simulated GPUs: torch.distributed's groups.
+// Communication between processes on simulated GPUs: torch.distributed's groups.
 #pragma once
 
 #include "operation/written_out.h"

@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A question begins with a letter, and an answer with whether that went well.
+// A question begins with a letter, and an answer with its success.
 constexpr char kPost = 'p';
 constexpr char kCollect = 'c';
 constexpr char kNeed = 'n';

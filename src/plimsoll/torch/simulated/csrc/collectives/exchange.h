@@ -1,4 +1,4 @@
-// The meetings of a group's ranks. Python exchanges the bytes, through the group's store:
+// Exchanges bytes between a group's ranks. Python passes them through the group's store:
 // plimsoll.torch.simulated.ranks.exchange.
 #pragma once
 
@@ -9,31 +9,31 @@
 
 namespace plimsoll::simulated {
 
-// One meeting of all ranks of a group, or of two of them.
+// One exchange between all ranks of a group, or between two of them.
 struct Meeting {
   std::uint64_t group = 0;
-  std::int32_t to = -1;    // the rank that is sent to; -1 for none
-  std::int32_t from = -1;  // the rank that is received from; -1 for none, and -2 for any
+  std::int32_t to = -1;    // the receiving rank; -1 for none
+  std::int32_t from = -1;  // the sending rank; -1 for none, and -2 for any
   std::int32_t tag = 0;
-  std::string what;    // such as "all_reduce", as programs call it
-  std::string agreed;  // what all have to agree on, in words
+  std::string what;    // the call's name, such as "all_reduce"
+  std::string agreed;  // the properties that all ranks have to agree on, in words
 };
 
-// Posts what this rank gives, without waiting, and returns the number of the meeting.
+// Posts this rank's bytes without waiting, and returns the number of the meeting.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
-// The bytes that all ranks gave.
+// The bytes of all ranks.
 struct Collected {
-  std::uint64_t series = 0;        // a number that all ranks of the meeting have alike
-  std::int64_t from = -1;          // the rank that was received from, where that was any
-  std::vector<std::string> given;  // by rank in the group; of one that is received from, that alone
+  std::uint64_t series = 0;        // the same random number on all ranks of the meeting
+  std::int64_t from = -1;          // the sender's rank, if the receive was from any rank
+  std::vector<std::string> given;  // by rank in the group; a receive has the sender's bytes alone
 };
-// Waits for all. A rank that does not take part, and never will, is an error.
+// Waits for all ranks. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);
-// That a group's communicator is needed on a device, for collectives or with these peers; its
+// Notes that a group needs a communicator on a device, for collectives or with these peers. Its
 // memory is taken the first time.
 void need_communicator(std::uint64_t group, int device, std::string_view key,
                        std::string_view pattern);
-// It goes, with its memory.
+// Drops the group's communicators and their memory.
 void drop_communicators(std::uint64_t group);
 
 }  // namespace plimsoll::simulated

@@ -19,9 +19,9 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-// Ranks give values up to these sizes, and descriptions of larger tensors. Values that the program
-// would compute as well may be pickled objects, which it takes apart; assumed ones are no better
-// than a description.
+// Ranks exchange values up to these sizes, and descriptions of larger tensors. Values that the
+// program would compute as well may be pickled objects, which it unpickles; assumed values are no
+// better than a description.
 constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 
@@ -34,7 +34,7 @@ struct GivenHead {
 };
 static_assert(std::is_trivially_copyable_v<GivenHead>);
 
-// Bounds of a sum, where all that is added has some.
+// Returns the bounds of a sum, if all its terms have bounds.
 Description described_sum(const std::vector<Given>& of_ranks, double share) {
   double low = 0;
   double high = 0;
@@ -65,7 +65,7 @@ Description described(const std::vector<Given>& of_ranks, RedOp how) {
   return found;
 }
 
-// In place; both are tensors of the host.
+// Reduces in place; both are host tensors.
 void fold(at::Tensor& into, const at::Tensor& one, RedOp how) {
   switch (how) {
     case RedOp::PRODUCT: into.mul_(one); return;

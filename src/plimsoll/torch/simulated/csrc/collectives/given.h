@@ -1,4 +1,4 @@
-// What a rank gives to a collective: numbers where they are known, else what they are like.
+// A rank's contribution to a collective: numbers if they are known, otherwise their description.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,22 +18,22 @@ struct Given {
   Known known;
   at::ScalarType type = at::kByte;
   std::int64_t count = 0;
-  at::Tensor values;  // of the host, flat; undefined where only `known` says what they are like
+  at::Tensor values;  // on the host, flat; undefined if only `known` describes them
 
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-// Reads what the collective's rank has in that tensor.
+// Reads this rank's contribution from a tensor.
 Given give(const at::Tensor& tensor);
-// `count` elements from `first` on.
+// Returns `count` elements from `first` on.
 Given part_of(const Given& given, std::int64_t first, std::int64_t count);
-// Reduces over ranks.
+// Reduces the contributions of all ranks.
 Given reduced(const std::vector<Given>& of_ranks, c10d::ReduceOp::RedOpType how);
-// Makes the tensor's elements those that were given. What is drawn for unknown ones is the same on
-// all ranks that give the same `series`.
+// Writes the contribution to the tensor's elements. Unknown elements are drawn, equally on all
+// ranks that pass the same `series`.
 void take(const at::Tensor& tensor, const Given& given, std::uint64_t series);
 
-// As bytes, which a process of the same program reads.
+// Encodes contributions as bytes for a process of the same program.
 std::string encode(const std::vector<Given>& given);
 std::vector<Given> decode(std::string_view bytes);
 

@@ -25,14 +25,14 @@ using at::Tensor;
 using c10d::OpType;
 using OfRanks = std::vector<std::vector<Given>>;
 
-// A watchdog looks for finished collectives so often (kWatchdogThreadSleepMillis).
+// The watchdog's interval between looks for finished collectives (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
-// What a collective takes of the host, and on the GPU before anything moves. Estimated.
+// Host time of a collective, and its GPU time before any bytes move. Estimated.
 constexpr double kCollectiveHostNs = 40000;
 constexpr double kCollectiveNs = 15000;
 // The rate of NVLink between two H200s, in one direction. Estimated.
 constexpr double kLinkBytesPerNs = 350;
-// No program's stream: what is queued there is done at once.
+// A stream of no program; work that is queued there is done at once.
 constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
 constexpr std::string_view kLetGoLater =
     "when it lets go of a collective's tensors hangs on the host's pace";
@@ -52,7 +52,7 @@ const char* name_of(c10d::ReduceOp::RedOpType how) {
   return number < std::size(kNames) ? kNames[number] : "some operation";
 }
 
-// What all ranks have to agree on of a tensor: "1024 of float".
+// The property of a tensor on which all ranks have to agree: "1024 of float".
 std::string count_of(const Tensor& tensor) {
   return std::to_string(tensor.numel()) + " of " + c10::toString(tensor.scalar_type());
 }
@@ -66,7 +66,7 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// Collects what each rank has in that place.
+// Returns each rank's contribution at that position.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {
@@ -76,7 +76,7 @@ std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   return given;
 }
 
-// The number of what all ranks draw that have the same part of what a meeting gave them.
+// Returns the series for all ranks that receive the same part of a meeting.
 std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
   return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
 }
@@ -85,7 +85,7 @@ Tensor slice(const Tensor& tensor, std::int64_t first, std::int64_t count) {
   return tensor.view({-1}).narrow(0, first, count);
 }
 
-// Numbers that travel beside.
+// Makes a host tensor of numbers that are sent along.
 Tensor host_numbers(const std::vector<std::int64_t>& numbers) {
   const WithContentsScope real;
   Tensor tensor = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
@@ -98,7 +98,7 @@ std::vector<std::int64_t> numbers_of(const Given& given) {
   return {first, first + given.count};
 }
 
-// Sizes in elements of the parts of a tensor, one a rank.
+// Returns the sizes in elements of a tensor's parts, one for each rank.
 std::vector<std::int64_t> parts_of(const Tensor& tensor, const std::vector<std::int64_t>& rows,
                                    int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
@@ -124,7 +124,7 @@ bool is_on_device(const std::vector<Tensor>& tensors) {
   return !tensors.empty() && tensors[0].is_cuda();
 }
 
-// A flat tensor for a list of equal ones (newLikeFlat).
+// Makes a flat tensor for a list of equal ones (newLikeFlat).
 Tensor flat_like(const std::vector<Tensor>& tensors) {
   std::vector<std::int64_t> sizes{static_cast<std::int64_t>(tensors.size())};
   sizes.insert(sizes.end(), tensors[0].sizes().begin(), tensors[0].sizes().end());
@@ -203,9 +203,10 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
   running_.push_back({shelf, ends});
 }
 
-// The watchdog's thread looks ten times a second at what is done on the GPU, and the next
-// collective then lets go of it. With `most` of unknown data it looks late. With `least` all is
-// done by then, however early: the host may be slow, as it is while kernels are loaded.
+// Ten times a second the watchdog's thread looks for collectives that are done on the GPU, and the
+// next collective then releases their tensors. With `most` of unknown data the watchdog looks late.
+// With `least` all collectives are done by then, however early: the host may be slow, as it is
+// while kernels are loaded.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;
@@ -216,7 +217,7 @@ void SimulatedGroup::let_go(c10::DeviceIndex device) {
     const double last = watched_since_ns_ + (looks * kWatchdogNs);
     double seen = last;
     if (unknown() == Unknown::most) seen = now - kWatchdogNs;
-    if (is_successor_) seen = now;  // it looks at every collective
+    if (is_successor_) seen = now;  // the successor's watchdog looks at every collective
     if (unknown() == Unknown::least) seen = std::numeric_limits<double>::infinity();
     while (!running_.empty() && running_.front().ends_ns <= seen) {
       done.push_back(running_.front().shelf);
@@ -330,7 +331,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::broadcast(Tensors& tensors,
   const bool is_root = options.rootRank == getRank();
   if (!is_root) made.gives.clear();
   made.take = [tensor = tensors[0], root](const OfRanks& ranks, std::uint64_t series) {
-    // A root that is pretended has what this rank brought.
+    // A root that does not run contributes what this rank has.
     if (!ranks[root].empty()) take(tensor, ranks[root][0], series);
   };
   return run(std::move(made), OpType::BROADCAST, options.asyncOp);
@@ -513,7 +514,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // One rank alone copies equal parts; parts with sizes it sends to itself by a kernel (measured).
+  // A single rank copies equal parts, but sends itself parts with given sizes by a kernel
+  // (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);
@@ -542,7 +544,7 @@ std::string SimulatedGroup::key_of_pair(int peer, c10::Device device) const {
          std::to_string(std::max(getRank(), peer));
 }
 
-// Always on a stream of its own, which PyTorch's allocator is told of.
+// Always runs on a stream of its own, which PyTorch's allocator records.
 SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, OpType type,
                                                        int peer) {
   const Tensors& some = collective.inputs.empty() ? collective.outputs : collective.inputs;

@@ -1,7 +1,7 @@
-// A process group's backend on simulated GPUs: what ProcessGroupNCCL does with memory and streams,
-// and gloo for what is on the host. Numbers are exchanged with the other ranks by exchange.h.
+// A process group's backend on simulated GPUs. It uses memory and streams as ProcessGroupNCCL does,
+// and acts as gloo for tensors on the host. exchange.h exchanges numbers with the other ranks.
 //
-// Rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; since 2.15 those of its
+// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; since 2.15 those of its
 // successor, which programs get under the same name.
 #pragma once
 
@@ -22,7 +22,7 @@ class SimulatedGroup final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // `number`: the group's, by which the exchange knows it.
+  // Takes the group's `number`, by which the exchange identifies it.
   SimulatedGroup(std::string name, std::uint64_t number, int rank, int size, bool has_high_priority,
                  bool is_successor);
   ~SimulatedGroup() override;
@@ -76,13 +76,14 @@ class SimulatedGroup final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  // One that may still run, and what it holds on to.
+  // A collective that may still run, and the tensors that it holds.
   struct Running {
     std::shared_ptr<Shelf> shelf;
     double ends_ns;
   };
 
-  // `pattern` is what NCCL connects: "ring", or which ranks are sent to and received from.
+  // Runs a collective. `pattern` gives the connections that NCCL makes: "ring", or the ranks that
+  // this one sends to and receives from.
   WorkPtr run(Collective collective, c10d::OpType type, bool is_async,
               const std::string& pattern = kRing);
   WorkPtr run_on_host(Collective collective, c10d::OpType type, bool is_async);
@@ -90,11 +91,12 @@ class SimulatedGroup final : public c10d::Backend {
   [[nodiscard]] Collective make(const char* what, std::string agreed, Tensors inputs,
                                 Tensors outputs) const;
   c10::Stream stream_of(const std::string& key, c10::Device device);
-  // Queues the moving of bytes, and has the watchdog look after what it holds.
+  // Queues the transfer of bytes, and lets the watchdog release the shelf's tensors.
   void launch(double bytes, const c10::Stream& stream, const std::shared_ptr<Shelf>& shelf);
-  // Gives up what the watchdog has seen to be done.
+  // Releases the tensors of collectives that the watchdog has seen complete.
   void let_go(c10::DeviceIndex device);
-  // A communicator of two ranks alone, where the group's does not serve these.
+  // Returns the key of a communicator of two ranks alone, for pairs that the group's communicator
+  // does not serve.
   [[nodiscard]] std::string key_of_pair(int peer, c10::Device device) const;
   [[nodiscard]] std::string peers(bool sends, bool receives, bool with_itself = false) const;
 
@@ -102,17 +104,17 @@ class SimulatedGroup final : public c10d::Backend {
 
   std::string name_;
   bool is_nccl_;
-  bool is_successor_;  // of ProcessGroupNCCL
+  bool is_successor_;  // the backend is ProcessGroupNCCL's successor
   std::uint64_t number_;
   bool has_high_priority_;
   c10::intrusive_ptr<Options> options_;
   std::uint64_t sequence_ = 0;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   std::map<std::string, c10::Stream> streams_;
   std::deque<Running> running_;
   double watched_since_ns_;
-  at::Tensor barrier_;  // the successor's, kept
-  // Between startCoalescing and endCoalescing.
+  at::Tensor barrier_;  // kept, as the successor does
+  // State between startCoalescing and endCoalescing.
   bool is_coalescing_ = false;
   bool is_coalesced_async_ = false;
   std::vector<std::shared_ptr<Pending>> coalesced_;

@@ -1,4 +1,4 @@
-// A collective that was begun: what waits for it, and whose memory it holds on to.
+// A collective under way: its waiters, and the tensors that it holds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,14 +19,14 @@
 
 namespace plimsoll::simulated {
 
-// A collective as a rank has it: its tensors, and how it uses those of all ranks.
+// A collective on one rank: its tensors, and how it uses those of all ranks.
 struct Collective {
   Meeting meeting;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> gives;  // mostly the inputs
+  std::vector<at::Tensor> gives;  // in most collectives the inputs
   std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
-  double moved_bytes = 0;  // over the slowest link of this rank
+  double moved_bytes = 0;  // over this rank's slowest link
 };
 
 // Tensors that a collective works on, whose memory stays in use until it is done. The work and the
@@ -37,7 +37,7 @@ class Shelf {
   void stash(const std::vector<at::Tensor>& tensors);
   void clear();
   [[nodiscard]] bool is_empty() const;
-  // The bytes of tensors that only this shelf holds.
+  // Returns the bytes of tensors that only this shelf holds.
   [[nodiscard]] std::uint64_t own_bytes() const;
 
  private:
@@ -45,11 +45,11 @@ class Shelf {
   std::vector<at::Tensor> tensors_;
 };
 
-// A meeting whose outcome is taken once.
+// A meeting whose result is taken once.
 class Pending {
  public:
   explicit Pending(Collective collective);
-  // Waits for the other ranks; which one was received from, where that was any.
+  // Waits for the other ranks. Returns the sender's rank if the receive was from any rank.
   std::int64_t finish();
 
  private:
@@ -62,15 +62,15 @@ class Pending {
 
 class SimulatedWork final : public c10d::Work {
  public:
-  // `device`: the CPU for collectives of the host.
+  // Makes a work on `device`, which is the CPU for collectives of the host.
   SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
                 std::vector<at::Tensor> outputs, c10::Device device);
 
-  // It is queued, and ends when all does that is on the stream now.
+  // Notes that the work is queued. It ends when all work that is on the stream now ends.
   void record_end(const c10::Stream& stream);
-  // The host waits for it, as for a barrier.
+  // Makes `wait` block the host, as for a barrier.
   void block_host() { blocks_host_ = true; }
-  // Whoever asks for the future has waited.
+  // Releases the tensors when the program requests the future, because that counts as waiting.
   void let_go_with_future() { future_waits_ = true; }
   [[nodiscard]] const std::shared_ptr<Shelf>& shelf() const { return shelf_; }
 

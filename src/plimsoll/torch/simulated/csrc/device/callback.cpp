@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// Functions of the interpreter that this library is loaded into.
+// Functions of the interpreter that loaded this library.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
@@ -24,7 +24,7 @@ extern void* PyExc_Exception;
 namespace plimsoll::simulated {
 namespace {
 
-// Only the type can be raised later, so what an error says is printed here.
+// Only the exception's type can be raised later, so its message is printed here.
 void raise_later(void* function) {
   PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), PyErr_Occurred());
   if (PyErr_ExceptionMatches(PyExc_Exception) != 0) {

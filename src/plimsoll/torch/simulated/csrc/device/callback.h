@@ -1,4 +1,4 @@
-// A function of Python's that the library calls, from any thread.
+// A Python function that the library calls, from any thread.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,21 @@
 
 namespace plimsoll::simulated {
 
-// An exception of the function, such as an interrupt from the terminal, cannot go through kernels.
-// So the thread's program raises it, as soon as it runs Python's code again.
+// Calls a Python function. An exception of the function, such as an interrupt from the terminal,
+// cannot pass through kernels, so the thread's program raises it as soon as it runs Python code
+// again.
 class Callback {
  public:
   Callback() = default;
-  // Calls an object of Python's that lives on.
+  // Takes a Python object that is never released.
   explicit Callback(void* function) : function_(function) {}
 
-  // Whether it returned what is true; no, if it raised. Takes the interpreter's lock.
+  // Returns whether the function returned a true value; false if it raised. Takes the interpreter's
+  // lock.
   bool operator()() const;
   bool operator()(std::uint64_t argument) const;
   bool operator()(std::uint64_t first, std::uint64_t second) const;
-  // The bytes that it returned; none, if it raised.
+  // Returns the bytes that the function returned; none if it raised.
   std::string ask(std::string_view bytes) const;
 
  private:

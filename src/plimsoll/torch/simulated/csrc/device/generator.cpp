@@ -15,8 +15,7 @@ using c10::DeviceType;
 
 bool next_generator_is_default = false;
 
-// Seed and offset of a Philox generator. Values are drawn by a generator of the host that these
-// two set.
+// The seed and offset of a Philox generator. They set a host generator, which draws the values.
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index)
@@ -27,7 +26,7 @@ class Generator final : public c10::GeneratorImpl {
     offset_ = 0;
     is_chosen_ = true;
   }
-  // A GPU would have another each time.
+  // Forgets that the seed was chosen: a GPU would have another seed each time.
   void forget_choice() { is_chosen_ = false; }
   [[nodiscard]] bool is_chosen() const { return is_chosen_; }
   void set_offset(std::uint64_t offset) override { offset_ = offset; }

@@ -6,12 +6,12 @@
 
 namespace plimsoll::simulated {
 
-// A negative number is the current device.
+// Returns a device's generator; a negative number means the current device.
 const at::Generator& default_generator(c10::DeviceIndex index);
 at::Generator new_generator(c10::DeviceIndex index);
-// While true, a new generator is the device's default one.
+// Makes a new generator the device's default one while true.
 void make_next_generator_default(bool value);
-// Whether the program chose the seed of a generator of a device.
+// Returns whether the program chose the seed of a device's generator.
 bool has_chosen_seed(const at::Generator& generator);
 
 }  // namespace plimsoll::simulated

@@ -22,9 +22,9 @@ using c10::Stream;
 std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream.id()); }
 plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
-// Whether work is done, asked again and again. Each question takes time, so that a program which
-// polls gets on; one in vain makes the next take a little longer, so that a wait of any length ends
-// after some hundred questions, and at most a sixteenth too late.
+// Polls whether work is done. Each poll takes time, so that a program which polls makes progress.
+// Each failed poll makes the next one take a little longer, so that a wait of any length ends after
+// some hundred polls, and at most a sixteenth too late.
 class Polling {
  public:
   template <typename Question>
@@ -42,7 +42,7 @@ class Polling {
   std::atomic<double> next_ns_{kQueryNs};
 };
 
-// An event lives on the device it was recorded on.
+// An event belongs to the device on which it was recorded.
 struct RecordedEvent {
   DeviceIndex device = 0;
   std::uint64_t number = 0;
@@ -50,7 +50,7 @@ struct RecordedEvent {
   Polling polling;
 };
 
-// The polling of a stream; it lives as long as the process.
+// Returns the polling of a stream; it lives as long as the process.
 Polling& polling_of(const Stream& stream) {
   static std::mutex mutex;
   static std::map<std::pair<DeviceIndex, c10::StreamId>, Polling> pollings;
@@ -72,7 +72,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     try {
       setDevice(device);
-    } catch (...) {  // NOLINT: this call may not fail
+    } catch (...) {  // NOLINT: this call must not fail
     }
   }
   DeviceIndex deviceCount() const noexcept override {

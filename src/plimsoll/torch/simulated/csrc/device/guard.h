@@ -3,8 +3,8 @@
 
 namespace plimsoll::simulated {
 
-// Installs the guard and the allocator. Called again once PyTorch is loaded: a CUDA build sets its
-// own then.
+// Installs the guard and the allocator. Call it again once PyTorch is loaded, because a CUDA build
+// then sets its own.
 void install_guard();
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// The questions that PyTorch asks CUDA besides kernels.
+// Answers PyTorch's calls of CUDA besides kernels.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
@@ -71,7 +71,7 @@ struct Hooks final : at::CUDAHooksInterface {
   }
 };
 
-// Preferred to those of a CUDA build.
+// PyTorch prefers these hooks to those of a CUDA build.
 const at::RegistererCUDAHooksRegistry registered(
     "CUDAHooks", c10::REGISTRY_PREFERRED, at::CUDAHooksRegistry(),
     at::RegistererCUDAHooksRegistry::DefaultCreator<Hooks>);

@@ -12,7 +12,7 @@ namespace {
 
 class HandlePool {
  public:
-  // `first` is loaded with the first handle of a device, `further` with each further one.
+  // Loads `first` with the first handle of a device, and `further` with each further one.
   HandlePool(Library first, Library further) : first_(first), further_(further) {}
 
   int take(c10::DeviceIndex device) {
@@ -34,11 +34,11 @@ class HandlePool {
 
  private:
   struct Handles {
-    std::vector<int> free, unmade;  // `unmade`: the card had no room for them
+    std::vector<int> free, unmade;  // `unmade`: handles for which the card had no room
     int count = 0;
   };
 
-  // A handle's number, and whether the card has its memory already.
+  // Returns a handle's number, and whether the card has its memory already.
   std::pair<int, bool> claim(c10::DeviceIndex device) {
     const std::lock_guard lock(mutex_);
     Handles& of = handles_[device];
@@ -56,7 +56,7 @@ class HandlePool {
   std::map<c10::DeviceIndex, Handles> handles_;
 };
 
-// Pools outlive every thread.
+// Pools are never destroyed, because they outlive every thread.
 HandlePool& blas_pool() {
   static auto* const pool = new HandlePool(Library::blas, Library::blas_handle);
   return *pool;
@@ -79,7 +79,7 @@ class ThreadHandles {
   int of(c10::DeviceIndex device) {
     const auto place = handles_.find(device);
     if (place != handles_.end()) return place->second;
-    const int handle = pool_.take(device);  // may raise: then the thread has none
+    const int handle = pool_.take(device);  // may raise, and then the thread has no handle
     return handles_[device] = handle;
   }
 

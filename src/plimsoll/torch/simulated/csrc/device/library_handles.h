@@ -1,15 +1,15 @@
-// The handles of cuBLAS and cuSOLVER: PyTorch hands a device's to threads from a pool. The main
-// thread has one, and the thread of the backward pass has one. The handles of an ended thread serve
-// the next threads. Each handle takes memory of the card beside PyTorch's.
+// The handles of cuBLAS and cuSOLVER. PyTorch gives threads a device's handles from a pool: the
+// main thread has one, and so has the thread of the backward pass. Later threads reuse the handles
+// of ended ones. Each handle takes memory of the card outside PyTorch's allocator.
 #pragma once
 
 #include <c10/core/Device.h>
 
 namespace plimsoll::simulated {
 
-// The number of the calling thread's handle of cuBLAS; makes it if it has none.
+// Returns the number of the calling thread's cuBLAS handle, and makes the handle if necessary.
 int blas_handle(c10::DeviceIndex device);
-// Makes the calling thread's handle of cuSOLVER, if it has none.
+// Makes the calling thread's cuSOLVER handle if it has none.
 void need_solver_handle(c10::DeviceIndex device);
 
 }  // namespace plimsoll::simulated

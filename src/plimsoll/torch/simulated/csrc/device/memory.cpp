@@ -12,7 +12,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// All allocations, by where they begin.
+// All allocations, by their first address.
 class Live {
  public:
   static Live& instance() {
@@ -26,7 +26,7 @@ class Live {
   void remove(const Allocation& allocation) {
     const std::lock_guard lock(mutex_);
     const auto place = by_address_.find({allocation.device, allocation.address});
-    // A graph's memory may hold a later allocation.
+    // In a graph's memory, a later allocation may begin at the same address.
     if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
   }
   Allocation* find(c10::DeviceIndex device, std::uint64_t address) {
@@ -113,8 +113,9 @@ c10::Allocator* device_allocator() {
   return allocator;
 }
 
-// PyTorch's other accessors of the pointer throw where a CUDA graph has overwritten the memory.
-// plimsoll also asks while a graph is replayed and while storages die, where nothing may throw.
+// PyTorch's other accessors of the pointer throw if a CUDA graph has overwritten the memory.
+// plimsoll also calls this function while a graph is replayed and while storages die, when nothing
+// may throw.
 static const c10::DataPtr& unchecked_pointer(const c10::StorageImpl& storage) {
   return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
 }
@@ -150,7 +151,7 @@ std::size_t offset_of(const at::Tensor& tensor) {
 }
 
 void check_access(const at::Tensor& tensor) {
-  // Tensors of other layouts have no memory of their own: their parts are asked.
+  // Tensors of other layouts have no memory of their own; their parts are checked instead.
   if (!tensor.is_cuda() || tensor.layout() != c10::kStrided) return;
   static_cast<void>(tensor.unsafeGetTensorImpl()->data());
 }

@@ -22,7 +22,7 @@ namespace {
 
 using DeviceStream = std::pair<c10::DeviceIndex, c10::StreamId>;
 
-// The range of memory that an address lies in, or the end.
+// Returns the range of memory that contains an address, or the end.
 template <typename Ranges>
 auto within(Ranges& ranges, const void* address) {
   auto after = ranges.upper_bound(const_cast<void*>(address));
@@ -32,11 +32,12 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
-// Estimates how much of ranges of memory, each a start and a size, the process has written:
-// as the kernel says of some pages of each. What was only read shares one page of zeros.
+// Estimates how much of these ranges of memory, each a start and a size, the process has written,
+// from the kernel's answers for some pages of each. Pages that were only read share one page of
+// zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kMostPages = 256;  // that are asked about
+  constexpr std::size_t kMostPages = 256;  // the pages that the kernel is asked about
   constexpr std::size_t kLeastOfEach = 4;
   constexpr std::uint64_t kOfThisProcessAlone = std::uint64_t{1} << 56;
   std::size_t total = 0;
@@ -62,8 +63,9 @@ std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t
   return static_cast<std::uint64_t>(written);
 }
 
-// PyTorch's pool of pinned memory hands out powers of two, up to the sizes that settings name, and
-// keeps what is freed; what copies still use waits for them (ATen/core/CachingHostAllocator.h).
+// PyTorch's pool of pinned memory returns powers of two, up to the sizes in its settings, and
+// caches freed blocks. A block that copies still use waits for them
+// (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -188,7 +190,7 @@ class PinnedAllocator final : public c10::Allocator {
   struct Block {
     std::size_t size = 0;
     std::size_t asked = 0;
-    std::set<DeviceStream> streams;  // whose copies use it
+    std::set<DeviceStream> streams;  // streams whose copies use the block
   };
   struct Event {
     c10::DeviceIndex device = 0;
@@ -207,7 +209,7 @@ class PinnedAllocator final : public c10::Allocator {
 
   void* take(std::size_t size) {
     Runtime& state = runtime();
-    // Any device with a context will do; without one the current device gets it.
+    // Any device with a context serves; if none has one, the current device gets it.
     const bool has_context = std::any_of(state.devices.begin(), state.devices.end(),
                                          [](const Device& each) { return each.is_used.load(); });
     if (!has_context) state.use(state.current_device());
@@ -265,8 +267,8 @@ class PinnedAllocator final : public c10::Allocator {
     statistics_.allocated_bytes.decrease(size);
   }
 
-  // Keeps what its copies are done with, in the order in which it was freed, up to the first that
-  // is still in use.
+  // Caches freed blocks whose copies are done, in the order of their frees, up to the first that is
+  // still in use.
   void reclaim() {
     const plimsoll_device_api& gpus = *runtime().gpus;
     const auto is_done = [&](const Event& event) {
@@ -288,7 +290,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
   std::map<void*, Registered> registered_;
-  std::map<void*, std::uint64_t> accounts_;  // the engine's address for each
+  std::map<void*, std::uint64_t> accounts_;  // the engine's address of each block
   PinnedStatistics statistics_;
   PinnedLimits limits_;
 };

@@ -1,4 +1,4 @@
-// Pinned memory of the host: the pool that PyTorch has of it, and what programs pin themselves.
+// Pinned host memory: PyTorch's pool, and the memory that programs pin themselves.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -13,34 +13,34 @@ namespace plimsoll::simulated {
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* address);
 
-// A copy on a stream uses pinned memory, which is reused only after it.
+// Notes that a copy on a stream uses pinned memory, which is reused only after the copy.
 void note_pinned_use(const void* address, c10::DeviceIndex device, c10::StreamId stream);
-// As cudaHostRegister and cudaHostUnregister, with CUDA's error codes.
+// Work like cudaHostRegister and cudaHostUnregister, with CUDA's error codes.
 int pin(void* address, std::size_t size);
 int unpin(void* address);
 
-// The counters of pinned memory as PyTorch has them; shared with Python.
+// PyTorch's counters of pinned memory; shared with Python.
 struct Counter {
   std::int64_t current = 0, peak = 0, allocated = 0, freed = 0;
   void increase(std::size_t amount);
   void decrease(std::size_t amount);
 };
 struct PinnedStatistics {
-  Counter allocations, active_requests;   // of the driver, of programs
-  Counter allocated_bytes, active_bytes;  // the same
-  Counter asked_bytes;                    // of active_bytes, before it was rounded
+  Counter allocations, active_requests;   // the driver's, the program's
+  Counter allocated_bytes, active_bytes;  // the same counters in bytes
+  Counter asked_bytes;                    // active_bytes before rounding
 };
 PinnedStatistics pinned_statistics();
-// The peaks start anew, or else the totals.
+// Resets the peaks, or else the totals.
 void reset_pinned_statistics(bool peaks);
-// Up to which sizes the pool rounds to powers of two, and keeps what is freed: PyTorch's
+// The largest sizes that the pool rounds to powers of two, and that it caches: PyTorch's
 // pinned_max_round_threshold_mb and pinned_max_cached_size_mb.
 struct PinnedLimits {
   std::size_t rounded = std::numeric_limits<std::size_t>::max();
   std::size_t cached = std::numeric_limits<std::size_t>::max();
 };
 void limit_pinned(PinnedLimits limits);
-// Gives back the memory that the pool keeps for later.
+// Frees the pool's cached memory.
 void empty_pinned_pool();
 // Estimates the bytes of the pool that the process has written, and returns the bytes that the
 // program pinned itself.

@@ -1,9 +1,9 @@
-// PyTorch's profiler on simulated GPUs: it says what memory operations take, and no times.
+// PyTorch's profiler on simulated GPUs: it reports memory operations, and no times.
 #pragma once
 
 namespace plimsoll::simulated {
 
-// For profiles with ProfilerActivity.CUDA.
+// Registers it for profiles with ProfilerActivity.CUDA.
 void install_profiler();
 
 }  // namespace plimsoll::simulated

@@ -12,7 +12,7 @@
 
 #include "device/host_times.h"
 
-// Functions of the interpreter that this library is loaded into.
+// Functions of the interpreter that loaded this library.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
@@ -46,7 +46,8 @@ Runtime& Runtime::instance() {
 }
 
 void Runtime::initialize() {
-  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // else it takes no memory for pinned
+  at::globalContext().lazyInitDevice(
+      c10::DeviceType::CUDA);  // otherwise PyTorch takes no memory for pinned tensors
   static std::once_flag once;
   std::call_once(once,
                  [] { ::pthread_atfork(nullptr, nullptr, [] { runtime().is_bad_fork = true; }); });
@@ -213,7 +214,7 @@ void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
 c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
   use(index);
   load(index, Library::streams);
-  // PyTorch hands its 32 streams of a priority out in turn; the priority stays readable in the id.
+  // PyTorch uses its 32 streams of a priority in turn; the id contains the priority.
   const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;
   return (turn << 5) | (priority < 0 ? 3 : 1);
@@ -257,7 +258,7 @@ std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
   // An operation's autograd node takes its number before the operation runs.
   const auto node = torch::autograd::get_current_node();
-  // A checkpoint that computes again has Python's stack, which says more.
+  // A checkpoint that recomputes has Python's stack, which is more precise.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr && captured == 0) {

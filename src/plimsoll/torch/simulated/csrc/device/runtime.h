@@ -1,4 +1,4 @@
-// The simulated CUDA runtime of this process: devices, streams, and who asks for memory.
+// The simulated CUDA runtime of this process: devices, streams, and the call sites of requests.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,7 +22,8 @@
 
 namespace plimsoll::simulated {
 
-// What rules depend on. Shared with Python, as python/memory_layout.cpp says.
+// A device's properties, on which rules depend. Shared with Python, as python/memory_layout.cpp
+// says.
 struct DeviceProperties {
   std::int32_t multiprocessors = 0;
   std::int32_t major = 0;
@@ -30,29 +31,29 @@ struct DeviceProperties {
   std::int32_t max_threads_per_multiprocessor = 0;
   double bytes_per_ns = 0;         // device memory
   double flops_per_ns = 0;         // fp32, outside tensor cores
-  double tensor_flops_per_ns = 0;  // half precision
+  double tensor_flops_per_ns = 0;  // in half precision
   double copy_bytes_per_ns = 0;    // between host and device
 };
 
-// What a device did so far; times are since the start, on the simulated machine's clock. Shared
-// with Python.
+// A device's work so far; times are since the start, on the simulated machine's clock. Shared with
+// Python.
 struct Clock {
   double ends_ns = 0;          // when all that is queued will be done
-  double compute_ends_ns = 0;  // of that, all but copies from and to other places
+  double compute_ends_ns = 0;  // like ends_ns, without copies from and to other places
   double busy_ns = 0;          // while anything ran
   double compute_ns = 0;       // while anything but such copies ran
-  double host_ns = 0;          // that the host needed to queue all this
+  double host_ns = 0;          // host time for queuing all this
   std::uint64_t kernels = 0;
 };
 enum class Work : std::uint8_t { compute, transfer };
 
-// What the work of a call stack took on GPUs. Shared with Python.
+// The GPU time of a call stack's work. Shared with Python.
 struct StackTime {
   double ns = 0;
 };
 
-// What a process loads on a card when it first needs it; the driver takes memory for each, beside
-// PyTorch's. Python has the same order: engine/gpus/card_files.py, CONTEXT_PARTS.
+// Parts that a process loads on a card at their first use; the driver takes memory for each,
+// outside PyTorch's allocator. Python has the same order: engine/gpus/card_files.py, CONTEXT_PARTS.
 enum class Library : std::uint8_t {
   kernels,
   streams,
@@ -69,20 +70,20 @@ struct Device {
   plimsoll_device* gpu = nullptr;
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
-  std::atomic<std::uint64_t> live_bytes = 0;  // as asked for
-  std::atomic<bool> is_used = false;          // it has a context
-  std::atomic<std::uint32_t> loaded = 0;      // a bit for each Library
-  std::atomic<std::uint64_t> capture = 0;     // the graph's that is under way; 0 for none
+  std::atomic<std::uint64_t> live_bytes = 0;  // as requested
+  std::atomic<bool> is_used = false;          // the device has a context
+  std::atomic<std::uint32_t> loaded = 0;      // one bit for each Library
+  std::atomic<std::uint64_t> capture = 0;     // of the graph under way; 0 for none
   Clock clock;
-  std::vector<StackTime> stack_times;  // by the stack's number
+  std::vector<StackTime> stack_times;  // indexed by stack number
 };
 
-// Why memory was asked for; a new value is a new entry in python/memory_layout.cpp. Both are shared
-// with Python.
+// The purpose of a request; a new value needs a new entry in python/memory_layout.cpp. Both are
+// shared with Python.
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
 enum class Phase : std::uint8_t { forward, backward };
 
-// Who asked for memory; the history stores its number. Shared with Python.
+// The call site of a request; the history stores its number. Shared with Python.
 struct Site {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
@@ -92,21 +93,22 @@ struct Site {
   bool reserved = false;
 };
 
-// Something the program read or needed that a simulation cannot know. Shared with Python.
+// A value that the program read, or a fact that it needed, and that a simulation cannot know.
+// Shared with Python.
 struct Assumption {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
-  std::uint32_t what = 0;  // a name's number
+  std::uint32_t what = 0;  // number of a name
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // of memory that is not known: of the largest call's tensors
+  std::uint64_t bytes = 0;  // for unknown memory: the bytes of the largest call's tensors
 };
 
-// Memory that a kernel takes and gives back at once, whose size is not certain. Shared with Python.
+// Memory that a kernel takes and frees at once, whose size is uncertain. Shared with Python.
 struct UncertainMemory {
-  std::uint64_t allocations = 0;  // of the device until then
+  std::uint64_t allocations = 0;  // the device's allocations until then
   std::uint64_t stream = 0;
-  std::uint64_t kind = 0;   // of one kind all have the same size
-  std::uint64_t bytes = 0;  // what was taken, which may be nothing; the ends of its range
+  std::uint64_t kind = 0;   // all memory of one kind has the same size
+  std::uint64_t bytes = 0;  // the size taken, perhaps 0, and the ends of its range
   std::uint64_t least = 0;
   std::uint64_t most = 0;
   std::int32_t device = 0;
@@ -124,21 +126,21 @@ constexpr std::string_view kSizeOfRandom =
 constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
 constexpr std::string_view kUndecidedCheck =
     "plimsoll could not decide the kernel's check of its data: the values were not computed";
-// The first line of CUDA's error for a check that failed on the device.
+// The first line of CUDA's error after a failed check on the device.
 constexpr const char* kDeviceAssert = "CUDA error: device-side assert triggered";
 constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
 
-// Functions of Python's that the library calls; all take the interpreter's lock.
+// Python functions that the library calls; all take the interpreter's lock.
 struct Callbacks {
-  Callback first_use;      // of a device
-  Callback load;           // of a device, what is loaded there: a Library's number
-  Callback out_of_memory;  // of a device, the bytes asked for
-  // Whether the calling thread's program is in a loop without an end of its own.
+  Callback first_use;      // takes a device
+  Callback load;           // takes a device and the number of a Library
+  Callback out_of_memory;  // takes a device and the requested bytes
+  // Returns whether the calling thread's program is in a loop that has no end of its own.
   Callback is_in_open_loop;
-  // Whether a condition of the calling thread's program depends on the value that it reads now.
+  // Returns whether a condition of the calling thread's program depends on the value that it reads
+  // now.
   Callback is_tested;
-  // Whether the program is to be stopped, which waits at a call stack for a value that will not
-  // come.
+  // Returns whether to stop a program that waits at a call stack for a value that will never come.
   Callback waits_for_ever;
   // Called when `most_events` is reached.
   Callback bound_reached;
@@ -146,9 +148,9 @@ struct Callbacks {
   Callback exchange;
 };
 
-// The exception that ends the program's main thread, as soon as that runs Python's code again.
+// The exception that ends the program's main thread as soon as it runs Python code again.
 struct Ending {
-  unsigned long thread = 0;  // as Python numbers it
+  unsigned long thread = 0;  // Python's number of the thread
   void* exception = nullptr;
 };
 
@@ -164,35 +166,35 @@ class Runtime {
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
-  std::atomic<bool> keeps_history = false;  // as a program asks PyTorch to, with call stacks
+  std::atomic<bool> keeps_history = false;  // PyTorch records its history, with call stacks
   bool record_stacks = false;
-  bool is_over = false;  // the interpreter ends: engines are gone
+  bool is_over = false;  // the interpreter is ending, and the engines are gone
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
-  std::atomic<bool> has_failed = false;   // a check, on a device
-  std::atomic<bool> is_bad_fork = false;  // a child of a process that has used CUDA
+  std::atomic<bool> has_failed = false;   // a check failed on a device
+  std::atomic<bool> is_bad_fork = false;  // this is a child of a process that has used CUDA
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
     return devices[static_cast<std::size_t>(index)];
   }
 
-  // CUDA is in use from now on, so children of this process may not use it.
+  // Notes that CUDA is in use from now on, so children of this process may not use it.
   void initialize();
-  // Before a device is used, whose context is made when that happens first.
+  // Prepares the use of a device, and makes its context the first time.
   void use(c10::DeviceIndex index);
-  // Loads a library on a device, if the process has not.
+  // Loads a library on a device, if the process has not loaded it.
   void load(c10::DeviceIndex index, Library library);
-  // Takes what a part of the context takes each time.
+  // Takes the memory that a part of the context takes each time.
   void load_again(c10::DeviceIndex index, Library library);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index);
-  // The host works for a time.
+  // Advances the clock by the host's work.
   void pass_host_time(c10::DeviceIndex index, double ns);
   // Queues work on the current stream of a device.
   void launch(c10::DeviceIndex index, Work work, double ns);
-  // Ends the use of CUDA: a check failed on the device, and every later call fails too.
+  // Ends the use of CUDA because a check failed on the device: every later call fails too.
   void fail(const std::string& why);
-  // Why, with the call stack; none where no check failed.
+  // The failed check, with its call stack; none if no check failed.
   struct Failure {
     std::string why;
     std::uint32_t stack = 0;
@@ -200,23 +202,24 @@ class Runtime {
   [[nodiscard]] std::optional<Failure> failure();
   // Throws c10::AcceleratorError once a check has failed on the device.
   void refuse_after_failure();
-  // Refuses to wait for a stream that is captured, which runs nothing.
+  // Throws if the stream is being captured, because a wait for it would never end.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
-  // The capture of a CUDA graph that is under way on the device; 0 for none.
+  // Returns the number of the CUDA graph capture under way on the device; 0 for none.
   [[nodiscard]] std::uint64_t current_capture(c10::DeviceIndex index) const {
     return device(index).capture;
   }
-  // Begins or ends one, and returns its number.
+  // Begins or ends a capture, and returns its number.
   std::uint64_t set_capturing(c10::DeviceIndex index, bool on);
   // Queues the kernels of a captured graph, as its replay does.
   void launch_captured(std::uint64_t capture);
   void forget_capture(std::uint64_t capture);
-  // How many kernels and copies it has.
+  // Returns the number of kernels and copies of a capture.
   std::uint64_t captured_nodes(std::uint64_t capture);
 
   // Streams and devices are per thread, as in CUDA.
-  // CUDA's error for a device that is not there, and how to have it.
+
+  // Returns CUDA's error for a missing device, with advice on how to simulate it.
   [[nodiscard]] std::string no_such_device(int index) const;
   [[nodiscard]] c10::DeviceIndex current_device() const;
   void set_device(c10::DeviceIndex index);
@@ -226,29 +229,29 @@ class Runtime {
 
   std::uint32_t name(std::string_view text);
   [[nodiscard]] const std::string& name_at(std::uint32_t number);
-  // Copies what there is, at most `most` rows, and says how much there is.
+  // Copies up to `most` rows, and returns how many rows there are.
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_uncertain_memory(UncertainMemory* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
-  // By the stack's number.
+  // Copies rows that are indexed by stack number.
   std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
-  // The number of the calling thread's stack, or in a backward pass that of the forward operation.
-  // Its backward pass will have that number too, if `notes` says so.
+  // Returns the number of the calling thread's stack, or, in a backward pass, of the forward
+  // operation's stack. With `notes`, the backward pass of this operation will have that number too.
   std::uint32_t stack(bool notes = true);
   std::uint32_t site(std::uint32_t operation, Role role);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
-  // Notes what the calling thread's stream takes next, for a prediction.
+  // Notes the memory that the calling thread's stream takes next, for a prediction.
   void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
-  // The number of the device's next allocation.
+  // Returns the number of the device's next allocation.
   std::uint64_t next_serial(c10::DeviceIndex device) {
     return devices[static_cast<std::size_t>(device)].allocations++;
   }
-  // Ends the program: it has given its answer.
+  // Ends the program, because the simulation has its answer.
   void end_program() const;
-  // Counts requests and frees; a free is two events, as histories have them.
+  // Counts requests and frees; a free counts as two events, as in histories.
   void count_events(std::uint64_t count) {
     const std::uint64_t before = events.fetch_add(count);
     if (before >= most_events || before + count < most_events) return;
@@ -257,18 +260,18 @@ class Runtime {
   }
 
  private:
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // protects the members below
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
   std::vector<UncertainMemory> uncertain_memory_;
-  std::deque<std::string> names_{""};  // their places stay
+  std::deque<std::string> names_{""};  // elements keep their addresses
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;
   std::unordered_map<std::uint64_t, std::size_t> assumption_places_;
   std::vector<std::uint32_t> stack_of_sequence_;
   std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
-  // A graph's kernels and copies, with their time one after the other.
+  // A graph's kernels and copies, with their times in sequence.
   struct CapturedWork {
     c10::DeviceIndex device = 0;
     double ns = 0;
@@ -280,7 +283,7 @@ class Runtime {
 
 inline Runtime& runtime() { return Runtime::instance(); }
 
-// The operation this thread is in, for the allocations it makes.
+// The thread's current operation, to which its allocations belong.
 struct CurrentOperation {
   std::uint32_t name = 0;
   Role role = Role::output;
@@ -300,7 +303,7 @@ class OperationScope {
   CurrentOperation saved_;
 };
 
-// Lets a device be the thread's current one; none if the number is negative.
+// Makes a device the thread's current one while it exists; a negative number changes nothing.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex index) : before_(runtime().current_device()) {

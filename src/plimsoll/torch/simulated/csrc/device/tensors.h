@@ -1,5 +1,5 @@
-// Simulated tensors: shapes without memory, as PyTorch's Meta kernels take and give them, and
-// tensors on a device, whose memory is the engine's.
+// Simulated tensors: shapes without memory, for PyTorch's Meta kernels, and tensors on a device,
+// whose memory is the engine's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,9 +13,9 @@ namespace plimsoll::simulated {
 
 inline bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
 
-// The size of what a tensor of this shape needs, from the start of its storage.
+// Returns the bytes that a tensor of this shape needs, from the start of its storage.
 std::size_t storage_bytes(const at::Tensor& shape);
-// A fresh tensor on the device with that shape.
+// Makes a new tensor of that shape on the device.
 at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
 // Makes a tensor with this shape and no memory. Tensors that are made with the same `storages`
 // share storages as their originals do.

@@ -1,10 +1,10 @@
-// Large tensors of the host without contents.
+// Large host tensors without contents.
 //
-// Building a model on the host and moving it costs minutes and its whole size, for values that a
-// simulation never needs. So large tensors of the host, when simulating, have zeros that take no
-// memory until somebody writes them, and operations on them compute shapes alone. They carry the
-// dispatch key CustomRNGKeyId, which no tensor of PyTorch's has in any version. (Fake, made for
-// this, is PyTorch's own since 2.15.)
+// Building a model on the host and moving it takes minutes and memory of its whole size, for values
+// that a simulation never needs. In a simulation, large host tensors therefore contain zeros that
+// take no memory until the program writes them, and operations on them compute shapes alone. They
+// carry the dispatch key CustomRNGKeyId, which no PyTorch tensor has in any version. (The key Fake,
+// made for this purpose, is PyTorch's own since 2.15.)
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@ namespace plimsoll::simulated {
 
 constexpr c10::DispatchKey kVirtualKey = c10::DispatchKey::CustomRNGKeyId;
 
-// Tensors of the host that this thread makes meanwhile have contents, whatever their size: those
-// with which the simulation itself computes, and a compiler.
+// While it exists, this thread's new host tensors have contents, whatever their size: the
+// simulation's own tensors, and a compiler's.
 class WithContentsScope {
  public:
   WithContentsScope() { enter(); }
@@ -22,7 +22,7 @@ class WithContentsScope {
   WithContentsScope(const WithContentsScope&) = delete;
   WithContentsScope& operator=(const WithContentsScope&) = delete;
   static bool is_entered() { return depth != 0; }
-  // For callers in Python, which enter and leave in pairs.
+  // Enter and leave for callers in Python, which call them in pairs.
   static void enter() { ++depth; }
   static void leave() { --depth; }
 

@@ -17,7 +17,8 @@ namespace {
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
-// cuBLAS's and cublasLt's, as PyTorch keeps them: one map of each, which go one after the other.
+// Workspaces of cuBLAS and cublasLt. As in PyTorch each library has a map, and the maps are freed
+// one after the other.
 class Workspaces {
  public:
   bool has(bool lt, const WorkspaceKey& key) {

@@ -7,10 +7,10 @@
 
 namespace plimsoll::simulated {
 
-// Takes the memory on the device's current stream, unless it is kept from before; `is_kept`: for
-// later calls, else it is given back at once.
+// Takes a workspace on the device's current stream, unless one is kept already. `is_kept`: it is
+// kept for later calls; otherwise it is freed at once.
 void take_workspace(c10::DeviceIndex device, bool is_lt, bool is_kept, std::size_t bytes);
-// Gives back those that are kept.
+// Frees all kept workspaces.
 void clear_workspaces();
 
 }  // namespace plimsoll::simulated

@@ -1,5 +1,4 @@
-// Copies between the host and devices: what they take on the way, who waits for them, and whether
-// values are known.
+// Copies between the host and devices: their temporaries, their waits, and the knowledge of values.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/aminmax.h>
@@ -26,8 +25,8 @@ namespace {
 
 using at::Tensor;
 
-// What whole numbers of the host are like, where there is no room for them: their bounds, and how
-// many are at the ends, as padding and masks are.
+// Describes host integers for which there is no room: their bounds, and how many equal a bound, as
+// in padding and masks.
 Description described(const Tensor& from) {
   const at::ScalarType type = from.scalar_type();
   const bool is_read =
@@ -51,7 +50,7 @@ Description described(const Tensor& from) {
   return made;
 }
 
-// From the host: its values, as long as there is room for them.
+// Copies from the host with values, as long as there is room for them.
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());

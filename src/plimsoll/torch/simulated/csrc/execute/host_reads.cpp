@@ -1,4 +1,4 @@
-// What the host reads of a device: values, and whether tensors are equal.
+// The host's reads from a device: values, and whether tensors are equal.
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/equal.h>
 
@@ -37,7 +37,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   return true;
 }
 
-// Whether the values are those that a GPU would have, and there are not too many of them.
+// Returns whether the values equal those on a GPU and are not too many.
 bool is_known(const Tensor& tensor) {
   return source_of(tensor) == Source::computed && can_be_read(tensor);
 }

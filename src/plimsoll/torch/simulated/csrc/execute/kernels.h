@@ -1,4 +1,4 @@
-// The kernels of this folder that are written out: each file adds its own.
+// This folder's hand-written kernels: each file adds its own.
 #pragma once
 
 #include "operation/written_out.h"

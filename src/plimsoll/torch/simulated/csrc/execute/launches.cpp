@@ -1,5 +1,5 @@
-// Kernels that no operation of PyTorch's launches: Triton's, those of compilers, programs and
-// libraries. plimsoll does not know what they compute, so it describes what they write.
+// Kernels that no PyTorch operation launches: Triton's kernels of compilers, programs and
+// libraries. plimsoll does not know their computations, so it describes what they write.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Describes what is written from now on, and returns the device that writes.
+// Describes the written tensors from now on, and returns the device that writes.
 c10::DeviceIndex begin(at::TensorList written) {
   Runtime& state = runtime();
   const c10::DeviceIndex device = state.current_device();
@@ -30,11 +30,12 @@ c10::DeviceIndex begin(at::TensorList written) {
   return device;
 }
 
-// plimsoll::launch: on the current device and stream; `bytes` of tensors are read and written.
+// plimsoll::launch launches a kernel on the current device and stream, which reads and writes
+// `bytes` of tensors.
 //
-// `product`, unless empty: of how many matrices, rows, columns and terms; `tile`: rows, columns and
-// terms of a block, buffers, warps, whether numbers of 32 bits may be rounded, and whether terms
-// lie side by side; both of `type`.
+// `product`, unless empty, gives the number of matrices, rows, columns and terms. `tile` gives
+// rows, columns and terms of a block, buffers, warps, whether 32-bit numbers may be rounded, and
+// whether terms are adjacent. Both have `type`.
 void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
             at::IntArrayRef tile, at::ScalarType type) {
   Runtime& state = runtime();
@@ -52,8 +53,8 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
   state.launch(device, Work::compute, time);
 }
 
-// plimsoll::launch_product: as a library's own kernel, on the current device and stream; sizes are
-// those of plimsoll::launch.
+// plimsoll::launch_product launches a library's own kernel on the current device and stream; sizes
+// are those of plimsoll::launch.
 void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::ScalarType type) {
   TORCH_CHECK(sizes.size() == 4, "matrices, rows, columns, terms");
   Runtime& state = runtime();
@@ -62,7 +63,8 @@ void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::Scal
   state.launch(device, Work::compute, multiplied_ns(product, state.device(device).properties));
 }
 
-// plimsoll::launch_attention: as PyTorch's flash attention, on the current device and stream.
+// plimsoll::launch_attention launches a kernel like PyTorch's flash attention on the current device
+// and stream.
 void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_causal, bool drops,
                       bool is_backward) {
   TORCH_CHECK(shape.size() == 4, "heads of all sequences, rows, key rows, width");
@@ -79,7 +81,7 @@ void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_cau
   state.launch(device, Work::compute, multiplied_ns(work, state.device(device).properties));
 }
 
-// plimsoll::attention_splits.
+// plimsoll::attention_splits returns the number of parts.
 std::int64_t attention_splits(std::int64_t blocks, std::int64_t processors,
                               std::int64_t key_blocks) {
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };

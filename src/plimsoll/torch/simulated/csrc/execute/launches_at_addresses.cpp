@@ -1,5 +1,5 @@
-// Kernels of libraries that are called with the addresses of tensors, without PyTorch. What they
-// compute is not known, so what they write is described, and not computed.
+// Kernels of libraries that get the addresses of tensors, without PyTorch. Their computations are
+// unknown, so what they write is described, and not computed.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace plimsoll::simulated {
 namespace {
 
-// plimsoll::launch_at: on the current device and stream. Addresses that are not of a tensor on the
-// device are left out.
+// plimsoll::launch_at launches a kernel on the current device and stream. Addresses outside the
+// device's tensors are ignored.
 //
-// From each address on, `most` bytes are read or written, or all there are where that is 0.
-// `product`, unless empty: of how many rows, columns and terms.
+// The kernel reads or writes `most` bytes from each address on, or the whole rest if `most` is 0.
+// `product`, unless empty, gives rows, columns and terms.
 void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t most,
                at::ArrayRef<double> product) {
   Runtime& state = runtime();
@@ -45,7 +45,7 @@ void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t m
   const DeviceProperties& on = state.device(device).properties;
   double time = moving_ns(moved, on);
   if (product.size() == 3) {
-    // Numbers of eight bits and of four are multiplied at least as fast as halves.
+    // Numbers of 8 and of 4 bits are multiplied at least as fast as half precision.
     time = std::max(time,
                     multiplied_ns(Product{1, product[0], product[1], product[2], at::kHalf}, on));
   }

@@ -23,20 +23,20 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Operations that have a CUDA kernel of their own in a CUDA build, though a build without CUDA
-// would compose them of others.
+// Operations that have their own CUDA kernel in a CUDA build, although a build without CUDA would
+// compose them of further operations.
 constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };
 
-// plimsoll::assume, for what Python pretends; `bytes` of memory, where it is about any.
+// plimsoll::assume notes an assumption that Python makes; `bytes` is its memory, if it has any.
 void assume(c10::string_view operation, c10::string_view what, std::int64_t bytes) {
   runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
 }
 
 class LateOperators;
-LateOperators* late_operators = nullptr;  // the dispatcher's, for good
-// Whether operations were registered since they were last taken over.
+LateOperators* late_operators = nullptr;  // the dispatcher keeps it for good
+// Whether operations were registered since new ones were last taken over.
 std::atomic<bool> has_new_operators = false;
 
 struct Silence final : c10::WarningHandler {
@@ -69,8 +69,9 @@ void take_over(const c10::OperatorName& name) {
   put_kernel(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate>());
 }
 
-// Whether a kernel for CUDA was registered by Python code. It is composed of operations, which are
-// simulated, and so runs as it is; the dispatcher's dump says in which file it was registered.
+// Returns whether Python code registered a kernel for CUDA. Such a kernel is composed of
+// operations, which are simulated, and so runs unchanged; the dispatcher's dump names the file that
+// registered it.
 bool is_python_kernel(const c10::OperatorHandle& op) {
   const std::string dump = op.dumpState();
   const std::string start = "\nCUDA: registered at ";
@@ -82,8 +83,8 @@ bool is_python_kernel(const c10::OperatorHandle& op) {
   return file.ends_with(".py") || file.starts_with('<');
 }
 
-// Operations that are registered after the start, as those of libraries that are imported later.
-// They are noted when their schema is; their kernels follow.
+// Operations that are registered after the start, as by libraries that are imported later. They are
+// noted when their schema is registered; their kernels follow.
 class LateOperators final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
@@ -95,7 +96,7 @@ class LateOperators final : public c10::OpRegistrationListener {
     const std::lock_guard lock(mutex_);
     std::erase(waiting_, op.operator_name());
   }
-  // The dispatcher tells of all operations that there are when it is asked to tell.
+  // The dispatcher reports all existing operations when a listener is added.
   void start() {
     const std::lock_guard lock(mutex_);
     has_started_ = true;
@@ -105,7 +106,7 @@ class LateOperators final : public c10::OpRegistrationListener {
     has_new_operators = false;
     std::vector<c10::OperatorName> names;
     {
-      // Not held below: the dispatcher calls this with its own lock held.
+      // The lock is not held below, because the dispatcher calls this with its own lock held.
       const std::lock_guard lock(mutex_);
       names.swap(waiting_);
     }
@@ -138,7 +139,7 @@ void listen_for_operators() {
   late_operators->start();
 }
 
-// All operations that have a kernel in a CUDA build, but those that are written out.
+// Simulates all operations that have a kernel in a CUDA build, except the hand-written ones.
 void simulate_all_but(const WrittenOut& written_out) {
   const std::set<std::string> named(std::begin(kCudaKernels), std::end(kCudaKernels));
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();

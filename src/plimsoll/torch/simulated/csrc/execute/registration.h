@@ -1,10 +1,10 @@
-// Puts the simulated kernels in the dispatcher's place for CUDA.
+// Registers the simulated kernels in the dispatcher, in place of CUDA's.
 #pragma once
 
 namespace plimsoll::simulated {
 
 void register_kernels();
-// Takes over operations that were registered later and have kernels that need a GPU.
+// Registers kernels for operations that were registered later and whose own kernels need a GPU.
 void take_over_new_operators();
 
 }  // namespace plimsoll::simulated

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kNoMemoryBesides = "its kernel takes no memory besides its results";
 constexpr const char* kMayTakeMore = ", but may take about as much as its tensors";
 
-// An output that the kernel resizes.
+// Resizes an output as the kernel does.
 void resize_to(const at::Tensor& target, const at::Tensor& shape) {
   if (!is_simulated(target) || !shape.defined() || target.sizes() == shape.sizes()) return;
   target.resize_(shape.sizes());
@@ -62,7 +62,7 @@ c10::IValue make_result(const Call& call, std::size_t index) {
 
 void do_steps(Call& call);
 
-// Does one step.
+// Runs one step.
 struct Do {
   Call& call;
 
@@ -104,7 +104,7 @@ void do_steps(Call& call) {
   for (const Step& step : call.take_steps()) std::visit(Do{call}, step);
 }
 
-// Adds up arguments and results.
+// Adds up the bytes of arguments and results.
 std::uint64_t tensor_bytes(const Call& call) {
   Touched touched;
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
@@ -139,8 +139,9 @@ void launch(const Call& call) {
   state.launch(call.device(), Work::compute, time);
 }
 
-// A list that is written in place: of a single tensor a kernel above this one counts it. As kernels
-// of _foreach_ operations do themselves (aten/src/ATen/native/cuda/Foreach*.cu).
+// Counts the writes to a list in place, as the kernels of _foreach_ operations do themselves
+// (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel above this one counts the
+// write.
 void count_writes(const Call& call) {
   if (!call.info().plain_name.starts_with("_foreach_") || !call.info().is_written[0]) return;
   for_tensors(call.argument(0), [](const at::Tensor& tensor) {

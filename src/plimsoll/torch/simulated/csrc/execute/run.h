@@ -1,4 +1,4 @@
-// Runs an operation: its checks, its rule, and then what the rule says, step by step.
+// Runs an operation: its checks, its rule, and then the rule's steps.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,4 +1,4 @@
-// The elements that are not zero: how many, only values say.
+// Finds the elements that are not zero; their number depends on values.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/nonzero.h>
 
@@ -17,13 +17,13 @@ namespace {
 
 using at::Tensor;
 
-// cub's scratch for counting: a partial sum for each of 40 blocks on every multiprocessor.
+// Returns cub's scratch for counting: a partial sum for each of 40 blocks on every multiprocessor.
 std::size_t count_scratch(std::int64_t numel, int multiprocessors) {
   if (numel <= 4096) return 1;
   return (static_cast<std::size_t>(multiprocessors) * 40 * 4 + 255) / 256 * 256 + 255;
 }
 
-// cub's scratch for selecting: the state of each tile, aligned twice.
+// Returns cub's scratch for selecting: the state of each tile, aligned twice.
 std::size_t select_scratch(std::int64_t numel) {
   const std::size_t tiles = (static_cast<std::size_t>(numel) + 4223) / 4224 + 32;
   return (tiles * 8 + 255) / 256 * 256 + 256 + 255;
@@ -35,7 +35,7 @@ double longest(const Tensor& tensor) {
   return static_cast<double>(most);
 }
 
-// The elements of so many that are not zero, as far as a description says.
+// Returns how many elements are not zero, as far as the description says.
 std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;
@@ -50,10 +50,10 @@ std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   return static_cast<std::int64_t>(std::round(truth.mean * count));
 }
 
-// How many elements a mask or an index selects.
+// The elements that a mask or an index selects.
 struct Selected {
   std::int64_t count = 0;
-  Tensor places;  // undefined where they are not known
+  Tensor places;  // undefined if they are unknown
 };
 
 Selected select(const Tensor& self) {
@@ -75,7 +75,7 @@ Selected select(const Tensor& self) {
   return {expected_true(known.description, self), {}};
 }
 
-// nonzero: exact where values are known.
+// Finds nonzero elements: exactly if the values are known.
 Tensor nonzero(const Tensor& self) {
   check_access(self);
   const OperationScope scope(runtime().name("aten::nonzero"), Role::output);
@@ -114,15 +114,15 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
-// plimsoll::likely: such a share of truth values is true, where only data says which.
+// plimsoll::likely makes this share of truth values true where only data decides.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
-// plimsoll::mostly: such a share of numbers is `at`, where only data says which. Where data is to
-// take the most, it is half of them, so that there are some of either kind.
+// plimsoll::mostly makes this share of numbers equal `at` where only data decides. If data is
+// chosen for the most memory, it is half of them, so that there are some of either kind.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

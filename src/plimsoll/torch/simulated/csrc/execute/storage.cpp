@@ -1,5 +1,4 @@
-// Tensors of a device that are made without contents, and their storage: resized, exchanged, used
-// on another stream.
+// Device tensors without contents, and their storage: resized, exchanged, used on another stream.
 #include <ATen/EmptyTensor.h>
 
 #include <string>
@@ -107,7 +106,7 @@ Tensor& set_nothing(Tensor& self) {
       self, c10::Storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), true), 0, {0}, {});
 }
 
-// plimsoll::resize_storage, for torch.UntypedStorage.resize_.
+// plimsoll::resize_storage serves torch.UntypedStorage.resize_.
 void resize_storage_of(const Tensor& self, std::int64_t bytes) {
   resize_storage(*self.storage().unsafeGetStorageImpl(), static_cast<std::size_t>(bytes),
                  self.device().index());
@@ -116,7 +115,7 @@ void resize_storage_of(const Tensor& self, std::int64_t bytes) {
 void record_stream(Tensor& self, c10::Stream stream) {
   if (!self.has_storage()) return;
   check_access(self);
-  // PyTorch's allocator leaves out memory that it did not give to this storage.
+  // PyTorch's allocator ignores memory that it did not give to this storage.
   const Allocation* const allocation = held_by(*self.storage().unsafeGetStorageImpl());
   if (allocation == nullptr) return;
   Runtime& state = runtime();
@@ -125,7 +124,7 @@ void record_stream(Tensor& self, c10::Stream stream) {
                                static_cast<std::uint64_t>(stream.id()));
 }
 
-// plimsoll::map_host: page-locked memory of the host, as the current device sees it.
+// plimsoll::map_host returns page-locked host memory as the current device sees it.
 Tensor map_host_tensor(const Tensor& host) {
   TORCH_CHECK(host.device().is_cpu() && host.is_non_overlapping_and_dense(),
               "only a dense tensor of the host can be mapped");
@@ -135,7 +134,7 @@ Tensor map_host_tensor(const Tensor& host) {
   return map_host(host, device);
 }
 
-// plimsoll::unowned makes a tensor over the same memory, and does not keep that alive.
+// plimsoll::unowned makes a tensor over the same memory without keeping the memory alive.
 Tensor unowned(const Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   at::DataPtr pointer(storage._mutable_data_ptr_no_checks().get(), tensor.device());
@@ -145,7 +144,7 @@ Tensor unowned(const Tensor& tensor) {
       .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
 
-// plimsoll::refuse_access: a use of the tensor raises an error that says why.
+// plimsoll::refuse_access makes each use of the tensor raise an error with the reason.
 void refuse_access(const at::Tensor& tensor, c10::string_view why) {
   tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(
       std::string(why));

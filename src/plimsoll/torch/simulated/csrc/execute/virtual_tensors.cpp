@@ -25,7 +25,7 @@ using at::Tensor;
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
 // The host's cost of filling an element.
 constexpr double kPerElement = 100;
-// Integers are indices and counts, which programs do look at.
+// Integers are indices and counts, which programs do read, so they get contents up to this size.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
 
 struct Mapping {
@@ -64,7 +64,8 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// The first serves tensors without contents, the second those that the budget has room for.
+// The first allocator serves tensors without contents, the second those that the budget has room
+// for.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;
@@ -77,7 +78,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// The allocator and the keys of a tensor of the host that PyTorch would make otherwise.
+// The allocator and the keys of a host tensor that PyTorch would make otherwise.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;
@@ -121,7 +122,7 @@ Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
 }
 
-// On a GPU, or on `meta`, which has no contents either.
+// Returns whether a tensor is on a GPU, or on `meta`, which has no contents either.
 bool is_elsewhere(const Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
 
 bool has_device_tensor(const c10::IValue& value) {
@@ -133,7 +134,7 @@ bool has_device_tensor(const c10::IValue& value) {
   return false;
 }
 
-// A result of a skipped operation.
+// Makes a result of a skipped operation.
 Tensor unknown_like(const Tensor& shape) {
   if (!shape.defined() || !shape.is_meta()) return shape;
   Tensor made = at::empty_strided(shape.sizes(), shape.strides(),
@@ -142,7 +143,7 @@ Tensor unknown_like(const Tensor& shape) {
   return made;
 }
 
-// Leaves on the stack what the operation writes, and results without contents.
+// Pushes the tensors that the operation writes, and results without contents.
 void finish(const Call& call, torch::jit::Stack& stack) {
   const std::vector<Result>& results = call.info().results;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -182,7 +183,7 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   try {
     call.infer();
   } catch (const std::exception&) {
-    // Sizes that depend on data: computed of zeros, which are really there.
+    // Sizes that depend on data are computed from zeros, which the tensors do contain.
     stack->insert(stack->end(), saved.begin(), saved.end());
     op.redispatchBoxed(below, stack);
     return;
@@ -197,7 +198,7 @@ void register_virtual_tensors() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
-  // PyTorch takes the key for one of a backend, for which it prefers an operation's kernel for all
+  // PyTorch takes the key for that of a backend, for which it prefers an operation's kernel for all
   // backends to the fallback.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {

@@ -1,4 +1,4 @@
-// The kernels of large tensors of the host without contents; see device/virtual.h.
+// Kernels of large host tensors without contents; see device/virtual.h.
 #pragma once
 
 namespace plimsoll::simulated {

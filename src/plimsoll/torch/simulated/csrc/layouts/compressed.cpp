@@ -33,13 +33,13 @@ bool has_rows(const Tensor& sparse) {
   return sparse.layout() == at::kSparseCsr || sparse.layout() == at::kSparseBsr;
 }
 
-// The tensors that a compressed one is made of.
+// Returns the tensors of which a compressed one consists.
 std::vector<Tensor> parts_of(const Tensor& sparse) {
   if (has_rows(sparse)) return {sparse.crow_indices(), sparse.col_indices(), sparse.values()};
   return {sparse.ccol_indices(), sparse.row_indices(), sparse.values()};
 }
 
-// result = beta * result + alpha * sparse @ dense
+// Computes result = beta * result + alpha * sparse @ dense.
 void compute_product(const LayoutKernel& kernel, const Tensor& sparse, const Tensor& dense,
                      const Tensor& result, const at::Scalar& beta, const at::Scalar& alpha) {
   std::vector<Tensor> of = parts_of(sparse);
@@ -68,7 +68,7 @@ void multiply_rows(const LayoutKernel& kernel, const Tensor& sparse, const Tenso
   if (!made.is_same(result)) result.copy_(made);
 }
 
-// Blocks: cuSPARSE reads and writes column after column.
+// Multiplies blocks: cuSPARSE reads and writes column by column.
 void multiply_blocks(const LayoutKernel& kernel, const Tensor& sparse, const Tensor& dense,
                      const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   const auto in_columns = [](const Tensor& matrix) {
@@ -105,7 +105,7 @@ void multiply_compressed(const LayoutKernel& kernel, const Tensor& left, const T
     return;
   }
   if (left.layout() != at::kStrided) refuse_layouts(left, right);
-  // The transposed product, whose left operand is the sparse one.
+  // The transposed product has the sparse operand on its left.
   const Tensor sparse = right.transpose(-2, -1);
   const Tensor dense = left.transpose(-2, -1);
   multiply_compressed(kernel, sparse, dense, beta, alpha, result.transpose(-2, -1));
@@ -150,7 +150,7 @@ Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Ten
   return result;
 }
 
-// A product of dense matrices at the places that a sparse one has.
+// Computes a product of dense matrices at the positions of a sparse one.
 Tensor sampled_addmm(const Tensor& self, const Tensor& left, const Tensor& right,
                      const at::Scalar& beta, const at::Scalar& alpha) {
   TORCH_CHECK(self.layout() == at::kSparseCsr, "Expected self to be a sparse CSR tensor");

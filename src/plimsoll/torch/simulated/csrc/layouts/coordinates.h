@@ -1,4 +1,4 @@
-// Steps of kernels on the coordinates of sparse tensors in COO layout.
+// Kernels on the coordinates of sparse COO tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace plimsoll::simulated {
 
-// How many of the numbers in `flat`, each below `kinds`, differ. Writes those to the first
-// elements.
+// Returns how many different numbers `flat` contains, each below `kinds`, and writes them to its
+// first elements.
 std::int64_t find_distinct(const LayoutKernel& kernel, const at::Tensor& flat, double kinds);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// cuSPARSE's buffers, by what it multiplies.
+// Sizes of cuSPARSE's buffers, by operands.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,11 @@
 
 namespace plimsoll::simulated::cusparse {
 
-// Fitted to recordings (CUDA 13.0). For so many elements, and columns of the dense matrix.
-// For column-major matrices, with 32-bit indices (CUSPARSE_SPMM_CSR_ALG1).
+// Returns the buffer for a product with a dense matrix of `columns` columns, column-major, with
+// 32-bit indices (CUSPARSE_SPMM_CSR_ALG1). Fitted to recordings (CUDA 13.0).
 std::size_t column_product_bytes(std::int64_t elements, std::int64_t columns);
-// For any matrices, with indices of so many bytes (CUSPARSE_SPMM_CSR_ALG2), and for a vector.
+// Returns the buffer for any matrices, with indices of `index_bytes` bytes
+// (CUSPARSE_SPMM_CSR_ALG2), and for a vector.
 std::size_t product_bytes(std::int64_t elements, std::int64_t columns, std::size_t index_bytes);
 
 }  // namespace plimsoll::simulated::cusparse

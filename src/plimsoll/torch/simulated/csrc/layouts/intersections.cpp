@@ -1,5 +1,5 @@
-// Sparse tensors in COO layout by the coordinates that two of them have in common: products of
-// their elements, and masks (aten/src/ATen/native/sparse/SparseBinaryOpIntersectionCommon.h).
+// Operations on the coordinates that two sparse COO tensors share: products of their elements, and
+// masks (aten/src/ATen/native/sparse/SparseBinaryOpIntersectionCommon.h).
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
@@ -18,7 +18,7 @@
 #include "layouts/kernel.h"
 #include "layouts/layouts.h"
 
-// PyTorch's own, called by operations on sparse tensors.
+// PyTorch's own functions, called by operations on sparse tensors.
 namespace at::native {
 using product_fn = void (*)(Tensor&, const Tensor&, const Tensor&);
 using mask_fn = void (*)(Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&);
@@ -35,10 +35,10 @@ namespace {
 
 using at::Tensor;
 using Hash = std::optional<Tensor>;  // one number for each element's coordinates
-// The same result of two tensors of the host.
+// Computes the same result from two host tensors.
 using OnHost = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-// Each element of `source` is looked up among those of `searched`, by binary search.
+// Looks up each element of `source` among those of `searched`, by binary search.
 struct Search {
   Tensor source;
   Tensor searched;

@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// What a call of a sparse library takes of the host. Estimated, not measured.
+// Host time of one call of a sparse library. Estimated, not measured.
 constexpr double kHostNs = 15000;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One kernel that is written out: the memory that it takes, what it writes, and how long it takes.
+// One hand-written kernel: the memory that it takes, its results, and its time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,15 +15,15 @@ namespace plimsoll::simulated {
 
 class LayoutKernel {
  public:
-  // `on`: a tensor of the device; of any layout.
+  // Begins a kernel on the device of `on`, a tensor of any layout.
   LayoutKernel(const char* name, const at::Tensor& on);
 
   [[nodiscard]] std::uint32_t name() const { return name_; }
-  // Memory of its own, until the object dies.
+  // Takes the kernel's own memory until the object dies.
   [[nodiscard]] at::DataPtr temporary(std::size_t bytes) const;
-  // Makes the host wait, as for a number of elements that is found.
+  // Makes the host wait, as for a count of elements that the kernel finds.
   void wait() const { runtime().synchronize(device_index_); }
-  // Queues it: it reads and writes so many bytes.
+  // Queues the kernel, which reads and writes this many bytes.
   void launch(double bytes) const;
   void assume(std::string_view what) const { runtime().assume(name_, what); }
 
@@ -34,14 +34,14 @@ class LayoutKernel {
   DeviceScope device_;
 };
 
-// Writes what is computed of tensors of the device, on the host, where their values are known and
-// the budget has so many operations left; else it is what the description says.
+// Computes the result on the host from tensors of the device, if their values are known and the
+// budget has this many operations left; otherwise the description says what is known of it.
 using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 
-// Notes that the elements are some of those of another tensor, or finite where there is none. The
-// second notes that some are `padding`.
+// Note what the result's elements are: some of another tensor's elements, or finite if that is
+// undefined. The second function notes that some are `padding`.
 void note_as(const at::Tensor& result, const at::Tensor& of);
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);
 

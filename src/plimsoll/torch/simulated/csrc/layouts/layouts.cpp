@@ -13,7 +13,7 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operations whose kernel for a GPU differs from that for the host.
+// Operations whose GPU kernel differs from the host's.
 constexpr const char* kCoordinateKernels[] = {
 #include "coordinate_kernels.inc"
 };
@@ -23,7 +23,7 @@ constexpr const char* kCompressedKernels[] = {
 constexpr const char* kNestedKernels[] = {
 #include "nested_kernels.inc"
 };
-// These operations are composed of others on strided tensors, but take or return none.
+// Operations that are composed of operations on strided tensors, but take or return none.
 constexpr const char* kComposed[] = {
 #include "composed_layouts.inc"
 };
@@ -45,7 +45,7 @@ constexpr Layout kLayouts[] = {
      add_nested_kernels},
 };
 
-// These two have the parameters of a boxed kernel.
+// The next two functions have the parameters of a boxed kernel.
 
 template <DispatchKey on_host>
 void run_that_of_host(const c10::OperatorHandle& op, c10::DispatchKeySet,
@@ -83,7 +83,7 @@ void register_layout() {
     if (op->hasKernelForDispatchKey(on_host) && !is_named(layout.own, full)) {
       put_kernel(name, layout.key,
                  c10::KernelFunction::makeFromBoxedFunction<&run_that_of_host<on_host>>());
-    } else if (op->hasKernelForDispatchKey(layout.key)) {  // a CUDA build's
+    } else if (op->hasKernelForDispatchKey(layout.key)) {  // from a CUDA build
       put_kernel(name, layout.key, c10::KernelFunction::makeFromBoxedFunction<&refuse<index>>());
     }
   }

@@ -1,6 +1,6 @@
 // Nested tensors in strided layout: matrices of several lengths, one after the other in a buffer
-// (aten/src/ATen/native/nested/cuda/, transformers/cuda/attention.cu). Those in jagged layout are
-// composed in Python.
+// (aten/src/ATen/native/nested/cuda/, transformers/cuda/attention.cu). Python composes those in
+// jagged layout.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/native/nested/NestedTensorBinaryOps.h>
@@ -31,7 +31,7 @@ Tensor wrap(const Tensor& buffer, const Tensor& sizes) {
   return at::detail::make_tensor<at::native::NestedTensorImpl>(buffer, sizes);
 }
 
-// Sizes and offsets, which kernels read on the device, in 32 bits.
+// Returns the bytes of sizes and offsets, which kernels read on the device, in 32 bits.
 std::size_t description_bytes(std::int64_t numbers) {
   return static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
 }
@@ -89,7 +89,7 @@ Tensor to_padded(const Tensor& self, double padding, at::OptionalIntArrayRef out
 
 // --- attention -----------------------------------------------------------------------------------
 
-// The rows of heads that were turned: of batch, heads, rows, width.
+// Returns the rows of transposed heads: batch, heads, rows, width.
 Tensor rows_of(const Tensor& nested) {
   const auto* const impl = get_nested_tensor_impl(nested);
   const Tensor sizes = impl->get_nested_sizes();
@@ -127,7 +127,7 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, doubl
       choose_attention({call_like(queries.rows), call_like(keys.rows), call_like(values), Tensor(),
                         dropout, is_causal, false});
   Tensor out;
-  // cuDNN's takes no nested tensors.
+  // cuDNN's kernel takes no nested tensors.
   if (query.scalar_type() != at::kFloat && query.scalar_type() != at::kDouble) {
     out = std::get<0>(at::_flash_attention_forward(queries.rows, keys.rows, values, queries.starts,
                                                    keys.starts, queries.longest, keys.longest,
@@ -167,7 +167,7 @@ std::tuple<Tensor, Tensor> native_attention(const Tensor& query, const Tensor& k
   return {at::linear(rows, out_weight, out_bias), Tensor()};
 }
 
-// --- what kernels for all devices call ---------------------------------------------------------
+// --- functions that kernels for all devices call -------------------------------------------------
 
 void layer_norm(const Tensor& input, const Tensor&, const Tensor&, std::int64_t, std::int64_t,
                 double, Tensor* output, Tensor*, Tensor*) {

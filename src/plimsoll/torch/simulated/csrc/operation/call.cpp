@@ -76,7 +76,7 @@ void Call::infer() {
   } catch (const c10::NotImplementedError&) {
     refuse("nothing says what it returns");
   } catch (const c10::Error& error) {
-    // A kernel for all devices that goes on with a value.
+    // The failing kernel is one for all devices that continues with a value.
     const std::string_view what = error.what_without_backtrace();
     if (what.find("meta tensors") == std::string_view::npos) throw;
     refuse("what it returns depends on values");

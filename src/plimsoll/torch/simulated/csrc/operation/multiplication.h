@@ -1,4 +1,4 @@
-// What kernels multiply: products of matrices, and what is made of them.
+// Multiplications of kernels: matrix products, and operations made of them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,9 +16,9 @@ struct Product {
   double terms = 0;
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
-  // Rows begin at multiples of so many bytes; tensor cores are fed with 16 at a time.
+  // Rows begin at multiples of this many bytes; tensor cores load 16 bytes at a time.
   std::int64_t alignment = 16;
-  double right_bytes = 0;  // of the second operand, where its numbers have fewer bits
+  double right_bytes = 0;  // of the second operand, if its numbers have fewer bits
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
   [[nodiscard]] double bytes() const {
@@ -30,13 +30,13 @@ struct Product {
 
 enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
 
-// A convolution by what it multiplies. A transposed one is the gradient of a plain one's input.
+// A convolution's sizes. A transposed convolution is the gradient of a plain one's input.
 struct ConvolutionWork {
   double inputs = 0;   // positions of the input, of all images
-  double outputs = 0;  // positions of the output
+  double outputs = 0;  // positions of the output, of all images
   double channels = 0;
   double out_channels = 0;
-  double taps = 0;  // of the kernel: 9 for 3 x 3
+  double taps = 0;  // of the convolution's kernel: 9 for 3 x 3
   double groups = 1;
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
@@ -48,17 +48,17 @@ enum class AttentionKernel : std::uint8_t { flash, efficient, cudnn };
 
 struct AttentionWork {
   AttentionKernel kernel = AttentionKernel::flash;
-  double heads = 0;  // of all sequences
-  double rows = 0;   // of queries
+  double heads = 0;  // heads of all sequences
+  double rows = 0;   // rows of queries
   double key_rows = 0;
   double width = 0;
   bool is_causal = false;
   bool is_float = false;
-  bool drops = false;  // some of the weights, at random
+  bool drops = false;  // drops some of the weights at random
   bool is_backward = false;
 };
 
-// cuDNN's recurrent layers, which multiply step after step.
+// cuDNN's recurrent layers, which multiply at each time step.
 struct RecurrentWork {
   double layers = 1;
   double directions = 1;

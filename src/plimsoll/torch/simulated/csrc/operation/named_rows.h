@@ -1,4 +1,4 @@
-// Tables by operation whose rows stand in several files, which add them as the library is loaded.
+// Tables by operation whose rows are in several files, which add them when the library is loaded.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,7 +9,7 @@
 
 namespace plimsoll::simulated {
 
-// Some rows of the table, each with a `name` that lives on; two of one name are an error.
+// Some rows of the table. Each has a `name` that is never freed; two rows of one name are an error.
 template <typename Row>
 class NamedRows {
  public:
@@ -19,7 +19,7 @@ class NamedRows {
                   row.name);
     }
   }
-  // Finds a row among those of all files; null where there is none.
+  // Finds a row among those of all files; null if there is none.
   static const Row* find(std::string_view name) {
     const auto place = all().find(name);
     return place == all().end() ? nullptr : &place->second;

@@ -1,4 +1,4 @@
-// The steps of a kernel, besides computing: memory, waiting, other operations.
+// The steps of a kernel, besides computing: memory, waits, other operations.
 #pragma once
 
 #include <cstddef>
@@ -16,34 +16,34 @@ class Call;
 struct Allocate {
   std::size_t result;
 };
-// Takes memory of the kernel's own, and gives it back; the size is one of a range.
+// Takes memory of the kernel's own and frees it; its size lies in a range.
 struct TakeUncertain {
   UncertainMemory memory;
 };
-// Takes memory of the kernel's own, and keeps it under a number.
+// Takes memory of the kernel's own and keeps it under a number.
 struct Take {
   std::size_t number;
   std::size_t bytes;
 };
-// Gives back what is kept under a number.
+// Frees the memory that is kept under a number.
 struct Release {
   std::size_t number;
 };
-// Takes the workspace of cuBLAS or cublasLt on the current stream, unless that is kept already.
+// Takes the workspace of cuBLAS or cublasLt on the current stream, unless one is kept already.
 struct TakeWorkspace {
   bool is_lt;
-  bool is_kept;  // for later calls; otherwise it is given back at once
+  bool is_kept;  // kept for later calls; otherwise freed at once
   std::size_t bytes;
 };
 // Makes the host wait for the stream, as a copy to the host does.
 struct Wait {};
 // Gives cached memory back to the driver, as torch.cuda.empty_cache() does.
 struct EmptyCache {};
-// Notes what is assumed of the operation; the text lives on.
+// Notes an assumption about the operation; the text is never freed.
 struct Assume {
   std::string_view what;
 };
-// Decides on further steps by what is known once the steps before are done. These go in its place.
+// Decides on further steps from the results of earlier steps. The new steps replace it.
 struct Then {
   std::function<void(Call&)> decide;
 };

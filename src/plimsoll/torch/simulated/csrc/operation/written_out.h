@@ -1,4 +1,4 @@
-// Kernels that are written out, and operations of plimsoll's own.
+// Hand-written kernels, and plimsoll's own operations.
 #pragma once
 
 #include <torch/library.h>
@@ -10,13 +10,13 @@
 
 namespace plimsoll::simulated {
 
-// The kernels of aten's operations that are written out, for one dispatch key.
+// The hand-written kernels of aten's operations, for one dispatch key.
 class WrittenOut {
  public:
   explicit WrittenOut(c10::DispatchKey key)
       : aten_(torch::Library::IMPL, "aten", key, __FILE__, __LINE__) {}
 
-  // `name`: "set_.source_Tensor".
+  // Adds a kernel under a name such as "set_.source_Tensor".
   template <typename Kernel>
   void add(const std::string& name, Kernel&& kernel) {
     names_.insert("aten::" + name);
@@ -29,20 +29,20 @@ class WrittenOut {
   torch::Library aten_;
 };
 
-// Operations of plimsoll's own, which Python calls.
+// Returns the library of plimsoll's own operations, which Python calls.
 inline torch::Library& own_operations() {
   static auto* const own =
       new torch::Library(torch::Library::DEF, "plimsoll", std::nullopt, __FILE__, __LINE__);
   return *own;
 }
-// Defines one that is the same on every device.
+// Defines an operation that is the same on every device.
 template <typename Kernel>
 void define(const char* schema, Kernel&& kernel) {
   own_operations().def(schema, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                                std::forward<Kernel>(kernel)));
 }
 
-// Puts a kernel in the place of an operation's own, for good.
+// Replaces an operation's own kernel, for good.
 inline void put_kernel(const c10::OperatorName& name, c10::DispatchKey key,
                        c10::KernelFunction kernel) {
   static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;
@@ -50,7 +50,7 @@ inline void put_kernel(const c10::OperatorName& name, c10::DispatchKey key,
                                                                std::nullopt, nullptr, "plimsoll"));
 }
 
-// "aten::add.out".
+// Returns the full name, such as "aten::add.out".
 inline std::string full_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }

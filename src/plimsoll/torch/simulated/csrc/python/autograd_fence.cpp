@@ -1,10 +1,10 @@
-// A pass of the autograd engine is over, whole, before the program goes on.
+// Makes a program wait until a pass of the autograd engine has ended completely.
 //
-// The thread of a device wakes the caller first, and lets go of the pass afterwards, as it ends the
-// turn of its loop (Engine::thread_main of torch/csrc/autograd/engine.cpp). The pass holds the
+// The thread of a device first wakes the caller, and releases the pass afterwards, at the end of
+// its loop's turn (Engine::thread_main of torch/csrc/autograd/engine.cpp). The pass holds the
 // gradients that it returned (GraphTask::mark_as_completed_and_run_post_processing) and, if it
-// failed, those that nobody took (GraphTask::not_ready_). Their memory would be freed some events
-// later, more or fewer with the load of the host. So the program waits for the thread's next turn.
+// failed, those that were never used (GraphTask::not_ready_). Their memory would be freed some
+// events later, depending on the load of the host. So the program waits for the thread's next turn.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -20,8 +20,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The root of a pass that does nothing. It goes before what other passes have queued, and takes no
-// sequence number from the program's operations.
+// The root of a pass that does nothing. It runs before the nodes that other passes have queued, and
+// takes no sequence number from the program's operations.
 class Turn final : public torch::autograd::Node {
  public:
   Turn() : Node(std::numeric_limits<std::uint64_t>::max()) {}
@@ -30,7 +30,7 @@ class Turn final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override { return {}; }
 };
 
-// Nodes are held by std::shared_ptr in PyTorch 2.9, and by c10::intrusive_ptr in 2.13.
+// PyTorch 2.9 holds nodes by std::shared_ptr, PyTorch 2.13 by c10::intrusive_ptr.
 template <typename Pointer>
 Pointer make_turn() {
   if constexpr (std::is_constructible_v<Pointer, torch::autograd::Node*>) {
@@ -40,8 +40,8 @@ Pointer make_turn() {
   }
 }
 
-// The root's input says on which thread it runs, and in which stream: the caller's, so that no
-// stream waits for another. It has no storage, no operation makes it, and profilers see nothing.
+// The root's input selects the thread and the stream: the caller's stream, so that no stream waits
+// for another. The input has no storage, no operation makes it, and profilers see nothing.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(
@@ -57,8 +57,8 @@ void wait_for_turn(c10::DeviceIndex index) {
 
 }  // namespace
 
-// Called after each pass, without the interpreter's lock. A thread of the engine that begins a pass
-// inside another runs it itself, so that the pass is over at once.
+// Called after each pass, without the interpreter's lock. An engine thread that begins a pass
+// inside another one runs it itself, so that pass has ended at once.
 PLIMSOLL_EXPORT void plimsoll_fence_autograd() {
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   if (runtime().is_over || runtime().is_bad_fork) return;
@@ -66,7 +66,7 @@ PLIMSOLL_EXPORT void plimsoll_fence_autograd() {
     if (!runtime().devices[i].is_used) continue;
     try {
       wait_for_turn(static_cast<c10::DeviceIndex>(i));
-    } catch (const std::exception&) {  // NOLINT: compiled autograd takes no such pass
+    } catch (const std::exception&) {  // NOLINT: compiled autograd cannot run such a pass
     }
   }
 }

@@ -1,4 +1,4 @@
-// Makes a function a part of the library's C interface.
+// Exports a function as a part of the library's C interface.
 #pragma once
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))

@@ -7,7 +7,7 @@
 #include "python/export.h"
 
 namespace plimsoll::simulated {
-// Lets an empty storage lie in a graph's memory, without owning it.
+// Places an empty storage in a graph's memory, without owning the memory.
 PLIMSOLL_EXPORT void plimsoll_lend(c10::StorageImpl* storage, uint64_t address, size_t bytes,
                                    int device) {
   storage->set_data_ptr_noswap(lent_memory(address, bytes, static_cast<c10::DeviceIndex>(device)));
@@ -29,7 +29,7 @@ PLIMSOLL_EXPORT void plimsoll_own(c10::StorageImpl* storage) {
   if (allocation != nullptr && allocation->is_lent) own(*allocation);
 }
 
-// Its block was freed otherwise.
+// Notes that other code has freed the storage's block.
 PLIMSOLL_EXPORT void plimsoll_disown(c10::StorageImpl* storage) {
   Allocation* const allocation = held_by(*storage);
   if (allocation != nullptr && !allocation->is_lent) disown(*allocation);

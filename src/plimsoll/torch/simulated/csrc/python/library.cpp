@@ -31,7 +31,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// By the names that PyTorch gives them.
+// Recognizes the threads by the names that PyTorch gives them.
 bool has_autograd_threads() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
@@ -70,7 +70,7 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_engine_api* engine_api,
   return 0;
 }
 
-// Functions of Python's, which live on.
+// Sets the Python functions, which are never released.
 PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* load, void* out_of_memory,
                                             void* is_in_open_loop, void* is_tested,
                                             void* waits_for_ever) {
@@ -83,12 +83,13 @@ PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* load, void* o
   callbacks.waits_for_ever = Callback(waits_for_ever);
 }
 
-// A function of Python's, which lives on.
+// Sets a Python function, which is never released.
 PLIMSOLL_EXPORT void plimsoll_set_exchange(void* exchange) {
   runtime().callbacks.exchange = Callback(exchange);
 }
 
-// Which exception, an object of Python's that lives on, ends the program in which of its threads.
+// Sets the exception, a Python object that is never released, that ends the program, and the thread
+// in which it is raised.
 PLIMSOLL_EXPORT void plimsoll_set_ending(unsigned long thread, void* exception) {
   runtime().ending = {thread, exception};
 }
@@ -98,7 +99,8 @@ PLIMSOLL_EXPORT void plimsoll_bound_events(uint64_t most, void* reached) {
   runtime().most_events = most;
 }
 
-// What is computed, and what unknown values are like: the numbers of Values and Unknown.
+// Sets which values are computed and how unknown ones are chosen, by the numbers of Values and
+// Unknown.
 PLIMSOLL_EXPORT void plimsoll_set_values(int values, int unknown, uint64_t seed) {
   Budget::instance().set(static_cast<Values>(values));
   set_unknown(static_cast<Unknown>(unknown), seed);
@@ -115,7 +117,7 @@ PLIMSOLL_EXPORT void plimsoll_install() {
   install_profiler();
 }
 
-// After a library was loaded that may have operations of its own.
+// Python calls it after it loaded a library that may have operations of its own.
 PLIMSOLL_EXPORT void plimsoll_take_over_operators() { take_over_new_operators(); }
 
 PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }
@@ -138,9 +140,10 @@ PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) {
   forget_writes(capture);
 }
 
-// Autograd's threads end first. Otherwise one that still lets go of a Python object when the
-// interpreter is gone takes the process down with it. So does one that has been told to stop, and
-// takes the interpreter's lock for the last time: nobody joins them, so they are waited for.
+// Ends autograd's threads before the interpreter. A thread that releases a Python object after the
+// interpreter has gone crashes the process. A thread that has to stop does so as well, when it
+// takes the interpreter's lock for the last time. PyTorch does not join these threads, so this
+// function waits for them.
 PLIMSOLL_EXPORT void plimsoll_end() {
   torch::autograd::Engine::get_default_engine().stop();
   for (int i = 0; i < 1000 && has_autograd_threads(); ++i) {
@@ -170,7 +173,7 @@ PLIMSOLL_EXPORT int plimsoll_set_device(int index) {
   runtime().set_device(static_cast<c10::DeviceIndex>(index));
   return 0;
 }
-// Until the thread asks again.
+// The text stays valid until the thread's next call.
 PLIMSOLL_EXPORT const char* plimsoll_no_such_device(int index) {
   thread_local std::string text;
   text = runtime().no_such_device(index);
@@ -240,7 +243,8 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {
   *clock = runtime().clock(static_cast<c10::DeviceIndex>(device));
 }
-// Why a device failed, until the thread asks again, and where: a call stack. Null where none did.
+// Returns why a device failed, valid until the thread's next call, and the call stack; null if none
+// failed.
 PLIMSOLL_EXPORT const char* plimsoll_failure(uint32_t* stack) {
   thread_local std::string why;
   const auto failure = runtime().failure();

@@ -1,5 +1,5 @@
-// What this library and Python share by their layout alone, as text: `plimsoll_layout` gives a line
-// for each structure and enumeration, and library.py compares them with its own.
+// Describes the structures and enumerations that this library and Python share by their layout
+// alone: `plimsoll_layout` returns a line for each, and library.py compares them with its own.
 #include <cstddef>
 #include <initializer_list>
 #include <string>
@@ -16,7 +16,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// "u4": an unsigned integer of four bytes; "f8" a number, "i8" a signed integer, "s32" a structure.
+// Returns "u4" for an unsigned integer of four bytes, "i8" for a signed integer, "f8" for a
+// floating-point number, "s32" for a structure.
 template <typename Value>
 std::string type_of() {
   const char* const kind = std::is_class_v<Value>            ? "s"

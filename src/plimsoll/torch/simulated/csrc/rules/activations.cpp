@@ -1,4 +1,4 @@
-// Softmax, and what is done element by element with more than the elements: copies, masks, numbers
+// Softmax, and pointwise operations that take memory besides their results: copies, masks, numbers
 // on the device.
 #include "rules/rules.h"
 
@@ -18,7 +18,7 @@ void log_softmax_backward(Call& call) {
 void softmax_backward(Call& call) {
   call.allocate_all();
   const at::Tensor grad = call.tensor(0);
-  call.temporary(bytes_of(grad));  // grad times output
+  call.temporary(bytes_of(grad));  // the gradient times the output
   copy_unless_contiguous(call, call.tensor(1));
 }
 
@@ -28,13 +28,13 @@ void log_sigmoid(Call& call) {
   call.set_shape(1, meta_empty({0}, call.tensor(0).scalar_type()));
 }
 
-// (output, mask)
+// Results: output, mask.
 void dropout(Call& call) {
   const bool trains = call.argument(2).isNone() || call.argument(2).toBool();
   if (trains && call.argument(1).toDouble() != 1) call.allocate(1);
 }
 
-// A number to the power of a tensor: the number is put on the device.
+// A number to the power of a tensor: the kernel puts the number on the device.
 void power_of_number(Call& call) {
   call.allocate_all();
   const c10::Scalar base = call.argument(0).toScalar();

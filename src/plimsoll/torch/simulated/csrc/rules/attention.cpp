@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 
-// Sizes of query, key and value, which are laid out as batch, heads, rows, width.
+// The sizes of query, key and value in the layout batch, heads, rows, width.
 struct Shape {
   Shape(const Tensor& query, const Tensor& key)
       : batch(size(query, 0)),
@@ -22,8 +22,8 @@ struct Shape {
         width(size(query, 3)),
         key_heads(size(key, 1)),
         key_rows(size(key, 2)) {}
-  // Sequences of several lengths, one after the other: rows, heads, width. `starts`: where each
-  // sequence begins, and the last one ends.
+  // Sequences of several lengths, one after the other: rows, heads, width. `starts`: the positions
+  // at which each sequence begins, and at which the last one ends.
   Shape(const Tensor& query, const Tensor& key, const Tensor& starts, std::size_t longest,
         std::size_t longest_key)
       : batch(size(starts, 0) - 1),
@@ -87,7 +87,7 @@ void flash_forward(Call& call) {
   call.allocate(0);
   call.allocate(1);
   if (dropout == 0) {
-    // One query row of several heads that share a key head counts as rows of that head.
+    // If several heads share a key head, one query row of theirs counts as rows of that head.
     const bool swaps = shape.rows == 1 && shape.heads > shape.key_heads && shape.width % 8 == 0;
     const std::size_t heads = swaps ? shape.key_heads : shape.heads;
     const std::size_t rows = swaps ? shape.heads / shape.key_heads : shape.rows;
@@ -136,7 +136,7 @@ void flash_backward(Call& call) {
 
 // --- efficient: attention.cu and kernel_backward.h ---------------------------------------------
 
-// Seed and offset stay on the host but in a graph's capture.
+// The seed and the offset stay on the host, except during a graph's capture.
 void efficient_forward(Call& call) {
   note_work(call, AttentionKernel::efficient, call.tensor(0), Shape(call.tensor(0), call.tensor(1)),
             false);
@@ -146,7 +146,7 @@ void efficient_forward(Call& call) {
   call.set_result(2, at::empty({}, at::TensorOptions().dtype(at::kLong)));
   call.set_result(3, at::empty({}, at::TensorOptions().dtype(at::kLong)));
   const Tensor value = call.tensor(2);
-  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {  // sums do not fit registers
+  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {  // sums do not fit in registers
     call.temporary(elements(call.allocate(0)) * kFloat);
   }
 }
@@ -195,8 +195,8 @@ std::size_t length_at(const Call& call, std::size_t argument) {
   return static_cast<std::size_t>(call.argument(argument).toInt());
 }
 
-// _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key, dropout,
-// ...) Without the starts its operands are laid out as batch, rows, heads, width.
+// Takes _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key,
+// dropout, ...). Without the starts, the operands' layout is batch, rows, heads, width.
 void packed_flash_forward(Call& call) {
   const Tensor starts = call.tensor(3);
   if (starts.defined()) {
@@ -207,7 +207,8 @@ void packed_flash_forward(Call& call) {
   call.allocate_all();
 }
 
-// (gradient, query, key, value, out, statistics, starts, key_starts, longest, longest_key, ...)
+// Takes (gradient, query, key, value, out, statistics, starts, key_starts, longest, longest_key,
+// ...).
 void packed_flash_backward(Call& call) {
   const Tensor query = call.tensor(1);
   const Tensor starts = call.tensor(6);
@@ -227,7 +228,7 @@ void packed_flash_backward(Call& call) {
   }
 }
 
-// _efficient_attention_forward(query, key, value, bias, starts, key_starts, longest, ...)
+// Takes _efficient_attention_forward(query, key, value, bias, starts, key_starts, longest, ...).
 void packed_efficient_forward(Call& call) {
   const Tensor query = call.tensor(0);
   const Tensor starts = call.tensor(4);
@@ -246,7 +247,7 @@ void packed_efficient_forward(Call& call) {
   }
 }
 
-// (gradient, query, key, value, bias, out, starts, key_starts, longest, longest_key, ...)
+// Takes (gradient, query, key, value, bias, out, starts, key_starts, longest, longest_key, ...).
 void packed_efficient_backward(Call& call) {
   const Tensor query = call.tensor(1);
   const Tensor starts = call.tensor(6);

@@ -1,5 +1,5 @@
-// Rules of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp,
-// PyTorch 2.9-2.13. Sizes may be symbols: while a program is compiled, tensors have no others.
+// Rules of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp, PyTorch
+// 2.9-2.13. Sizes may be symbolic: while a program is compiled, tensors have only symbolic sizes.
 #include "rules/attention_choice.h"
 
 #include <ATen/Context.h>
@@ -26,7 +26,7 @@ namespace {
 using at::SDPBackend;
 using at::Tensor;
 
-// Begins such a note; MATH_ATTENTION of library.py.
+// The beginning of such a note; MATH_ATTENTION of library.py.
 constexpr std::string_view kMathAttention = "attention runs the math kernel: ";
 
 const Chip& chip_of(const Tensor& tensor) {
@@ -120,7 +120,7 @@ bool prefers_cudnn(const AttentionCall& call) {
   return since != 0 && runtime().torch_version >= since;
 }
 
-// As validate_sdpa_input of aten/src/ATen/native/transformers/attention.cpp.
+// Checks types like validate_sdpa_input of aten/src/ATen/native/transformers/attention.cpp.
 void check_types(const AttentionCall& call) {
   const auto type = call.query.dtype();
   TORCH_CHECK(type == call.key.dtype() && type == call.value.dtype(),
@@ -135,7 +135,7 @@ void check_types(const AttentionCall& call) {
               mask, " and  query.dtype: ", type, " instead.");
 }
 
-// Why no fused kernel takes a call, for people.
+// Explains to people why no fused kernel takes a call.
 std::string why_math(const AttentionCall& call) {
   const at::Context& context = at::globalContext();
   if (!context.userEnabledFlashSDP() && !context.userEnabledMemEfficientSDP() &&
@@ -169,7 +169,7 @@ void note_math(const AttentionCall& call) {
   if (call.query.dim() < 2 || call.key.dim() < 2) return;
   const auto rows = (call.query.sym_numel() / call.query.sym_size(-1)).maybe_as_int();
   const auto columns = call.key.sym_size(-2).maybe_as_int();
-  if (!rows || !columns) return;  // symbols: the program is being compiled
+  if (!rows || !columns) return;  // symbolic sizes: the program is being compiled
   const auto bytes = static_cast<std::uint64_t>(*rows * *columns) * call.query.element_size();
   runtime().assume(runtime().name("aten::scaled_dot_product_attention"),
                    std::string(kMathAttention) + why_math(call), bytes);
@@ -183,7 +183,7 @@ Tensor to_additive(const Tensor& mask, const Tensor& query) {
                    at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
 }
 
-// The efficient kernel wants rows of the mask aligned to 8 elements.
+// Pads the mask, because the efficient kernel needs its rows aligned to 8 elements.
 Tensor pad_mask(const Tensor& mask, const Tensor& query, const Tensor& key) {
   constexpr std::int64_t kAlignment = 8;
   const auto expand = [&](const Tensor& bias) {

@@ -12,7 +12,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// CUBLAS_WORKSPACE_CONFIG holds pairs of KiB and counts, ":4096:2:16:8"; without any it is ignored.
+// Parses CUBLAS_WORKSPACE_CONFIG, which contains pairs of KiB and counts, ":4096:2:16:8"; without a
+// pair it is ignored.
 std::optional<std::size_t> configured_workspace() {
   const char* const text = std::getenv("CUBLAS_WORKSPACE_CONFIG");
   if (text == nullptr) return std::nullopt;
@@ -29,7 +30,7 @@ std::optional<std::size_t> configured_workspace() {
   return total;
 }
 
-// Sizes that the program set, cuBLAS's and cublasLt's; negative where it set none.
+// The sizes that the program set, cuBLAS's and cublasLt's; negative if it set none.
 std::atomic<std::int64_t> set_bytes[2] = {-1, -1};
 
 std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
@@ -41,7 +42,7 @@ std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
-// CUBLASLT_WORKSPACE_SIZE, in KiB.
+// Reads CUBLASLT_WORKSPACE_SIZE, in KiB.
 std::size_t lt_workspace_bytes() {
   if (const std::int64_t set = set_bytes[1]; set >= 0) return static_cast<std::size_t>(set);
   std::size_t kib = 1024;
@@ -67,7 +68,7 @@ void take_blas_workspace(Call& call) {
 
 void take_lt_workspace(Call& call) {
   const bool is_kept = keeps_workspaces();
-  if (is_kept) take_blas_workspace(call);  // its handle is cuBLAS's
+  if (is_kept) take_blas_workspace(call);  // the handle is cuBLAS's
   if (!is_kept || !torch_rules().shares_blas_workspaces()) {
     call.take_workspace({true, is_kept, lt_workspace_bytes()});
   }

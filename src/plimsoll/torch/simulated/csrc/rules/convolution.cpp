@@ -1,5 +1,5 @@
-// Convolutions through cuDNN: the plan that its heuristics choose first, or the fastest of all
-// where the program sets torch.backends.cudnn.benchmark (aten/src/ATen/native/cudnn/Conv_v8.cpp).
+// Convolutions through cuDNN: the plan that its heuristics choose first, or the fastest plan if the
+// program sets torch.backends.cudnn.benchmark (aten/src/ATen/native/cudnn/Conv_v8.cpp).
 #include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/empty.h>
@@ -40,7 +40,7 @@ at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   return input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
 }
 
-// The numbers of a convolution, as `aten::convolution` takes them.
+// The parameters of a convolution, as `aten::convolution` takes them.
 struct Numbers {
   std::vector<std::int64_t> stride, padding, dilation;
   std::int64_t groups = 1;
@@ -76,7 +76,7 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   return call;
 }
 
-// Why a workspace is a range; shared with Python.
+// The reason why a workspace is a range; shared with Python.
 constexpr std::string_view kNotMeasured =
     "its workspaces are those of convolutions like it: it was not measured on an H100 itself";
 constexpr std::string_view kOtherChip =
@@ -84,7 +84,7 @@ constexpr std::string_view kOtherChip =
 constexpr std::string_view kSearched =
     "cudnn.benchmark keeps the plan that was fastest, which differs from run to run";
 
-// Whether cuDNN chooses as it did when the tables were measured.
+// Returns whether cuDNN's settings are those of the measured tables.
 bool has_usual_settings(const Tensor& input, Plan plan) {
   const auto& context = at::globalContext();
   return !context.deterministicCuDNN() && !context.deterministicAlgorithms() &&
@@ -92,7 +92,8 @@ bool has_usual_settings(const Tensor& input, Plan plan) {
          (plan != Plan::largest || search_settings().most_plans == SearchSettings{}.most_plans);
 }
 
-// The plan that the calling thread keeps for a convolution, whatever the program sets later.
+// Returns the plan that the calling thread keeps for a convolution, whatever the program sets
+// later.
 Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   using Key = std::vector<double>;
   thread_local std::map<Key, Plan> kept;
@@ -128,11 +129,11 @@ void take(Call& call, const UncertainMemory& workspace, Plan plan) {
   call.take_uncertain(workspace);
 }
 
-// A search has one workspace for all plans, the largest that the card has room for then, and gives
-// cached memory back before the fastest plan runs.
+// A search takes one workspace for all plans, the largest one for which the card has room then, and
+// returns cached memory to the driver before the fastest plan runs.
 void search(Call& call, const Convolution& shape, Pass pass) {
   call.then([workspace = workspace_of(call, shape, pass, Plan::largest)](Call& then) mutable {
-    constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's
+    constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's unit
     const std::uint64_t room = largest_request(then.device()) / kPiece * kPiece;
     for (std::uint64_t* const each : {&workspace.bytes, &workspace.least, &workspace.most}) {
       *each = std::min(*each, room);
@@ -159,10 +160,11 @@ double positions(const Tensor& image) {
              : static_cast<double>(image.numel()) / static_cast<double>(image.size(1));
 }
 
-// `output` is the output's gradient in a backward pass.
+// Notes the work. In a backward pass, `output` is the output's gradient.
 void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
                std::int64_t groups, bool transposed, Pass pass) {
-  const Tensor& wide = transposed ? output : input;  // of the plain convolution that this undoes
+  const Tensor& wide =
+      transposed ? output : input;  // the input of the plain convolution that this one reverses
   const Tensor& narrow = transposed ? input : output;
   ConvolutionWork work;
   work.inputs = positions(wide);
@@ -184,17 +186,17 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   call.note_multiplication(work);
 }
 
-// The places of an operation's numbers among its arguments.
+// The positions of the parameters among an operation's arguments.
 struct Places {
   std::size_t padding, stride, dilation;
   std::size_t groups = 0;          // 0: as many as the weight implies
-  std::size_t output_padding = 0;  // 0: not a transposed convolution
+  std::size_t output_padding = 0;  // 0 if it is no transposed convolution
 };
 constexpr Places kForward{2, 3, 4, 5};
 constexpr Places kTransposed{2, 4, 5, 6, 3};
 constexpr Places kDepthwise{5, 4, 6};
 
-// PyTorch has no shape functions for these operations.
+// Sets the shape, because PyTorch has no shape functions for these operations.
 void set_output_shape(Call& call, const Places& places) {
   const Tensor input = call.tensor(0);
   const Tensor weight = call.tensor(1);
@@ -219,7 +221,7 @@ void set_output_shape(Call& call, const Places& places) {
   call.set_shape(0, at::empty(sizes, input.options().device(at::kMeta), format));
 }
 
-// cudnn_convolution(input, weight, padding, stride, dilation, groups, ...)
+// Takes cudnn_convolution(input, weight, padding, stride, dilation, groups, ...).
 void convolution_forward(Call& call) {
   set_output_shape(call, kForward);
   const Tensor output = call.allocate(0);
@@ -230,8 +232,8 @@ void convolution_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(5).toInt(), false, Pass::forward);
 }
 
-// cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation, groups,
-// ...)
+// Takes cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation,
+// groups, ...).
 void transposed_forward(Call& call) {
   set_output_shape(call, kTransposed);
   const Tensor output = call.allocate(0);
@@ -246,14 +248,14 @@ void transposed_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
-// _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation)
+// Takes _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation).
 void depthwise_forward(Call& call) {
   set_output_shape(call, kDepthwise);
   const Tensor output = call.allocate(0);
   note_work(call, call.tensor(0), call.tensor(1), output, output.size(1), false, Pass::forward);
 }
 
-// A copy in the layout that the kernel wants, if it has another.
+// Copies a tensor into the layout that the kernel needs, if it has another.
 void copy_unless_laid_out(Call& call, const Tensor& tensor, bool channels_last) {
   const auto format = channels_last && tensor.dim() == 4   ? at::MemoryFormat::ChannelsLast
                       : channels_last && tensor.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
@@ -269,8 +271,8 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   call.note_reduction(gradient);
 }
 
-// convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
-// transposed, output_padding, groups, output_mask)
+// Takes convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
+// transposed, output_padding, groups, output_mask).
 void convolution_backward(Call& call) {
   const Tensor gradient = call.tensor(0);
   const Tensor input = call.tensor(1);
@@ -306,7 +308,7 @@ void convolution_backward(Call& call) {
   copy_unless_laid_out(call, gradient, shape.channels_last);
   copy_unless_laid_out(call, input, shape.channels_last);
   copy_unless_laid_out(call, weight, shape.channels_last);
-  // Up to PyTorch 2.11 their Meta kernel would have them laid out as the output's gradient.
+  // Up to PyTorch 2.11 the Meta kernel gives the results the layout of the output's gradient.
   call.infer();
   for (const auto& [result, of] : {std::pair(0, input), std::pair(1, weight)}) {
     const auto index = static_cast<std::size_t>(result);

@@ -1,4 +1,4 @@
-// Workspaces of cuDNN's convolutions, which follow no rule that it states: tables of measured ones.
+// Workspaces of cuDNN's convolutions, from tables of measurements, because cuDNN documents no rule.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace plimsoll::simulated {
 
-// Back: transposed.
+// Kinds of convolutions; Back means transposed.
 enum Kind : std::int32_t { kImages, kImagesBack, kLines, kVolumes, kVolumesBack };
 
 // Bytes of input, weight and output.
@@ -24,12 +24,12 @@ struct Convolution {
   double batch = 1, channels = 1, side = 1, out_channels = 1;
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
   Operands bytes{};
-  bool has_usual_settings = true;  // those with which the tables were measured
-  std::string words;               // all of it: measured_convolutions.h
+  bool has_usual_settings = true;  // the settings with which the tables were measured
+  std::string words;               // the convolution in words: measured_convolutions.h
 };
 
-// The plan that cuDNN's heuristics choose first; of all plans that it offers, the one with the
-// largest workspace; the fastest one.
+// The plan that cuDNN's heuristics choose first, the one with the largest workspace, and the
+// fastest one.
 enum class Plan : std::uint8_t { first, largest, fastest };
 
 // Settings of torch.backends.cudnn.benchmark.
@@ -39,9 +39,9 @@ struct SearchSettings {
 };
 SearchSettings& search_settings();
 
-// The nearest measured convolution decides, and those around it are the ends of a range. There is
-// none for a convolution that was measured itself, on such a chip, unless the plan is the fastest:
-// that one differs from run to run.
+// Returns the workspace of the nearest measured convolution; its neighbours are the ends of the
+// range. A convolution that was itself measured on such a chip has no range, unless the plan is the
+// fastest, which differs from run to run.
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip);
 

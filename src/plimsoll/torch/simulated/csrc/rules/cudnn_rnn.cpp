@@ -7,7 +7,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// What PyTorch asks cuDNN to run: layers with few hidden units get kernels of their own.
+// The algorithm that PyTorch chooses for cuDNN: layers with few hidden units get kernels of their
+// own.
 enum class Algorithm : std::uint8_t { standard, small, persistent };
 
 Algorithm algorithm(const Network& net, bool is_forward) {
@@ -28,7 +29,7 @@ std::size_t Network::weights(bool with_biases) const {
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const std::size_t in = layer == 0 ? input : output() * directions;
     count += gates() * hidden * (in + output()) + projection * hidden;
-    if (with_biases) count += 2 * gates() * hidden;  // cuDNN keeps two, used or not
+    if (with_biases) count += 2 * gates() * hidden;  // cuDNN keeps two biases, used or not
   }
   return count * directions;
 }
@@ -45,7 +46,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
   const std::size_t tokens = net.tokens();
   const std::size_t cells = net.layers * net.directions;
 
-  if (net.packed_tokens != 0) {  // one recording
+  if (net.packed_tokens != 0) {  // from one recording
     const std::size_t width = is_two_way ? 2 * (gates + 3) : gates + 1;
     return kProduct * cells + net.item() * (tokens * width * net.hidden + net.weights(false)) + 256;
   }
@@ -84,7 +85,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
          round_up(8 * net.batch, 32);
 }
 
-// Fitted as the workspace is.
+// Fitted like the workspace.
 std::size_t reserve_bytes(const Network& net) {
   const std::size_t each = net.mode == kLstm ? 5 : net.mode == kGru ? 6 : 1;
   const std::size_t tokens = net.tokens();

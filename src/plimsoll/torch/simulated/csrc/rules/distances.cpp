@@ -1,10 +1,10 @@
-// Distances between points: their gradients are kept for every pair.
+// Distances between points: gradients are kept for every pair.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
 
-// Gradients of every pair, before they are summed.
+// Takes the gradients of every pair, before they are summed.
 void cdist_backward(Call& call) {
   call.allocate_all();
   const at::Tensor grad = call.tensor(0);

@@ -1,4 +1,4 @@
-// Embeddings: their gradients sort the indices, and sum by row.
+// Embeddings: the kernels for their gradients sort the indices and sum by row.
 #include <ATen/Context.h>
 #include <ATen/ops/sort.h>
 
@@ -19,7 +19,7 @@ struct Sorted {
   bool is_bag = false;
 };
 
-// Gradients of rows: sorts the indices, sums runs of ten, then sums those by row.
+// Computes gradients of rows: sorts the indices, sums runs of ten, then sums those by row.
 void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indices,
                       std::int64_t rows, Sorted options) {
   const std::int64_t count = indices.numel();
@@ -53,7 +53,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   take(partials, size);
   const std::int64_t width = grad.size(-1);
   const std::size_t sum_size = std::max<std::size_t>(grad.itemsize(), 4);
-  // Few rows are summed with atomics.
+  // A kernel sums few rows with atomics.
   const std::int64_t warps = ceil_div(width, 32) * 32;
   const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
   if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
@@ -66,7 +66,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   }
 }
 
-// (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
+// Takes (grad, indices, num_weights, padding_idx, scale_grad_by_freq).
 void embedding_dense_backward(Call& call) {
   const at::Tensor grad = call.tensor(0);
   const at::Tensor indices = call.tensor(1);
@@ -77,7 +77,7 @@ void embedding_dense_backward(Call& call) {
   sorted_gradients(call, grad, indices, call.argument(2).toInt(), {counts, false});
 }
 
-// (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...)
+// Takes (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...).
 void embedding_bag_backward(Call& call) {
   constexpr std::size_t rows = 5;
   const at::Tensor grad = call.tensor(0);

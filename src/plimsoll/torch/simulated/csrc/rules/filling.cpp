@@ -1,4 +1,4 @@
-// Operations that fill a tensor, whatever was there.
+// Operations that fill a tensor, whatever it contained.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {

@@ -7,8 +7,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Lengths that one kernel of cuFFT cannot do: long ones and those with large prime factors. The
-// bounds are fitted: 1023 = 3 * 11 * 31 and shorter ones take nothing; 129 = 3 * 43 and 65536 do.
+// Returns whether one cuFFT kernel cannot handle the length, because it is long or has large prime
+// factors. The bounds are fitted: 1023 = 3 * 11 * 31 and shorter lengths take no workspace; 129 = 3
+// * 43 and 65536 do.
 bool has_factor_above(std::int64_t length, std::int64_t bound) {
   for (std::int64_t factor = 2; factor <= bound; ++factor) {
     while (length % factor == 0) length /= factor;
@@ -20,7 +21,7 @@ bool needs_fft_workspace(std::int64_t length) {
   return length > 8192 || has_factor_above(length, 31);
 }
 
-// Lengths with factors that cuFFT has no kernel for become convolutions of a power of two.
+// cuFFT computes lengths with factors for which it has no kernel as convolutions of a power of two.
 std::size_t convolution_fft_bytes(std::size_t length, std::size_t item) {
   return item * (2 * std::bit_ceil(2 * length) + length) + 512;
 }
@@ -36,7 +37,7 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   const std::size_t rows = elements(real) / size;
   if (has_factor_above(length, 127)) {
     call.temporary(rows * convolution_fft_bytes(length % 2 != 0 ? size : size / 2, item));
-  } else if (length % 2 != 0 && length > 512) {  // fitted, as is the next line
+  } else if (length % 2 != 0 && length > 512) {  // fitted, like the next line
     call.temporary(rows * (size * item + item / 2));
   } else if (needs_fft_workspace(length)) {
     call.temporary(rows * (length % 2 != 0 ? size * item + item / 2 : (size / 2 + 1) * item));
@@ -46,7 +47,7 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   call.release_last();
 }
 
-// Up to three dimensions are transformed at once, but not where they are the first two.
+// Up to three dimensions are transformed at once, unless they are the first two.
 bool is_one_transform(const std::vector<std::int64_t>& dims) {
   return dims.size() == 1 || (dims.size() <= 3 && !(dims[0] == 0 && dims[1] == 1));
 }
@@ -69,7 +70,7 @@ void fft_to_real(Call& call) {
   const std::vector<std::int64_t> dims = call.argument(1).toIntVector();
   const at::Tensor result = call.allocate(0);
   if (dims.empty() || elements(result) == 0) return;
-  call.temporary(bytes_of(input));  // the transform overwrites what it reads
+  call.temporary(bytes_of(input));  // the transform overwrites its input
   const std::int64_t length = result.size(dims.back());
   if (needs_fft_workspace(length)) real_fft_workspace(call, result, length);
 }

@@ -1,5 +1,5 @@
-// Images and windows over them: resampling, pooling, unfolding. Many kernels know one layout only,
-// so that others are copied.
+// Images and windows over them: resampling, pooling, unfolding. Many kernels support one layout
+// only, so tensors in other layouts are copied.
 #include <ATen/WrapDimUtils.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void adaptive_max_pool_backward(Call& call) {
   copy_unless_contiguous(call, call.shape_of_result(0));
 }
 
-// The gradient of Tensor.unfold: positions along the dimension.
+// The gradient of Tensor.unfold takes positions along the dimension.
 void unfold_backward(Call& call) {
   call.allocate_all();
   const std::vector<std::int64_t> sizes = call.argument(1).toIntVector();
@@ -62,7 +62,8 @@ void unfold_backward(Call& call) {
   call.temporary(static_cast<std::size_t>(length) * sizeof(std::int64_t));
 }
 
-// Sliding windows as columns, and back: the result starts as large as the input, then is resized.
+// Sliding windows as columns, and back: the result is as large as the input at first, and then
+// resized.
 void columns(Call& call) {
   const at::Tensor input = call.tensor(0);
   const at::Tensor result = call.shape_of_result(0);

@@ -1,4 +1,4 @@
-// Indexing: elements taken or written by indices and masks, scattered, rolled.
+// Indexing: reading and writing elements by indices and masks, scattering, rolling.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_index_put_impl.h>
@@ -29,16 +29,16 @@ bool is_mask(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
 
-// An index of the program.
+// An index from the program.
 struct Index {
-  at::Tensor given;                      // undefined where the whole dimension is taken
-  at::Tensor shape;                      // of kLong; of a mask, once its places are found
-  std::optional<std::size_t> places;     // the number of a mask's nonzero, for all its dimensions
-  std::optional<std::size_t> converted;  // the number of the memory that its 64-bit form takes
+  at::Tensor given;                      // undefined for a whole dimension
+  at::Tensor shape;                      // of kLong; for a mask, set once its positions are found
+  std::optional<std::size_t> places;     // for a mask, the number of its nonzero result
+  std::optional<std::size_t> converted;  // number of the memory for its 64-bit form
 };
 using Indices = std::vector<Index>;
 
-// Masks become positions, 32-bit indices 64-bit ones.
+// Masks become positions; 32-bit indices become 64-bit ones.
 std::shared_ptr<Indices> expand(Call& call, const at::Tensor& self, const c10::IValue& list) {
   auto expanded = std::make_shared<Indices>();
   for (const c10::IValue& value : list.toListRef()) {
@@ -83,7 +83,7 @@ bool has_mask(const Indices& indices) {
                      [](const Index& index) { return index.places.has_value(); });
 }
 
-// Whether the dimension is the last one of its mask.
+// Returns whether the dimension is the last one of its mask.
 bool ends_mask(const Indices& indices, std::size_t i) {
   return indices[i].places &&
          (i + 1 == indices.size() || indices[i + 1].places != indices[i].places);
@@ -103,7 +103,7 @@ std::vector<std::int64_t> broadcast_sizes(const Indices& indices) {
   return sizes;
 }
 
-// Several indices must have the same strides, or are copied.
+// Several indices must have the same strides; otherwise they are copied.
 void even_strides(Call& call, const Indices& indices) {
   std::vector<at::Tensor> shapes;
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
@@ -159,7 +159,7 @@ void masked_select(Call& call) {
   });
 }
 
-// Positions are sorted, so that each is written in one place.
+// Sorts positions, so that one thread writes each position.
 void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor values = call.tensor(2);
@@ -187,7 +187,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
     call.release(wrapped);
     if (index.converted) call.release(*index.converted);
     if (ends_mask(indices, i)) call.release(*index.places);
-    if (!is_first) call.release(scaled);  // added to the first
+    if (!is_first) call.release(scaled);  // it is added to the first one
     is_first = false;
     slice = 1;
     for (std::int64_t dim = static_cast<std::int64_t>(i) + 1; dim < self.dim(); ++dim) {
@@ -202,7 +202,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   if (count == 0 || slice == 0) return;
   copy_unless_contiguous(call, self);
   call.temporary(count * 8);  // sorted
-  call.temporary(count * 8);  // where they were
+  call.temporary(count * 8);  // their old positions
   call.temporary(count * 8);  // 0, 1, ...
   const std::int64_t last = std::max<std::int64_t>(self.numel(), 1) - 1;
   const auto largest = static_cast<std::size_t>(last / slice);
@@ -217,7 +217,7 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // a mask's fill?
+  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // possibly a mask's fill
     int masks = 0;
     bool only_masks = true;
     for (const c10::IValue& value : call.argument(1).toListRef()) {
@@ -235,7 +235,7 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const auto indices = expand(call, self, call.argument(1));
   const bool is_sorted = accumulate || at::globalContext().deterministicAlgorithms();
   call.then([self, indices, is_sorted, is_unsafe](Call& call) {
-    (void)indexed_shape(self, *indices);  // complains about what does not fit
+    (void)indexed_shape(self, *indices);  // throws if shapes do not fit
     if (is_sorted) return put_sorted(call, *indices, !is_unsafe);
     even_strides(call, *indices);
     release_places(call, *indices);
@@ -260,11 +260,12 @@ void masked_scatter(Call& call) {  // (self, mask, source)
   copy_unless_contiguous(call, source);
 }
 
-// (self, dim, index, source, alpha): written in a fixed order, if that is asked for.
+// Takes (self, dim, index, source, alpha). Writes in a fixed order if the program requires
+// deterministic algorithms.
 void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor source = call.tensor(3);
-  // PyTorch's shape function refuses an empty source, its kernel does not.
+  // PyTorch's shape function refuses an empty source; its kernel accepts one.
   if (source.numel() == 0) call.set_shape(0, meta_contiguous(self));
   call.allocate(0);
   if (!at::globalContext().deterministicAlgorithms() || self.dim() == 0) return;

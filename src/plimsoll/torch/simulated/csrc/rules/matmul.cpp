@@ -13,7 +13,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// cuBLAS takes a matrix with one dense dimension as it is, and any other as a copy.
+// Returns whether cuBLAS takes the matrix as it is: one dimension must be dense. It copies any
+// other.
 bool fits_blas(const at::Tensor& matrix) {
   const auto rows = matrix.size(-2);
   const auto columns = matrix.size(-1);
@@ -30,7 +31,8 @@ void copy_for_blas(Call& call, const at::Tensor& matrix) {
   }
 }
 
-// A bias of one row is added within the product, by cublasLt. Its factor is the argument `beta`.
+// Returns whether cublasLt adds the bias, which has one row, within the product. `beta` is the
+// argument with its factor.
 bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
                           const at::Tensor& right, std::size_t beta = 3) {
   return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&
@@ -40,8 +42,8 @@ bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Te
 
 enum class Form : std::uint8_t { plain, batched, added, activated };
 
-// cuBLAS multiplies floating-point matrices of one type. PyTorch's shape functions leave this to
-// the kernels.
+// cuBLAS multiplies floating-point matrices of one type. PyTorch's shape functions leave this check
+// to the kernels.
 void check_types(Form form, const at::Tensor& left, const at::Tensor& right) {
   const bool is_batched = form == Form::batched;
   if (left.scalar_type() != right.scalar_type()) {
@@ -57,7 +59,7 @@ void check_types(Form form, const at::Tensor& left, const at::Tensor& right) {
                               " not implemented for '", left.scalar_type(), "'");
 }
 
-// The bytes at whose multiples rows begin, 16 at most.
+// Returns the alignment of rows in bytes, 16 at most.
 std::int64_t alignment_of(const at::Tensor& matrix) {
   const auto item = static_cast<std::int64_t>(matrix.itemsize());
   const auto row = std::max(matrix.stride(-2), matrix.stride(-1));
@@ -78,8 +80,8 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   call.note_multiplication(product);
 }
 
-// Everything before the product, of operands `first` and the one after it. False: it has no terms,
-// so no library is asked.
+// Does everything before the product of operand `first` and the next one. Returns false if the
+// product has no terms, so that no library is called.
 [[nodiscard]] bool begin_product(Call& call, Form form, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
@@ -114,8 +116,8 @@ void addmm_activation(Call& call) {
   if (begin_product(call, Form::activated, 1)) take_lt_workspace(call);
 }
 
-// With an out_dtype, an argument of its own behind the operands. Up to PyTorch 2.11 shape functions
-// fail where `out` is given too.
+// A product with an out_dtype, which is an argument behind the operands. Up to PyTorch 2.11 shape
+// functions fail if `out` is given too.
 template <Form form, std::size_t first>
 void gemm_into_type(Call& call) {
   const at::Tensor left = call.tensor(first);
@@ -148,19 +150,20 @@ void vector_product(Call& call) {
   take_blas_workspace(call);
 }
 
-// _scaled_mm(left, right, ...): numbers of eight bits, by cublasLt.
+// Takes _scaled_mm(left, right, ...): 8-bit numbers, by cublasLt.
 void scaled_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);
   call.allocate_all();
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
-  // Twice as fast as halves.
+  // It is twice as fast as half precision.
   call.note_multiplication(
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }
 
-// Groups are taken to be of one size: which rows belong to which is data.
+// Groups are assumed to be equal in size, because only data decides which rows belong to which
+// group.
 void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
   Product product;
   product.type = left.scalar_type();
@@ -179,8 +182,9 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
   for (double group = 0; group < groups; ++group) call.note_multiplication(product);
 }
 
-// _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16 bytes.
-// PyTorch's own shape function refuses what the fallback, one product a group, accepts.
+// Takes _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16
+// bytes. PyTorch's own shape function refuses operands that the fallback, one product a group,
+// accepts.
 void grouped_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);

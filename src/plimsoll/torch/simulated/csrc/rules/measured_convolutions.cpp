@@ -9,7 +9,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Numbers with an x between. A line has no height: `first` stands there.
+// Joins numbers with an x. 1-D sizes have no height, so `first` stands there.
 std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t first) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -116,11 +116,11 @@ std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const
   UncertainMemory memory = exactly(found->middle);
   memory.least = static_cast<std::uint64_t>(found->least);
   memory.most = static_cast<std::uint64_t>(found->most);
-  if (found->first >= 0) {  // the plan that is often the fastest too
+  if (found->first >= 0) {  // often also the fastest plan
     memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
     memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
   }
-  // The kinds from the other tables are smaller.
+  // The kinds from the other tables are smaller numbers.
   constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
   memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
   return memory;

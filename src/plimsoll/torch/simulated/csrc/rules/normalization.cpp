@@ -9,13 +9,14 @@ namespace {
 
 using at::Tensor;
 
-// native_layer_norm(input, shape, weight, bias, eps), _fused_rms_norm(input, shape, weight, eps)
+// Takes native_layer_norm(input, shape, weight, bias, eps), _fused_rms_norm(input, shape, weight,
+// eps).
 void layer_norm(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
   call.allocate_all();
 }
 
-// A result that the mask leaves out is none; the mask is a backward operation's last argument.
+// Drops results that the mask excludes; the mask is a backward operation's last argument.
 void drop_unwanted(Call& call) {
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   for (std::size_t i = 0; i < mask.size(); ++i) {
@@ -23,7 +24,7 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask)
+// Takes native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask).
 void layer_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
@@ -31,7 +32,7 @@ void layer_norm_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
 }
 
-// _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask)
+// Takes _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask).
 void rms_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
@@ -39,7 +40,7 @@ void rms_norm_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
 }
 
-// native_group_norm(input, weight, bias, N, C, HxW, group, eps)
+// Takes native_group_norm(input, weight, bias, N, C, HxW, group, eps).
 void group_norm(Call& call) {
   call.allocate_all();
   if (!call.tensor(1).defined() && !call.tensor(2).defined()) return;
@@ -49,7 +50,7 @@ void group_norm(Call& call) {
   call.temporary(channels * kFloat);
 }
 
-// native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, mask)
+// Takes native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, mask).
 void group_norm_backward(Call& call) {
   drop_unwanted(call);
   const auto batch = static_cast<std::size_t>(call.argument(5).toInt());
@@ -74,7 +75,7 @@ bool has_channels_last_kernel(const Tensor& input) {
           !input.is_contiguous());
 }
 
-// How a channels-last reduction is spread over blocks (Normalization.cuh).
+// The blocks of a channels-last reduction (Normalization.cuh).
 struct ChannelsLastLaunch {
   explicit ChannelsLastLaunch(const Tensor& input)
       : channels(static_cast<std::size_t>(input.size(1))) {
@@ -104,7 +105,7 @@ void stage(Call& call, const Tensor& input, std::size_t values) {
   call.release(staging);
 }
 
-// native_batch_norm(input, weight, bias, mean, var, training, momentum, eps)
+// Takes native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
 void batch_norm(Call& call) {
   call.allocate_all();
   const Tensor input = call.tensor(0);
@@ -113,7 +114,7 @@ void batch_norm(Call& call) {
   }
 }
 
-// native_batch_norm_backward(grad_out, input, ...)
+// Takes native_batch_norm_backward(grad_out, input, ...).
 void batch_norm_backward(Call& call) {
   drop_unwanted(call);
   const Tensor input = call.tensor(1);

@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 
-// Arguments from `mode` on are in the same order in both passes.
+// Reads the network; from `mode` on, both passes have the arguments in the same order.
 Network network_of(const Call& call, std::size_t mode) {
   const auto number = [&](std::size_t index) {
     return static_cast<std::size_t>(call.argument(mode + index).toInt());
@@ -52,7 +52,7 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::size_t last) {
   return made;
 }
 
-// The input in the order of time, where it is in another.
+// Copies the input into the order of time, if it has another order.
 void turn_input(Call& call, std::size_t mode) {
   const Tensor input = call.tensor(0);
   const Tensor in_time = turns_batch(call, mode) ? input.transpose(0, 1) : input;
@@ -83,7 +83,7 @@ void note_work(Call& call, const Network& net, bool is_backward) {
   call.note_multiplication(work);
 }
 
-// (output, hy, cy, reserve, weight_buf)
+// Results: (output, hy, cy, reserve, weight_buf).
 void recurrent_forward(Call& call) {
   constexpr std::size_t kMode = 6;
   const Network net = network_of(call, kMode);
@@ -108,7 +108,7 @@ void recurrent_forward(Call& call) {
   call.release_last();
 }
 
-// The gradients of the weights: views of the buffer, or tensors of their own.
+// Sets the gradients of the weights: views of the buffer, or separate tensors.
 void set_gradients(Call& call, const Tensor& buffer, const std::vector<Tensor>& weights,
                    bool are_views) {
   c10::List<Tensor> gradients;
@@ -129,7 +129,7 @@ void set_gradients(Call& call, const Tensor& buffer, const std::vector<Tensor>& 
   call.set_result(3, gradients);
 }
 
-// (dx, dhx, dcx, gradients of the weights)
+// Results: (dx, dhx, dcx, gradients of the weights).
 void recurrent_backward(Call& call) {
   constexpr std::size_t kMode = 10;
   const Network net = network_of(call, kMode);
@@ -147,7 +147,7 @@ void recurrent_backward(Call& call) {
   call.set_shape(0, turned(call, kMode, input.sizes().vec(), net.type));
   call.set_shape(1, meta_empty(hx.sizes(), net.type));
   call.set_shape(2, cx.defined() ? meta_empty(cx.sizes(), net.type) : Tensor());
-  // Gradients that are missing are zeros of their shape.
+  // Missing gradients are replaced by zeros of their shape.
   for (const auto& [given, like] :
        {std::pair{call.tensor(7), output}, {call.tensor(8), hx}, {call.tensor(9), cx}}) {
     if (!given.defined() && like.defined()) call.temporary(bytes_of(like));
@@ -178,7 +178,7 @@ void recurrent_backward(Call& call) {
     return std::vector{make_tensor(meta_empty({number}, type), device)};
   });
   const std::size_t last = call.temporary(workspace);
-  // cuDNN's layout has biases where the layer may have none.
+  // cuDNN's layout has biases even if the layer has none.
   const std::int64_t full = net.projection != 0 ? 5 : 4;
   call.then([buffer, weights, are_views = call.argument(2).toInt() == full](Call& call) {
     set_gradients(call, call.outcome(buffer), weights, are_views);
@@ -188,7 +188,7 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Moves a weight into the buffer, and what is known of its values.
+// Moves a weight into the buffer, together with the knowledge of its values.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);
@@ -204,7 +204,7 @@ void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset
   note_values(weight, known.source, known);
 }
 
-// One buffer for all weights, which become views of it.
+// Makes one buffer for all weights, which become views of it.
 void flatten_weight(Call& call) {
   const std::vector<Tensor> weights = call.tensors(0);
   const auto number = [&](std::size_t index) {
@@ -233,7 +233,7 @@ void flatten_weight(Call& call) {
   });
 }
 
-// Random states for as many threads as the chip runs at once.
+// Makes random states for as many threads as the chip runs at once.
 void dropout_state(Call& call) {
   constexpr std::int64_t kBytesPerMultiprocessor = 49152;
   call.set_shape(
@@ -244,7 +244,7 @@ void lstm_cell(Call& call) {
   for (const std::size_t result : {2, 0, 1}) call.allocate(result);
 }
 
-// (hy, workspace)
+// Results: (hy, workspace).
 void gru_cell(Call& call) {
   const Tensor hx = call.tensor(2);
   call.set_shape(0, meta_contiguous(hx));
@@ -252,7 +252,7 @@ void gru_cell(Call& call) {
   for (const std::size_t result : {1, 0}) call.allocate(result);
 }
 
-// (of the input's gates, of the hidden gates, of hx, of both biases)
+// Results: gradients of the input's gates, of the hidden gates, of hx, of both biases.
 void gru_cell_backward(Call& call) {
   const Tensor grad = call.tensor(0);
   const at::ScalarType type = grad.scalar_type();

@@ -1,4 +1,4 @@
-// PyTorch's recurrent layers on their way to cuDNN: PyTorch asks functions of a table for it, not
+// Connects PyTorch's recurrent layers to cuDNN's: PyTorch calls functions of a table for them, not
 // the dispatcher.
 #include <ATen/Context.h>
 #include <ATen/native/RNN.h>
@@ -19,7 +19,7 @@ namespace {
 
 using at::Tensor;
 
-// Random states for dropout, one for each device; a new seed makes new ones.
+// Returns random states for dropout, one for each device; a new seed makes new ones.
 Tensor dropout_state_of(const Tensor& input, double dropout, bool train) {
   struct State {
     Tensor buffer;
@@ -42,7 +42,7 @@ Tensor dropout_state_of(const Tensor& input, double dropout, bool train) {
   return state.buffer;
 }
 
-// The buffer that all weights are views of; undefined where each has its own memory.
+// Returns the buffer of which all weights are views; undefined if each has its own memory.
 Tensor flat_weights(at::TensorList weights, const Network& net) {
   const c10::StorageImpl* const storage = weights[0].storage().unsafeGetStorageImpl();
   const std::size_t count = net.weights(true);

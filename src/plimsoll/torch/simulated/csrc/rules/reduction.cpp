@@ -1,6 +1,6 @@
-// Reductions that are split over several blocks: partial results, and a semaphore an output.
+// Reductions that several blocks share: partial results, and one semaphore for each output.
 //
-// The launch shape is that of setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh.
+// setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh gives the launch shape.
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtilsMulti.h>
 
@@ -49,7 +49,7 @@ struct Launch {
   }
 };
 
-// How many outputs a thread can load at once, where the reduced dimension is not the fastest.
+// Returns how many outputs a thread can load at once if the reduced dimension is not the fastest.
 int output_vector(const at::TensorIterator& iterator, std::size_t element) {
   const int input = iterator.ntensors() - 1;
   int vector = 4;
@@ -138,7 +138,7 @@ std::size_t accumulated(at::ScalarType type) {
   }
 }
 
-// The elements from the first to the last of the result.
+// Returns the elements from the first to the last of the result.
 std::size_t output_span(const at::TensorIterator& iterator) {
   std::int64_t bytes = iterator.element_size(0);
   for (int i = 0; i < iterator.ndim(); ++i) {
@@ -166,7 +166,7 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     strides.push_back(is_reduced ? 0 : result.stride(keeps ? i : place));
     if (!is_reduced) ++place;
   }
-  // The result is not there yet.
+  // The result does not exist yet.
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, input.device()));
   at::Tensor viewed = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), result.dtype());
@@ -184,8 +184,8 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     reduce_once(call, iterator, how, input.itemsize());
     return;
   }
-  // Several kernels add up between them; results of fewer bytes than a partial one cannot keep that
-  // (AccumulationBuffer of Reduce.cuh).
+  // Several kernels accumulate between them; a result with fewer bytes than a partial result cannot
+  // hold the sum (AccumulationBuffer of Reduce.cuh).
   const bool keeps_apart = how.bytes > result.itemsize();
   const std::size_t between =
       keeps_apart ? call.temporary(output_span(iterator) * how.bytes) : std::size_t{0};
@@ -232,7 +232,7 @@ void sum_of(Call& call, const at::Tensor& result, const at::Tensor& input) {
   reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
 }
 
-// sum, mean and prod of integers and booleans work on a copy in the result's type.
+// Sums, means and products of integers and booleans work on a copy in the result's type.
 template <int dimension>
 void sum(Call& call) {
   const at::Tensor result = call.allocate(0);

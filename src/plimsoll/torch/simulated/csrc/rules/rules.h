@@ -1,10 +1,10 @@
-// The memory that kernels take inside, besides their results: one table a file of this folder. A
+// The internal memory of kernels, besides their results: each file of this folder has one table. A
 // new rule is a new row of one of them.
 //
-// A rule says what the kernel takes, in its order: `call.allocate(i)` for result i,
-// `call.temporary(bytes)` for what the kernel frees itself (at the end of the operation, or at
-// `call.release`). Sizes and order were read in PyTorch's source, checked against recordings of
-// PyTorch 2.11 on compute capability 9.0; a rule that knows other versions or chips says so.
+// A rule lists the kernel's memory in its order: `call.allocate(i)` for result i,
+// `call.temporary(bytes)` for memory that the kernel frees itself (at the end of the operation, or
+// at `call.release`). Sizes and order come from PyTorch's source, checked against recordings of
+// PyTorch 2.11 on compute capability 9.0; a rule for other versions or chips says so.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -16,7 +16,7 @@
 
 namespace plimsoll::simulated {
 
-// The kernel takes nothing besides its results.
+// The rule of kernels that take nothing besides their results.
 inline void nothing(Call&) {}
 constexpr Rule kUnknown = nullptr;
 
@@ -34,36 +34,36 @@ inline std::size_t bytes_of(const at::Tensor& tensor) {
 
 inline std::size_t bits_of(const at::Tensor& tensor) { return tensor.itemsize() * 8; }
 
-constexpr std::size_t kFloat = 4;  // bytes of what kernels accumulate in
+constexpr std::size_t kFloat = 4;  // bytes of the type in which kernels accumulate
 
-// The shape of a result.
+// Returns the shape of a result.
 inline at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
 }
 
-// The shape of a result that is as `tensor`, but contiguous.
+// Returns the shape of a contiguous result with `tensor`'s sizes.
 inline at::Tensor meta_contiguous(const at::Tensor& tensor) {
   return meta_empty(tensor.sizes(), tensor.scalar_type());
 }
 
-// A dimension that is an argument, counted from the first.
+// Returns a dimension from the arguments, counted from the first.
 inline std::int64_t dimension_of(const Call& call, std::size_t argument, const at::Tensor& tensor) {
   const std::int64_t dimension = call.argument(argument).toInt();
   return dimension < 0 ? dimension + tensor.dim() : dimension;
 }
 
-// Memory that the kernel takes and frees at once.
+// Takes memory that the kernel frees at once.
 inline void scratch(Call& call, std::size_t bytes) {
   call.temporary(bytes);
   call.release_last();
 }
 
-// The last one first.
+// Releases temporaries, the last one first.
 inline void release_backwards(Call& call, const std::vector<std::size_t>& temporaries) {
   for (auto last = temporaries.rbegin(); last != temporaries.rend(); ++last) call.release(*last);
 }
 
-// Many kernels read contiguous memory only.
+// Copies a tensor that is not contiguous, for the many kernels that read contiguous memory only.
 inline void copy_unless_contiguous(Call& call, const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_contiguous()) return;
   call.temporary(bytes_of(tensor));

@@ -1,7 +1,7 @@
-// Operations of serving engines: products with weights of few bits, mixtures of experts.
+// Operations of serving engines: products with quantized weights, mixtures of experts.
 //
-// This is what vLLM's kernels allocate besides their results. An H100 confirmed it for AWQ and fp8
-// (benchmarks/results/serving.jsonl), and for nothing else.
+// The sizes are those that vLLM's kernels allocate besides their results. An H100 confirmed them
+// for AWQ and fp8 (benchmarks/results/serving.jsonl), and for nothing else.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -22,7 +22,7 @@ std::size_t multiprocessors(const Call& call) {
 }
 
 // A product of Marlin, whose rows, columns and terms are arguments from `sizes` on. Each row has
-// `copies`, one for each of its experts; `sums` are numbers of 32 bits.
+// `copies`, one for each of its experts; `sums` are 32-bit numbers.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);
@@ -42,9 +42,9 @@ void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std:
   call.note_multiplication(product);
 }
 
-constexpr std::size_t kMostColumns = 256;  // of a block of Marlin's
+constexpr std::size_t kMostColumns = 256;  // of one block of Marlin
 
-// marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...)
+// Takes marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...).
 void marlin(Call& call) {
   const auto rows = static_cast<std::size_t>(call.argument(12).toInt());
   const std::size_t block = std::min<std::size_t>(round_up(rows, 16), 64);
@@ -52,7 +52,7 @@ void marlin(Call& call) {
   multiply_by_marlin(call, 12, 1, sums_floats ? multiprocessors(call) * block * kMostColumns : 0);
 }
 
-// moe_wna16_marlin_gemm(left, out?, weights, ..., sorted tokens, ...)
+// Takes moe_wna16_marlin_gemm(left, out?, weights, ..., sorted tokens, ...).
 void marlin_of_experts(Call& call) {
   const auto block = static_cast<std::size_t>(call.argument(15).toInt());
   const auto columns = static_cast<std::size_t>(call.argument(20).toInt());
@@ -64,15 +64,15 @@ void marlin_of_experts(Call& call) {
   multiply_by_marlin(call, 19, call.argument(16).toInt(), sums_floats ? sums : 0);
 }
 
-// machete_mm(left, weights, ...). Blocks that do not fill the last turn of the multiprocessors
-// share out their terms, and keep partial sums. Which blocks a product has is not certain.
+// Takes machete_mm(left, weights, ...). Blocks that do not fill the multiprocessors' last turn
+// split their terms and keep partial sums. The blocks of a product are not certain.
 void machete(Call& call) {
   call.allocate_all();
   const at::Tensor out = call.shape_of_result(0);
   const at::Tensor left = call.tensor(0);
   const auto rows = static_cast<std::size_t>(left.size(0));
   const auto columns = static_cast<std::size_t>(out.size(-1));
-  constexpr std::size_t kColumns = 128, kFewestRows = 16, kMostRows = 256;  // of a block
+  constexpr std::size_t kColumns = 128, kFewestRows = 16, kMostRows = 256;  // of one block
   const std::size_t block = std::clamp(std::bit_ceil(rows), kFewestRows, kMostRows);
   const std::size_t blocks = (rows + block - 1) / block * ((columns + kColumns - 1) / kColumns);
   const std::size_t turn = multiprocessors(call);
@@ -90,7 +90,7 @@ void machete(Call& call) {
   call.note_multiplication(product);
 }
 
-// cutlass_scaled_mm(out, left, right, ...): numbers of eight bits, twice as fast as halves.
+// Takes cutlass_scaled_mm(out, left, right, ...): 8-bit numbers, twice as fast as half precision.
 void scaled_product(Call& call) {
   const at::Tensor left = call.tensor(1);
   const at::Tensor right = call.tensor(2);
@@ -98,18 +98,19 @@ void scaled_product(Call& call) {
       Product{0.5, number(left.size(0)), number(right.size(1)), number(left.size(1)), at::kHalf});
 }
 
-// cutlass_moe_mm(out, left, right of each expert, ...): the experts are taken to have as many rows.
+// Takes cutlass_moe_mm(out, left, right of each expert, ...). The experts are assumed to have
+// equally many rows.
 void scaled_products_of_experts(Call& call) {
   const at::Tensor out = call.tensor(0);
   const at::Tensor left = call.tensor(1);
   const double experts = std::max(1.0, number(call.tensor(2).size(0)));
-  constexpr std::size_t kDescriptors = 4 * 128;  // of each multiprocessor: the operands' maps
+  constexpr std::size_t kDescriptors = 4 * 128;  // the operands' maps, for each multiprocessor
   call.temporary(multiprocessors(call) * kDescriptors);
   call.note_multiplication(Product{experts / 2, number(left.size(0)) / experts,
                                    number(out.size(-1)), number(left.size(-1)), at::kHalf});
 }
 
-// topk_softmax(weights, experts, rows, scores, ...): counts of experts that no kernel is for go
+// Takes topk_softmax(weights, experts, rows, scores, ...). Counts of experts without a kernel go
 // through the softmax of all.
 void choose_experts(Call& call) {
   const at::Tensor scores = call.tensor(3);
@@ -118,14 +119,15 @@ void choose_experts(Call& call) {
   if (!has_kernel) call.temporary(elements(scores) * kFloat);
 }
 
-// moe_align_block_size(chosen, experts, ...): where the rows of each expert begin.
+// Takes moe_align_block_size(chosen, experts, ...): the positions at which the rows of each expert
+// begin.
 void align_rows(Call& call) {
   const auto experts = static_cast<std::size_t>(call.argument(1).toInt());
   const bool is_small = elements(call.tensor(0)) < 1024 && experts <= 64;
   if (!is_small) call.temporary((experts + 1) * sizeof(std::int32_t));
 }
 
-// grouped_topk(scores, groups, groups that are chosen, experts that are chosen, ...)
+// Takes grouped_topk(scores, groups, chosen groups, chosen experts, ...).
 void choose_of_groups(Call& call) {
   const std::int64_t rows = call.tensor(0).size(0);
   const std::int64_t chosen = call.argument(3).toInt();

@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A result as the kernels make it with empty_like.
+// Makes a result like the kernels, with empty_like.
 at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tensor)); }
 
 void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
@@ -20,7 +20,7 @@ void like_second_contiguous(Call& call) {
   call.set_shape(0, meta_contiguous(input));
 }
 
-// The rounded tensor, and which of its elements were in range.
+// Results: the rounded tensor, and which of its elements were in range.
 void fake_quantize(Call& call) {
   const at::Tensor rounded = like(call.tensor(0));
   call.set_shape(0, rounded);
@@ -35,7 +35,7 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
 
 // --- connectionist temporal classification, as aten/src/ATen/native/cuda/LossCTC.cu --------------
 
-// The beginning of each target, and the lengths of targets and inputs.
+// Takes the beginning of each target, and the lengths of targets and inputs.
 void ctc_lengths(Call& call) {
   const std::size_t batch = call.argument(3).toIntVector().size();
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
@@ -48,7 +48,8 @@ void ctc_loss(Call& call) {
   call.allocate(0);
 }
 
-// (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, log_alpha, ...)
+// Takes (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, log_alpha,
+// ...).
 void ctc_loss_backward(Call& call) {
   const at::Tensor prefixes = call.tensor(6);
   like_second_contiguous(call);
@@ -63,7 +64,7 @@ void note_staging(Call& call, const at::Tensor& input) {
   if (!input.is_contiguous()) call.assume_memory("its kernel takes no memory besides its results");
 }
 
-// Numbers of each channel, in at least single precision.
+// Makes one number for each channel, in at least single precision.
 at::Tensor channels(const at::Tensor& input) {
   const bool is_half = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
   return meta_empty({input.size(1)}, is_half ? at::kFloat : input.scalar_type());
@@ -76,7 +77,7 @@ void channel_statistics(Call& call) {
   call.set_shape(1, channels(input));
 }
 
-// (grad, input, mean, invstd, weight, of_input, of_weight, of_bias)
+// Takes (grad, input, mean, invstd, weight, of_input, of_weight, of_bias).
 void channel_gradients(Call& call) {
   note_staging(call, call.tensor(1));
   const at::Tensor mean = like(call.tensor(2));
@@ -93,7 +94,7 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // --- least squares -------------------------------------------------------------------------------
 
-// _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
+// Takes _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
 void rows_without_padding(Call& call) {
   const at::Tensor dense = call.tensor(0);
   const std::vector<at::Tensor> offsets = call.tensors(1);
@@ -107,7 +108,7 @@ void rows_without_padding(Call& call) {
   call.release(read);
 }
 
-// The host reads how many rows there are.
+// The host reads the number of rows.
 void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {

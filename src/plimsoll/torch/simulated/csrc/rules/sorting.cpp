@@ -1,4 +1,4 @@
-// Sorting, and what is found by it: medians, the largest elements, members of a set.
+// Sorting, and operations based on it: medians, the largest elements, members of a set.
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/cat.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 // --- sort ----------------------------------------------------------------------------------------
 
-// Takes the memory of sorting along a dimension, besides values and indices.
+// Takes the memory for sorting along a dimension, besides values and indices.
 void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   if (self.dim() == 0 || self.numel() == 0) return;
   const std::size_t count = static_cast<std::size_t>(self.size(dim));
@@ -25,7 +25,7 @@ void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   if (count <= 4096) return scratch(call, count * 8);  // in place, from indices 0, 1, ...
   std::vector<std::size_t> kept;
   const bool in_order = self.is_non_overlapping_and_dense() && self.stride(dim) == 1;
-  if (!in_order) {  // a copy with this dimension last; results too, to copy from
+  if (!in_order) {  // a copy with this dimension last, and results to copy from
     kept.push_back(call.temporary(numel * key));
     if (self.is_non_overlapping_and_dense() || dim != self.dim() - 1) {
       kept.push_back(call.temporary(numel * key));
@@ -39,7 +39,7 @@ void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
     for (std::size_t i = 0; i < segments; ++i) {
       scratch(call, cub::radix_sort(count, key, 8, bits_of(self), is_float));
     }
-  } else if (segments < 128) {  // sorts all together, then by segment
+  } else if (segments < 128) {  // sorts all elements together, then by segment
     kept.push_back(call.temporary(numel * 8));
     kept.push_back(call.temporary(numel * 8));
     const std::size_t keys = call.temporary(numel * key);
@@ -62,7 +62,7 @@ void sort(Call& call) {  // (self, dim, descending) or (self, stable, dim, desce
   sort_inner(call, self, dim < 0 ? dim + self.dim() : dim);
 }
 
-// The whole tensor's median.
+// Finds the whole tensor's median.
 void median(Call& call) {
   const at::Tensor self = call.tensor(0);
   if (self.numel() == 0) return;
@@ -115,7 +115,7 @@ void topk(Call& call) {  // (self, k, dim, largest, sorted)
     release_backwards(call, kept);
   }
   const std::int64_t k = call.argument(1).toInt();
-  if (call.argument(4).toBool() && k > 4096) {  // sorted outside, then copied back
+  if (call.argument(4).toBool() && k > 4096) {  // sorted separately, then copied back
     const std::size_t count = elements(self) / size * static_cast<std::size_t>(k);
     const std::size_t indices = call.temporary(count * 8);
     const std::size_t values = call.temporary(count * self.itemsize());

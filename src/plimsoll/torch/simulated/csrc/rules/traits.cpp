@@ -1,4 +1,4 @@
-// Traits of operations whose kernels are written out: see operation/written_out.h.
+// Traits of operations with hand-written kernels: see operation/written_out.h.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {

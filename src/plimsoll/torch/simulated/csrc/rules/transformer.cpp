@@ -1,4 +1,4 @@
-// Whole layers of a transformer as one operation, as inference takes them.
+// Whole transformer layers as one operation, for inference.
 #include "rules/blas.h"
 #include "rules/rules.h"
 
@@ -12,7 +12,8 @@ std::size_t linear(Call& call, std::size_t bytes) {
   return made;
 }
 
-// Attention without weights: cuDNN's for half precision, else the memory-efficient kernel.
+// Attention without weights: cuDNN's kernel for half precision, otherwise the memory-efficient
+// kernel.
 std::size_t fused_attention(Call& call, const at::Tensor& query) {
   if (query.itemsize() != 2) return call.temporary(bytes_of(query));
   const std::size_t seed = call.temporary(8);
@@ -23,17 +24,17 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The scores, their softmax and the weighted values, up to what the last layer reads.
+// The scores, their softmax and the weighted values, up to the input of the last layer.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;
   std::size_t context;
 };
 
-// What PyTorch says a mask is of: 0 for the positions, the same in each batch.
+// PyTorch's number for a mask over positions that is the same in each batch: 0.
 constexpr std::int64_t kOfPositions = 0;
 
-// `keeps_scores`: for what reads them later.
+// `keeps_scores`: a later operation reads them.
 Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads,
                          const at::Tensor& mask, std::int64_t mask_type, bool keeps_scores) {
   const std::size_t bytes = bytes_of(query);
@@ -45,7 +46,7 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   call.release(joint);
   std::size_t scores = call.temporary(weights * query.itemsize());
   take_blas_workspace(call);
-  if (mask.defined()) {  // as truth values
+  if (mask.defined()) {  // converted to truth values
     const std::size_t truth = call.temporary(mask_type == kOfPositions ? weights : elements(mask));
     const std::size_t masked = call.temporary(weights * query.itemsize());
     call.release(scores);
@@ -58,7 +59,7 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   return {split, scores, context};
 }
 
-// (output, weights)
+// Results: (output, weights).
 void native_attention(Call& call) {
   const at::Tensor query = call.tensor(0);
   const bool needs_weights = call.argument(10).toBool();
@@ -94,7 +95,7 @@ void encoder_layer(Call& call) {
   const auto inner_width = static_cast<std::size_t>(call.tensor(14).size(0));
   call.set_shape(0, meta_contiguous(input));
 
-  // A norm keeps means and deviations until it is done; the last one of a layer is its result.
+  // A norm keeps means and deviations until it is done; the last norm of a layer gives its result.
   const auto norm = [&](bool is_result) {
     std::size_t output = 0;
     if (is_result) {

@@ -13,7 +13,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Whether no call had operands of these shapes and types before.
+// Returns whether no earlier call had operands of these shapes and types.
 bool is_planned_first(const Call& call) {
   static std::mutex mutex;
   static auto* const known = new std::unordered_set<std::size_t>;
@@ -27,9 +27,9 @@ bool is_planned_first(const Call& call) {
   return known->insert(key).second;
 }
 
-// What comes once a step: an engine's threads wake up for the backward pass, and an optimizer looks
-// at its parameters before the first operation on lists that follows. Passes are numbered as they
-// begin; one inside another, as of checkpoints, counts as one more.
+// Costs that occur once a step: an engine's threads wake up for the backward pass, and an optimizer
+// looks at its parameters before its first operation on lists. Passes are numbered as they begin; a
+// pass inside another, as for checkpoints, counts as one more.
 std::atomic<int> last_backward = -1;
 std::atomic<bool> optimizer_is_due = false;
 
@@ -46,9 +46,9 @@ bool begins_backward() {
 
 }  // namespace
 
-// In the middle of what was measured on the hosts of H200s and H100s, which differ by half
-// (benchmarks/host.py, steps.py): the call itself, what Python does around it, and what the
-// autograd engine does.
+// Costs in the middle of the measurements on the hosts of H200s and H100s, which differ by half
+// (benchmarks/host.py, steps.py): the call itself, Python's work around it, and the autograd
+// engine's.
 double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;
@@ -59,7 +59,7 @@ double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kOfList = 8000;
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;
-  constexpr double kPlanOfInference = .75;  // of that in training
+  constexpr double kPlanOfInference = .75;  // share of the cost in training
   const bool is_backward = torch::autograd::get_current_node() != nullptr;
   const bool has_graph = at::GradMode::is_enabled();
   double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;

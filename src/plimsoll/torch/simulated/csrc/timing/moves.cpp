@@ -1,4 +1,4 @@
-// Operations whose kernels move numbers rather than multiply them.
+// Operations whose kernels move numbers and do not multiply them.
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -19,7 +19,7 @@ constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
 
-// Copies of long vectors reach this share of the memory's rate, and those within the cache more.
+// Copies of long vectors reach this share of the memory's rate; those within the cache reach more.
 constexpr double kReached = .908;
 constexpr double kFasterCopies = 1.75;
 
@@ -33,7 +33,7 @@ const KernelTime* find_time(const std::string& name) {
   return found == times->end() ? nullptr : found->second;
 }
 
-// Numbers that a tensor really has, those that are repeated by a stride of 0 once.
+// Counts a tensor's own numbers; numbers that a stride of 0 repeats count once.
 double numbers_of(const Tensor& tensor) {
   double numbers = 1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
@@ -46,11 +46,11 @@ double bytes_of_numbers(const Tensor& tensor) {
   return numbers_of(tensor) * static_cast<double>(tensor.itemsize());
 }
 
-// The work of a call that multiplies nothing.
+// The work of a call without multiplications.
 struct Moved {
-  double bytes = 0;      // read and written
-  double footprint = 0;  // that are touched at all
-  double numbers = 0;    // of the largest operand
+  double bytes = 0;      // bytes read and written
+  double footprint = 0;  // bytes that are touched at all
+  double numbers = 0;    // numbers of the largest operand
   double rows = 0;
 };
 
@@ -71,10 +71,10 @@ double time_of(const KernelTime& row, const Moved& moved, const DeviceProperties
   return static_cast<double>(row.start_ns) + std::max(bytes_ns, numbers_ns) + rows_ns;
 }
 
-// How operands lie to each other.
+// The relation of operands' layouts.
 enum class Layout : std::uint8_t { same, strided, transposed };
 
-// The dimension along which neighbours in memory lie; -1 where there is none.
+// Returns the dimension whose neighbours are adjacent in memory; -1 if there is none.
 std::int64_t fastest_dimension(const Tensor& tensor) {
   std::int64_t best = -1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
@@ -109,7 +109,8 @@ const KernelTime& pointwise_time(Layout layout) {
   return *times[static_cast<int>(layout)];
 }
 
-// A reduction that keeps the last dimension, so that neighbours in memory go to different results.
+// Returns whether a reduction keeps the last dimension, so that neighbours in memory belong to
+// different results.
 bool keeps_columns(const Call& call) {
   if (call.inputs().empty() || call.results().empty() || !call.results()[0].isTensor()) {
     return false;
@@ -120,7 +121,7 @@ bool keeps_columns(const Call& call) {
          to.numel() < from.numel() && to.size(-1) == from.size(-1);
 }
 
-// Nothing but the last dimension is left.
+// Returns whether nothing but the last dimension is left.
 bool is_over_columns(const Call& call) {
   return keeps_columns(call) &&
          call.results()[0].toTensor().numel() == call.results()[0].toTensor().size(-1);
@@ -201,7 +202,7 @@ Layout layout_of(const Call& call) {
   return worst;
 }
 
-// The time of kernels that multiply nothing, by their row of the table.
+// Returns the time of kernels without multiplications, by their row of the table.
 double memory_ns(const Call& call, const KernelTime* row) {
   const bool is_pointwise = call.info().is_pointwise;
   if (is_pointwise) {
@@ -219,10 +220,10 @@ double memory_ns(const Call& call, const KernelTime* row) {
   return time_of(used, work_of(call, static_cast<int>(used.touches)), call.properties());
 }
 
-// What kernels wait for operands and results that lie in the host's memory: the bus carries both
-// ways at once.
+// Returns how long kernels wait for operands and results in host memory: the bus carries both
+// directions at once.
 double bus_ns(const Call& call) {
-  // The share of a copy's rate, from gpt2_adamw's step with its optimizer's state there
+  // The share of a copy's rate, from gpt2_adamw's step with its optimizer's state in host memory
   // (docs/tiers.md).
   constexpr double kOfCopies = .9;
   Runtime& state = runtime();
@@ -247,7 +248,7 @@ double bus_ns(const Call& call) {
   return std::max(read, written) / (kOfCopies * call.properties().copy_bytes_per_ns);
 }
 
-// A contiguous copy on one device.
+// Returns the time of a contiguous copy on one device.
 double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   Moved moved;
   add_operand(moved, from, 2);
@@ -255,9 +256,9 @@ double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   return time_of(pointwise_time(is_along ? Layout::strided : Layout::transposed), moved, on);
 }
 
-// A sum over a tensor's images, as part of another operation. Measured as the gradients of
-// convolutions' biases: neighbours in memory, or all images, go to one sum, a number after the
-// other.
+// Returns the time of a sum over a tensor's images, as a part of another operation. It was measured
+// for the gradients of convolutions' biases: neighbours in memory, or all images, add to one sum,
+// one number after the other.
 double reduction_ns(const Tensor& tensor, const DeviceProperties& on) {
   constexpr double kStartNs = 4000;
   constexpr double kNumberNs = 3.3e-3;

@@ -1,4 +1,4 @@
-// Matrix products, and what is made of them: convolutions, attention, recurrent layers.
+// Matrix products, and the operations made of them: convolutions, attention, recurrent layers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,20 +10,20 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A block of the result that one multiprocessor works out at a time.
+// A block of the result that one multiprocessor computes at a time.
 struct Tile {
   double rows, columns;
   double efficiency;  // of the rate
 };
 
-// How a library multiplies numbers of one kind; fitted to 520 products on an H200.
+// How a library multiplies numbers of one type; fitted to 520 products on an H200.
 struct Kind {
-  double start_ns;   // of any product
-  double wave_ns;    // of each turn of tiles
+  double start_ns;   // for any product
+  double wave_ns;    // for each turn of tiles
   double split_ns;   // for adding up parts, where terms are split over multiprocessors
-  double sustained;  // of the rate that the data sheet says
-  double memory;     // of the memory's rate
-  double unaligned;  // how many times longer it takes where rows begin at any number
+  double sustained;  // of the data sheet's rate
+  double memory;     // share of the memory's rate
+  double unaligned;  // how many times longer it takes if rows begin at any number
   std::span<const Tile> tiles;
 };
 
@@ -64,7 +64,7 @@ double rate(const Product& product, const DeviceProperties& on) {
   return on.flops_per_ns;
 }
 
-// The tiles and the parts that take the least, as libraries choose them.
+// Returns the shortest time over tiles and parts, as libraries choose them.
 double tiled_ns(const Product& p, const Kind& kind, const DeviceProperties& on) {
   const double processors = std::max(1, on.multiprocessors);
   const double per_processor = rate(p, on) * kind.sustained / processors;
@@ -99,24 +99,25 @@ double multiplied_ns(const Product& p, const DeviceProperties& on) {
       bytes / (on.bytes_per_ns * kind.memory * (bytes < kCacheBytes ? kFasterInCache : 1));
   const bool is_vector = std::min(p.rows, p.columns) <= 2;
   const double multiplied = is_vector ? 2000 : tiled_ns(p, kind, on);
-  // Measured where rows begin at any number; where they begin at each second one, twice as much is
-  // read at a time.
+  // Measured with rows that begin at any number; with rows that begin at every second number, twice
+  // as much is read at a time.
   const double narrow =
       p.alignment < 16 ? kind.unaligned * item / static_cast<double>(p.alignment) : 1;
   return kind.start_ns + std::max(multiplied, moved) * std::max(1.0, narrow);
 }
 
-// Fitted to 380 runs of templates on an H200 (benchmarks/templates.py; the median error is 16 %):
-// blocks wait for their operands, which come from the cache that all processors share.
+// Fitted to 380 runs of templates on an H200 (benchmarks/templates.py; the median error is 16 %).
+// Blocks wait for their operands, which come from the cache that all multiprocessors share.
 double template_ns(const Product& p, const TemplateTile& tile, const DeviceProperties& on) {
   constexpr double kStartNs = 7000, kWarp = 32;
-  constexpr double kSharedBytes = 227 << 10, kMostWarps = 64, kRegisters = 65536;  // of each
+  constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
+                   kRegisters = 65536;      // of each multiprocessor
   constexpr double kRegistersBesides = 64;  // of a thread, besides its part of the result
-  constexpr double kWaitingAlone = 0.7;     // where one block has a processor for itself
+  constexpr double kWaitingAlone = 0.7;     // if one block has a multiprocessor for itself
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
-  const double bytes_per_ns = is_on_cores ? 80 : 105;  // of a processor
-  // Rounded floats whose terms are no neighbours come from registers, far below the cores' rate.
+  const double bytes_per_ns = is_on_cores ? 80 : 105;  // of a multiprocessor
+  // Rounded floats whose terms are not adjacent come from registers, far below the cores' rate.
   const bool is_slow = is_tf32(p, on) && !tile.is_along_terms;
   const double efficiency = is_slow ? 0.18 : is_on_cores || is_tf32(p, on) ? 0.8 : 0.6;
   const double processors = std::max(1, on.multiprocessors);
@@ -143,7 +144,7 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
   const double slower = kH200FlopsPerNs / on.flops_per_ns;
-  // One channel a group: each tap is a step of its own, and nothing is multiplied as matrices.
+  // With one channel a group, each tap is a separate step, and no matrices are multiplied.
   if (w.groups > 1 && w.groups * 4 > w.channels) {
     const double steps = w.outputs * w.out_channels * std::sqrt(w.taps);
     const double per_step = !w.channels_last  ? (w.pass == Pass::weight_gradient ? 9.8e-3 : 5.6e-3)
@@ -158,7 +159,7 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   product.batch = w.groups;
   product.type = w.type;
   product.allows_tf32 = w.allows_tf32;
-  // Images of three channels feed no tensor core well.
+  // Images of three channels use tensor cores badly.
   if (channels < 8 && w.taps > 1) {
     const double flops = 2 * w.outputs * w.out_channels * terms;
     const double flops_per_ns = w.pass == Pass::forward          ? 25e3
@@ -196,8 +197,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   return 1.3 * multiplied;
 }
 
-// Fitted to 256 calls of the three kernels. Rates are those of an H200, on its tensor cores or off
-// them.
+// Fitted to 256 calls of the three kernels. The rates are those of an H200, on and off its tensor
+// cores.
 double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;
@@ -222,7 +223,7 @@ double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   const double flops = 4 * kBlock * std::min(of_a_row, keys) * std::max(w.width, 32.0);
   const double one = flops * (w.is_backward ? 2.5 : 1) / (tflops * 1e3 / processors);
   const double turns = blocks / processors;
-  // Few blocks leave the last turn half empty.
+  // With few blocks the last turn is half empty.
   const double waves = w.is_causal || turns > 6 ? std::max(1.0, turns) : std::ceil(turns);
   const double weights = w.drops ? w.heads * w.rows * w.key_rows : 0;
   const double of_dropout =
@@ -239,7 +240,7 @@ double multiplied_ns(const RecurrentWork& w, const DeviceProperties& on) {
   // cuDNN reads rows of other lengths number by number.
   const auto item = static_cast<std::int64_t>(c10::elementSize(w.type));
   if (static_cast<std::int64_t>(w.hidden) * item % 16 != 0) of_step.alignment = item;
-  // Each step waits for the one before: a product of few rows, and the gates' functions.
+  // Each step waits for the one before, with a product of few rows and the gates' functions.
   const double step = multiplied_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
   const double passes = w.layers * w.directions;
   const double once = passes * (multiplied_ns(of_inputs, on) + w.steps * step);

@@ -1,5 +1,5 @@
-// How much is computed: bytes that values take, and operations on them. No clock decides, so that
-// the answer is the same on every machine.
+// The budget of computed values: their bytes, and the operations on them. No clock is involved, so
+// the result is the same on every machine.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,8 @@
 
 namespace plimsoll::simulated {
 
-// `automatic`: within the budget. `real`: always. `none`: only values that control flow depends on.
+// `automatic`: computes within the budget. `real`: always computes. `none`: computes only values
+// that control flow depends on.
 enum class Values : std::uint8_t { automatic, real, none };
 
 class Budget {
@@ -18,20 +19,22 @@ class Budget {
   static Budget& instance();
 
   void set(Values values);
-  // Takes what values need as long as they are kept; false: there is not so much.
+  // Takes bytes for values as long as they are kept; returns false if the budget has too few.
   bool take_bytes(std::size_t bytes);
   [[nodiscard]] bool has_bytes(std::size_t bytes) const;
   void give_bytes(std::size_t bytes);
-  // Takes what an operation's computation costs; false: there is not so much, and nothing is taken.
+  // Takes the cost of an operation's computation; returns false, and takes nothing, if the budget
+  // has too little.
   bool take_operations(double operations);
 
  private:
   std::atomic<Values> values_ = Values::automatic;
-  std::atomic<std::int64_t> bytes_ = 0;  // taken
-  std::atomic<double> operations_ = 0;   // taken
+  std::atomic<std::int64_t> bytes_ = 0;  // bytes taken so far
+  std::atomic<double> operations_ = 0;   // operations taken so far
 };
 
-// Whether values are always kept: control flow depends on few values, such as lengths and losses.
+// Returns whether values are always kept, because there are few: control flow depends on few
+// values, such as lengths and losses.
 bool are_few(std::size_t bytes, at::ScalarType type);
 
 }  // namespace plimsoll::simulated

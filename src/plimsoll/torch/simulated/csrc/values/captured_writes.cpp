@@ -6,7 +6,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-std::mutex captures_mutex;  // of what follows
+std::mutex captures_mutex;  // protects the variables below
 auto* const captures = new std::unordered_map<std::uint64_t, std::vector<CapturedWrite>>;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What CUDA graphs write: nothing while they are captured is computed, for each replay finds other
-// numbers. What is known of these holds for all replays, and they are drawn anew at each.
+// The writes of CUDA graphs. Nothing is computed during a capture, because each replay finds other
+// numbers. Knowledge of the written tensors holds for all replays, and each replay draws their
+// numbers anew.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,16 +14,16 @@
 
 namespace plimsoll::simulated {
 
-// It keeps no memory alive.
+// A write, without keeping its memory alive.
 struct CapturedWrite {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::size_t begin;
   Contents::Part part;
 };
 
-// Notes that the graph of the part's capture writes it.
+// Notes that the graph of the part's capture writes this tensor.
 void note_captured(const at::Tensor& tensor, std::size_t begin, const Contents::Part& part);
-// All writes of a graph, in order.
+// Returns all writes of a graph, in order.
 std::vector<CapturedWrite> captured_writes(std::uint64_t capture);
 void forget_writes(std::uint64_t capture);
 

@@ -1,4 +1,4 @@
-// The chances that a number which is only described is less than another, or equal.
+// The chances that one described number is less than a second one, or equal to it.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,15 +7,16 @@
 
 namespace plimsoll::simulated {
 
-// The chance that a number of the first is less than one of the second; or as large.
+// Returns the chance that a number of `one` is less than a number of `other`, or equal if
+// `or_equal`.
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
                       bool are_integers);
-// `type`: of the first.
+// Returns the chance that both are equal; `type` is that of the first.
 Chance chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
-// The share that random draws alone decide.
+// Returns whether random draws alone decide the comparison.
 bool is_random_pair(const Description& one, const Description& other);
-// The share that a limit takes in: the numbers up to it, or from it on. Data that nothing else is
-// known of is taken to be of the size of one.
+// Returns the share of numbers within a limit: up to it, or from it on. Data of which nothing else
+// is known is assumed to have magnitude one.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

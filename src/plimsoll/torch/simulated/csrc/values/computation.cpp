@@ -22,8 +22,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Makes the host's own generator, the only one that some operations know, draw from a seed; what
-// the program draws from it is the same as ever.
+// Makes the host's own generator, the only one that some operations accept, draw from a seed. The
+// program's later draws from it are unchanged.
 class HostSeedScope {
  public:
   explicit HostSeedScope(std::uint64_t seed)
@@ -40,7 +40,8 @@ class HostSeedScope {
   HostSeedScope& operator=(const HostSeedScope&) = delete;
 
  private:
-  // Kernels take the generator's own lock for each draw, so it cannot be held for all of them.
+  // Kernels take the generator's own lock for each draw, so that lock cannot be held for all of
+  // them.
   static std::mutex& turns() {
     static auto* const mutex = new std::mutex;
     return *mutex;
@@ -53,10 +54,10 @@ class HostSeedScope {
 
 struct Arguments {
   bool can_be_read = false;
-  Source worst = Source::computed;  // of those that the results depend on
+  Source worst = Source::computed;  // of the arguments that the results depend on
 };
 
-// addmv and its like: with a factor of nothing, what is added to is not read.
+// Recognizes addmv and similar operations: with a factor of 0 the added operand is not read.
 bool adds_to_nothing(const Call& call) {
   const std::optional<int> beta = call.op().schema().argumentIndexWithName("beta");
   if (!beta) return false;
@@ -84,7 +85,7 @@ Arguments look_at_arguments(const Call& call) {
   return arguments;
 }
 
-// Batch normalization writes its running mean and variance, and no schema says so.
+// Batch normalization writes its running mean and variance, which no schema says.
 bool is_running_statistic(const Call& call, std::size_t argument) {
   const auto& arguments = call.op().schema().arguments();
   if (!arguments[argument].name().starts_with("running_")) return false;
@@ -97,7 +98,7 @@ bool is_running_statistic(const Call& call, std::size_t argument) {
   return false;
 }
 
-// The tensors on a device that the operation writes; none where a result shares its base's values.
+// Returns the device tensors that the operation writes; none if a result shares its base's values.
 std::optional<std::vector<Written>> find_written(const Call& call) {
   const OperationInfo& info = call.info();
   std::vector<Written> written;
@@ -109,7 +110,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
     }
     ++element;
   };
-  const auto is_argument = [&](const c10::IValue& value) {  // handed on as it is
+  const auto is_argument = [&](const c10::IValue& value) {  // returned unchanged
     return value.isTensor() &&
            std::any_of(call.inputs().begin(), call.inputs().end(),
                        [&](const at::Tensor& each) { return each.is_same(value.toTensor()); });
@@ -133,13 +134,14 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// Units an element: what is bound by memory, and what draws or takes logarithms.
+// Units for each element: of operations limited by memory, and of those that draw numbers or take
+// logarithms.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
-// The host multiplies numbers of half precision that much slower.
+// The host multiplies half precision numbers this many times slower.
 constexpr double kHalfFactor = 16;
 
-// Attention and recurrent layers count by their elements.
+// Attention and recurrent layers are counted by their elements.
 double flops_of(const Multiplication& of) {
   if (const auto* const product = std::get_if<Product>(&of)) return product->flops();
   const auto* const work = std::get_if<ConvolutionWork>(&of);
@@ -147,7 +149,7 @@ double flops_of(const Multiplication& of) {
   return 2 * work->outputs * work->out_channels * work->taps * work->channels / work->groups;
 }
 
-// The host's cost of computing the call, in multiplications in single precision.
+// Returns the host's cost of computing the call, in multiplications in single precision.
 double cost_of(const Call& call) {
   double elements = 0;
   bool is_half = false;
@@ -165,8 +167,9 @@ double cost_of(const Call& call) {
   return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
-// Few values are always computed; many within the budget, and of assumed values only integers,
-// which sizes hang on: others are no better than a description.
+// Decides whether to compute. Few values are always computed, and many within the budget. Assumed
+// values are computed only if they are integers, because sizes depend on them. Assumed values of
+// other types are no better than a description.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {
@@ -189,8 +192,8 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   return has_room;
 }
 
-// The arguments on the host: what the operation writes, over the memory of its values. None where
-// there is no room for these.
+// Returns the arguments on the host; written ones use the memory of their values. None if there is
+// no room.
 std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   const OperationInfo& info = call.info();
   torch::jit::Stack values;
@@ -216,13 +219,13 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// How a computation on the host ends. Whether a GPU would refuse the data is decided before, by
-// checks/: a kernel of the CPU refuses other data than a GPU's, so its exceptions say only that
-// the values are not known.
+// The result of a computation on the host. checks/ decides beforehand whether a GPU would refuse
+// the data. A CPU kernel refuses other data than a GPU's, so its exceptions only mean that the
+// values are unknown.
 enum class Outcome : std::uint8_t { computed, not_computed };
 
-// Runs the operation on the host. It is not computed where the CPU has no such kernel, or the data
-// makes no sense to it, or there is no room.
+// Runs the operation on the host. Returns not_computed if the CPU has no such kernel, or refuses
+// the data, or there is no room.
 Outcome run_on_host(const Call& call, std::uint64_t seed) {
   try {
     std::optional<torch::jit::Stack> values = arguments_on_host(call);
@@ -259,7 +262,7 @@ Outcome run_on_host(const Call& call, std::uint64_t seed) {
   return Outcome::computed;
 }
 
-// Describes each, before any is written to.
+// Describes each tensor before any is written.
 std::vector<Known> describe(const Call& call, const std::vector<Written>& written) {
   std::vector<Known> known;
   known.reserve(written.size());
@@ -271,28 +274,28 @@ void note(const std::vector<Written>& written, const std::vector<Known>& known) 
   for (std::size_t i = 0; i < written.size(); ++i) note_same(written[i].tensor, known[i]);
 }
 
-// For a generator of the host, which takes the lower half.
+// Returns a seed for a host generator, which uses the lower half.
 std::uint64_t seed_of(const RandomState& random) {
   const std::uint64_t mixed = random.seed ^ (random.offset * 0x9E3779B97F4A7C15U);
   return mixed ^ (mixed >> 32);
 }
 
-// Fills a tensor with the very numbers that a GPU would draw; false where these are not known.
+// Fills a tensor with exactly the numbers that a GPU would draw; returns false if they are unknown.
 bool draw(const Call& call, const RandomState& random) {
   if (!call.info().is_in_place() || !is_simulated(call.tensor(0))) return false;
   const at::Tensor values = writable_values(call.tensor(0), true);
   return values.defined() && draw_as_a_gpu(call, random, values);
 }
 
-// Nobody need know the operands: no number is infinite in a healthy run.
+// The operands need not be known: no number is infinite in a healthy run.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
                      [](const Known& each) { return each.description.is_constant(); });
 }
 
-// In a healthy run gradients are finite: what was there stays. Where data is to take the least they
-// overflow while they are scaled by more than this, and a scaler that begins with 2^16, PyTorch's
-// default, skips three steps.
+// In a healthy run gradients are finite, so the flag stays as it was. If data is chosen for the
+// least memory, gradients overflow while they are scaled by more than this. A scaler that begins
+// with 2^16, PyTorch's default, then skips three steps.
 void find_finite(const Call& call) {
   constexpr double kOverflowingScale = 8192;
   if (unknown() != Unknown::least) return;
@@ -319,7 +322,7 @@ void compute_values(const Call& call) {
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  // Random numbers are looked at too seldom for their bounds to say how they are spread.
+  // Too few random numbers are examined for their bounds to show their distribution.
   if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
     if (is_unsure && are_constant(known)) return note(*written, known);

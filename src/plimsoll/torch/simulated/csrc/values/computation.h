@@ -1,11 +1,12 @@
-// What an operation computes: the host runs it where that is cheap, and it is described elsewhere.
+// Computes an operation's values: the host runs the operation if it is cheap; otherwise the result
+// is described.
 #pragma once
 
 #include "operation/call.h"
 
 namespace plimsoll::simulated {
 
-// After the call's results are allocated.
+// Called after the call's results are allocated.
 void compute_values(const Call& call);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// What is known of the contents of one allocation, whichever storages lie in it: values, or a
+// The knowledge of the contents of one allocation, whichever storages lie in it: values, or a
 // description of them, by ranges.
 #pragma once
 
@@ -15,50 +15,50 @@
 
 namespace plimsoll::simulated {
 
-// The source of values, the surest first.
+// The source of values, the most certain first.
 enum class Source : std::uint8_t {
-  computed,   // they are those that a GPU would have
-  random,     // drawn as a GPU draws them, from another generator
-  assumed,    // drawn from a description, or computed of such
-  told,       // assumed, and the host has read them
-  described,  // there are none
+  computed,   // equal to those on a GPU
+  random,     // drawn like a GPU's, from another generator
+  assumed,    // drawn from a description, or computed from such values
+  told,       // assumed values that the host has read
+  described,  // there are no values
 };
 
 class Contents final : public ContentsOfAllocation {
  public:
   explicit Contents(std::size_t size);
-  // The contents are memory of the host, which the host writes too. So they stay values.
+  // Makes contents in host memory, which the host writes too. They are always values.
   Contents(std::size_t size, std::shared_ptr<std::byte[]> of_host);
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  // A range of bytes of which the same is known.
+  // A range of bytes with the same knowledge.
   struct Part {
     std::size_t end = 0;
     Source source = Source::described;
     Description description;
-    c10::ScalarType type = c10::ScalarType::Byte;  // as it was written
+    c10::ScalarType type = c10::ScalarType::Byte;  // the type that was written
     bool is_unwritten = false;  // its description is that of any number of its type
-    std::uint64_t series = 0;   // what is drawn from
+    std::uint64_t series = 0;   // the series of its draws
     std::uint64_t first = 0;    // the number in the series of the part's first element
-    std::uint64_t capture = 0;  // in which it was written; 0 for none
+    std::uint64_t capture = 0;  // the capture that wrote it; 0 for none
     Origin origin;
   };
 
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
   [[nodiscard]] bool are_mapped() const { return are_mapped_; }
-  // The values of the whole storage; null where there is no room for them.
+  // Returns the values of the whole storage; null if there is no room for them.
   [[nodiscard]] std::byte* memory() const { return memory_.get(); }
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
-  // Fills unwritten memory with zeros, where a write lies in between: it may hold anything.
+  // Fills unwritten memory with zeros if a write lies in between: it may contain anything.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
-  // Has what another storage holds, as far as both reach.
+  // Takes over another storage's contents, as far as both reach.
   void take_over(const Contents& other);
-  // Says what is known of the bytes from `begin` to the part's end.
+  // Sets the knowledge of the bytes from `begin` to the part's end.
   void write(std::size_t begin, const Part& part);
-  // Cuts parts, so that one begins there.
+  // Cuts parts, so that one begins at this byte.
   void cut(std::size_t at, std::size_t item);
   std::vector<Part>& parts_for_writing() { return parts_; }
 

@@ -1,4 +1,4 @@
-// Descriptions of numbers that are converted to another type.
+// Descriptions of numbers after conversion to another type.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// Describes the numbers in another type: numbers lose their fractions in integers, truth becomes
-// zeros and ones, and what does not fit may be anything.
+// Describes the numbers in another type: integers drop fractions, truth values become zeros and
+// ones, and numbers that do not fit may become anything.
 Description in_type(Description of, c10::ScalarType from, c10::ScalarType to);
 
 }  // namespace plimsoll::simulated

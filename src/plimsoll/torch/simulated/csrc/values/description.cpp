@@ -21,13 +21,13 @@ std::uint64_t mix(std::uint64_t value) {  // the finalizer of SplitMix64
 
 double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
-// A number of something's choice of `count`, other than those before it in its row.
+// Chooses a number below `count` that differs from the earlier ones in its row.
 double choose(const Description& of, std::uint64_t series, std::uint64_t number) {
   const auto count = static_cast<std::uint64_t>(of.high) + 1;
   const auto per_row = static_cast<std::uint64_t>(std::max<std::int64_t>(of.per_row, 1));
   const std::uint64_t row = number / per_row;
   const std::uint64_t place = number % per_row;
-  // Most rows choose the same first, and it is large; none is left without any.
+  // Most rows choose the same number first, and it is large; no number stays unchosen.
   if (chosen_unknown == Unknown::most && place == 0 && row % 4 != 0) return 0;
   if (chosen_unknown == Unknown::least) return static_cast<double>(number % count);
   const std::uint64_t bits = mix(series ^ mix(row));
@@ -71,11 +71,11 @@ double draw_one(const Description& of, std::uint64_t series, std::uint64_t numbe
       if (of.spread == Spread::data && chosen_unknown == Unknown::least) return of.low;
       return of.low + std::floor(part * (of.high - of.low + 1));
     }
-    // An index may be meant.
+    // The number may be an index.
     return std::clamp(0.0, of.low, of.high);
   }
   if (has_low && has_high) return of.low + part * (of.high - of.low);
-  // Programs divide by such numbers and take logarithms of them.
+  // Programs divide by such numbers and take their logarithms, so they are not zero.
   const double size = 0.5 + part;
   if (has_low && of.low >= size) return of.low + size;
   if (has_high && of.high <= size) return of.high - size;

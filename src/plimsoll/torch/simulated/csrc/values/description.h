@@ -1,4 +1,5 @@
-// Descriptions of numbers that were not computed: bounds, and how they spread between them.
+// Descriptions of numbers that were not computed: their bounds, and their distribution between
+// them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,30 +10,31 @@
 
 namespace plimsoll::simulated {
 
-// How unknown data is chosen, where sizes depend on it.
+// How unknown data is chosen if sizes depend on it.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
-// A chance below this hardly ever happens, but is not ruled out.
+// An event with a lower chance hardly ever happens, but is not ruled out.
 constexpr double kHardlyEver = 1e-9;
 
-// How likely something is of a number; `is_random`: by random draws alone, whatever the data is.
+// The chance of a property of a number; `is_random`: random draws alone decide, whatever the data
+// is.
 struct Chance {
   double share = 0;
   bool is_random = false;
 };
 
-// Numbers are always finite, as in a healthy run.
+// A description of numbers. They are always finite, as in a healthy run.
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
-    data,     // as the program's data makes them
-    even,     // over the bounds, as a random generator does
-    normal,   // around `mean`, as a random generator does
-    chosen,   // indices that something chose of [0, high]: tokens, experts
-    counted,  // how many of something there are: `mean`, or by the choice of data the bounds
+    data,     // depends on the program's data
+    even,     // uniform over the bounds, from a random generator
+    normal,   // around `mean`, from a random generator
+    chosen,   // chosen indices within [0, high], such as tokens or experts
+    counted,  // a count: `mean`, or a bound if the choice of data says so
   };
-  // A number that many elements are: the zeros of relu, the ends of clamp. What is left of the
-  // elements is spread.
+  // One number that many elements have: the zeros of relu, the ends of clamp. The other elements
+  // are distributed.
   struct Atom {
     double at = 0;
     double share = 0;
@@ -41,23 +43,23 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;               // of normal; of truth values, the share that is true
-  double deviation = 0;          // of normal
-  std::int64_t per_row = 1;      // of chosen: so many that follow each other differ
-  std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 for none
-  std::int64_t sum_stride = 0;   // of that dimension
-  bool is_finite = true;         // but for what the program wrote itself
+  double mean = 0;               // for `normal`; for truth values, the share of true ones
+  double deviation = 0;          // for `normal`
+  std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers differ
+  std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 if they do not
+  std::int64_t sum_stride = 0;   // the stride of that dimension
+  bool is_finite = true;         // false only for numbers that the program wrote itself
   bool is_whole = false;         // numbers without fractions, whatever their type
-  bool reaches_bounds = false;   // an element is `low`, and one is `high`
-  std::array<Atom, 2> atoms{};   // of numbers, not of truth values
+  bool reaches_bounds = false;   // one element equals `low`, and one `high`
+  std::array<Atom, 2> atoms{};   // for numbers, not for truth values
 
   [[nodiscard]] bool is_constant() const { return low == high; }
-  // The generator of random numbers spreads them, whatever the program's data is.
+  // Returns whether a random generator draws the numbers, whatever the program's data is.
   [[nodiscard]] bool is_random() const {
     return spread == Spread::even || spread == Spread::normal;
   }
 
-  // Whether data may decide truth values either way.
+  // Returns whether data may decide truth values either way.
   [[nodiscard]] bool is_open() const { return mean > kHardlyEver && mean < 1 - kHardlyEver; }
 
   static Description constant(double value) { return {value, value}; }
@@ -69,36 +71,36 @@ struct Description {
   static Description chosen(std::int64_t of, std::int64_t per_row = 1) {
     return {0, static_cast<double>(of - 1), Spread::chosen, 0, 0, per_row};
   }
-  // Truth values; `random`: the share is that of random numbers, and not of data.
+  // Makes truth values; `random`: the share comes from random numbers, and not from data.
   static Description truth(double share, bool random = false);
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
-  // Truth that data decides: it is likely, or not, but never sure.
+  // Makes truth values that data decides: likely or unlikely, but never certain.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
-  // How many of `most` there are.
+  // Makes a count among `most`.
   static Description counted(double mean, double most, bool random);
-  // Makes a share of the elements one number; none in place of more than there is room for.
+  // Makes a share of the elements one number; drops the smallest atoms if there is no room.
   void add_atom(const Atom& atom);
-  // How many elements are atoms.
+  // Returns the share of elements that are atoms.
   [[nodiscard]] double atom_share() const;
-  // How many are that number for sure.
+  // Returns the share that certainly equals the number.
   [[nodiscard]] Chance share_at(double value) const;
-  // The description of any numbers of a type.
+  // Returns the description of any numbers of a type.
   static Description of_type(c10::ScalarType type);
 };
 
-// Describes the numbers of both; `share` of the elements are of the first one.
+// Describes the numbers of both; `share` of the elements belong to the first.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// How many of `most` random draws hit, whose number is `mean` on average: with most or least of
-// them as many as are hardly ever exceeded.
+// Returns how many of `most` random draws hit, with `mean` hits on average. For the most or the
+// least it returns a count that is hardly ever exceeded.
 double expected_of_random(double mean, double most);
 
-// Draws the numbers `first`, `first` + 1, … of a series of that description. The same numbers of a
-// series are the same, whoever asks.
+// Draws the numbers `first`, `first` + 1, … of a series of that description. A position of a series
+// always has the same number.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
           std::int64_t count, double* to);
-// A new series.
+// Returns a new series.
 std::uint64_t next_series();
-// How all series are drawn, from now on.
+// Sets how all series are drawn from now on.
 void set_unknown(Unknown unknown, std::uint64_t seed);
 Unknown unknown();
 

@@ -1,4 +1,4 @@
-// The number of different values among numbers that are only described.
+// The number of different values among described numbers.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace plimsoll::simulated {
 
-// For so many numbers of a description.
+// Returns the expected number for `count` numbers of a description.
 std::int64_t expected_distinct(const Description& of, std::int64_t count);
 
 }  // namespace plimsoll::simulated

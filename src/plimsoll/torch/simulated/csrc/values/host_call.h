@@ -1,4 +1,4 @@
-// A call's arguments on the host, for functions that compute there what only GPUs have.
+// A call's arguments on the host, for functions that compute there what otherwise only GPUs can.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -20,7 +20,7 @@ class Named {
     TORCH_CHECK(place, "no argument ", name);
     return values_.at(static_cast<std::size_t>(*place));
   }
-  // Undefined where there is none.
+  // Returns the tensor of this name; undefined if there is none.
   [[nodiscard]] at::Tensor tensor(const char* name) const {
     const auto place = call_.op().schema().argumentIndexWithName(name);
     if (!place) return {};
@@ -36,7 +36,7 @@ class Named {
 // Takes the arguments from the stack.
 inline torch::jit::Stack take(torch::jit::Stack& stack) { return std::exchange(stack, {}); }
 
-// In single precision, as kernels accumulate.
+// Returns the tensor in single precision, in which kernels accumulate.
 inline at::Tensor widened(const at::Tensor& tensor) {
   return tensor.defined() && at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat)
                                                                              : tensor;

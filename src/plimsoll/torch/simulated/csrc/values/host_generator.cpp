@@ -13,12 +13,13 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Some seconds of the host, in all.
+// Some seconds of host time in all.
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
 
-// How many numbers of 32 bits a kernel takes (ATen/native/cpu/DistributionTemplates.h). Normal ones
-// are made sixteen at a time, the last sixteen anew where their count is no multiple; since 2.13 a
-// kernel for halves draws nothing for what is left over before.
+// Returns how many 32-bit numbers a kernel takes (ATen/native/cpu/DistributionTemplates.h). It
+// makes normal numbers sixteen at a time, and makes the last sixteen anew if their count is no
+// multiple of sixteen. Since 2.13 a kernel for half precision draws no numbers for the remainder
+// first.
 std::optional<std::uint64_t> numbers_taken(const Call& call) {
   const std::string& name = call.info().plain_name;
   const at::Tensor target = call.tensor(0);

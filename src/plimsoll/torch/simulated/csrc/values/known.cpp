@@ -21,26 +21,26 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The most elements that are drawn at a time, and whose bounds are looked for.
+// The most elements that are drawn at a time, and whose bounds are searched.
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 20;
 constexpr std::int64_t kMostSearched = std::int64_t{1} << 16;
 constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
-// So many pieces of a strided write are noted each on its own.
+// A strided write with up to this many pieces notes each piece.
 constexpr std::size_t kMostPieces = 256;
 
-// Threads share storages. What is known of them is read and written by one at a time; values are
-// not, as on a GPU. Nobody asks Python meanwhile.
+// Threads share storages. One thread at a time reads and writes the knowledge of them; values are
+// not locked, as on a GPU. No thread calls Python meanwhile.
 std::recursive_mutex& contents_mutex() {
   static auto* const made = new std::recursive_mutex;
   return *made;
 }
 using ContentsLock = std::lock_guard<std::recursive_mutex>;
 
-// The bytes that a tensor's elements lie in, from the start of its allocation.
+// The bytes that contain a tensor's elements, from the start of its allocation.
 struct Extent {
   std::size_t begin = 0;
   std::size_t end = 0;
-  bool is_dense = false;  // it has an element at each place
+  bool is_dense = false;  // it has an element at each position
 };
 
 Extent extent_of(const at::Tensor& tensor) {
@@ -52,15 +52,15 @@ Extent extent_of(const at::Tensor& tensor) {
           last + 1 == tensor.numel() && tensor.is_non_overlapping_and_dense()};
 }
 
-// Describes the part's bytes, read as numbers of a type: its description is for the type as
-// written.
+// Describes the part's bytes, read as numbers of a type; the part's own description is for the
+// written type.
 Description description_of(const Contents::Part& part, at::ScalarType type) {
   const bool is_zero = part.description.is_constant() && part.description.low == 0;
   const bool is_other = part.type != type && !is_zero;
   return part.is_unwritten || is_other ? Description::of_type(type) : part.description;
 }
 
-// Elements in order of their places, which begin with `first` in the series.
+// Draws elements in the order of their positions, beginning with number `first` of the series.
 void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, std::int64_t count,
                at::ScalarType type) {
   const at::Tensor drawn = at::empty({count}, at::TensorOptions().dtype(at::kDouble));
@@ -69,8 +69,8 @@ void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, s
   at::from_blob(to, {count}, at::TensorOptions().dtype(type)).copy_(drawn);
 }
 
-// The offsets from its first element, in bytes, at which a tensor's dense pieces begin, all of one
-// length; none where they are many, or not apart.
+// The byte offsets from a tensor's first element at which its dense pieces begin, all of one
+// length; none if they are too many, or overlap.
 struct Pieces {
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
@@ -83,7 +83,7 @@ Pieces pieces_of(const at::Tensor& tensor) {
   }
   std::sort(dims.begin(), dims.end());
   const std::size_t item = tensor.itemsize();
-  std::int64_t covered = 1;  // elements that a piece takes with what lies between
+  std::int64_t covered = 1;  // elements that a piece and the gap behind it cover
   Pieces pieces{{0}, item};
   for (const auto& [stride, size] : dims) {
     if (stride < covered) return {};
@@ -114,8 +114,8 @@ void for_parts_in(const Contents& contents, std::size_t begin, std::size_t end, 
   }
 }
 
-// The parts that the tensor's elements lie in: each with its start, and the bytes that it shares
-// with a piece.
+// Visits the parts that contain the tensor's elements: each with its start, and the bytes that it
+// shares with a piece.
 template <typename Each>
 void for_parts_of(const Contents& contents, const at::Tensor& tensor, Each each) {
   const Extent extent = extent_of(tensor);
@@ -155,7 +155,7 @@ void draw_missing(Contents& contents, const Extent& extent, at::ScalarType type,
   }
 }
 
-// What a tensor is besides its elements: conjugated, negated, a plain number.
+// Copies a tensor's other properties: conjugated, negated, a plain number.
 at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     values.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -165,7 +165,7 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   return values;
 }
 
-// Keeps the memory as long as it is in use, whatever another thread does to the contents.
+// Keeps the memory alive while it is in use, whatever another thread does to the contents.
 at::Tensor over(const Contents& contents, const at::Tensor& tensor, std::size_t begin) {
   at::Tensor values = at::from_blob(
       contents.memory() + begin, tensor.sizes(), tensor.strides(),
@@ -178,7 +178,7 @@ Contents& contents_of(Allocation& allocation) {
   return static_cast<Contents&>(*allocation.contents);
 }
 
-// Null where nothing wrote or read them.
+// Returns null if the program never wrote or read the allocation.
 const Contents* contents_of(const Allocation* allocation) {
   return allocation == nullptr ? nullptr : static_cast<const Contents*>(allocation->contents.get());
 }
@@ -200,10 +200,10 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// The bounds of values that may differ on a GPU: only their signs are kept.
+// Returns bounds for values that may differ on a GPU: only their signs are kept.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
-    constexpr double kUnsure = 1e-6;  // whatever was drawn, the next may be another
+    constexpr double kUnsure = 1e-6;  // the next draw may differ from all earlier ones
     const double share = bounds.is_constant() ? bounds.low : bounds.mean;
     return Description::likely(std::clamp(share, kUnsure, 1 - kUnsure));
   }
@@ -219,7 +219,7 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
 }
 
 // Describes the part's bytes from `begin` to `end`, read as numbers of a type. Assumed values could
-// be any others of the part's description.
+// be any numbers of the part's description.
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
@@ -239,7 +239,8 @@ Description description_within(const Contents& contents, const Contents::Part& p
                                        : signs_of(bounds, description_of(part, type), type);
 }
 
-// The part that all of the tensor's elements lie in, with its start; null where there are several.
+// Returns the part that contains all of the tensor's elements, with its start; null if there are
+// several.
 std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents,
                                                         const at::Tensor& tensor) {
   const Extent extent = extent_of(tensor);
@@ -251,7 +252,7 @@ std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents
   return found;
 }
 
-// The numbers themselves identify few known values, and the place in memory identifies many.
+// Few known values are identified by their numbers, and many by their position in memory.
 Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
   constexpr std::size_t kMostBytes = 64;
   const Extent extent = extent_of(tensor);
@@ -265,7 +266,7 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// The host sees what a device writes to its memory, and there are no values to be seen.
+// The host sees what a device writes to host memory, and here there are no values for it.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {
@@ -506,7 +507,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
     }
     return;
   }
-  if (!extent.is_dense) {  // what lies between is described with it
+  if (!extent.is_dense) {  // the gaps are described with it
     const auto elements = static_cast<double>((extent.end - extent.begin) / tensor.itemsize());
     const double share = std::min(static_cast<double>(tensor.numel()) / elements, 1.0);
     Description between;
@@ -531,7 +532,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
 }
 
 void replay_writes(std::uint64_t capture) {
-  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // series: copies stay copies
+  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // by series, so that copies stay equal
   for (CapturedWrite& write : captured_writes(capture)) {
     const auto storage = write.storage.lock();
     if (!storage) continue;

@@ -22,7 +22,7 @@ namespace {
 
 using Block = std::array<std::uint32_t, 4>;
 
-// One block of the thread's subsequence.
+// Returns one block of the thread's subsequence.
 Block philox(std::uint64_t seed, std::uint64_t number, std::uint64_t thread) {
   constexpr std::uint64_t kFirst = 0xD2511F53, kSecond = 0xCD9E8D57;
   constexpr std::uint32_t kFirstKey = 0x9E3779B9, kSecondKey = 0xBB67AE85;
@@ -41,7 +41,7 @@ Block philox(std::uint64_t seed, std::uint64_t number, std::uint64_t thread) {
   return counter;
 }
 
-// In (0, 1], as the kernels make it of random bits.
+// Converts random bits to a number in (0, 1], as the kernels do.
 float unit(std::uint32_t bits) { return static_cast<float>(bits) * 0x1p-32F + 0x1p-33F; }
 double unit(std::uint32_t low, std::uint32_t high) {
   const std::uint64_t bits = low ^ (static_cast<std::uint64_t>(high) << 21);
@@ -51,10 +51,10 @@ std::uint64_t joined(std::uint32_t high, std::uint32_t low) {
   return (static_cast<std::uint64_t>(high) << 32) | low;
 }
 
-// How a kernel that fills memory is launched, and how many numbers a thread takes at a time.
+// The launch of a kernel that fills memory, and how many numbers a thread takes at a time.
 struct Launch {
   static constexpr std::uint64_t kThreads = 256;  // of a block
-  std::uint64_t stride = 0;                       // all threads
+  std::uint64_t stride = 0;                       // number of all threads
   std::uint64_t at_a_time = 4;
 
   Launch(const DeviceProperties& on, std::uint64_t count, std::uint64_t taken) : at_a_time(taken) {
@@ -64,13 +64,13 @@ struct Launch {
         (static_cast<std::uint64_t>(on.max_threads_per_multiprocessor) / kThreads);
     stride = kThreads * std::min(blocks, resident);
   }
-  // How far the generator moves.
+  // Returns how far the generator moves.
   [[nodiscard]] std::uint64_t offset(std::uint64_t count) const {
     return ((count - 1) / (stride * at_a_time) + 1) * 4;
   }
 };
 
-// Gives each element its block of random bits and its place in that.
+// Calls `each` with an element, its block of random bits and its position in the block.
 template <typename Each>
 void for_elements(const Call& call, const RandomState& state, std::int64_t count,
                   std::uint64_t at_a_time, Each each) {
@@ -119,7 +119,7 @@ void fill_normal(const Call& call, const RandomState& state, const at::Tensor& v
   const double deviation = number(call, 2);
   constexpr float kTurn = 0x1p-32F * 6.2831855F;
   for_elements(call, state, values.numel(), 4, [&](auto at, const Block& bits, auto i) {
-    const std::uint64_t pair = i / 2 * 2;  // two numbers of two
+    const std::uint64_t pair = i / 2 * 2;  // pairs of two numbers
     const float radius = std::sqrt(-2 * std::log(unit(bits[pair])));
     const float angle = static_cast<float>(bits[pair + 1]) * kTurn + kTurn / 2;
     const float drawn = radius * (i % 2 == 0 ? std::sin(angle) : std::cos(angle));
@@ -135,7 +135,7 @@ struct Range {
   std::uint64_t size = 0;
 };
 
-// The range of random_(from, to) and random_(to); none for the whole range of the type.
+// Returns the range of random_(from, to) and random_(to); none for the whole range of the type.
 std::optional<Range> range_of(const Call& call) {
   const bool has_both = call.argument_count() == 4;
   const c10::IValue& last = call.argument(has_both ? 2 : 1);
@@ -161,7 +161,7 @@ void fill_integers(const Call& call, const RandomState& state, const at::Tensor&
   }
 }
 
-// bernoulli_(p): a number for all.
+// Fills for bernoulli_(p): one probability for all elements.
 void fill_tosses(const Call& call, const RandomState& state, const at::Tensor& values) {
   const at::Tensor drawn = at::empty({values.numel()}, at::TensorOptions().dtype(at::kFloat));
   auto* const to = drawn.mutable_data_ptr<float>();
@@ -172,7 +172,7 @@ void fill_tosses(const Call& call, const RandomState& state, const at::Tensor& v
   values.view({-1}).copy_(drawn);
 }
 
-// bernoulli_(chances): a thread has four elements that follow each other.
+// Fills for bernoulli_(chances): a thread has four consecutive elements.
 void fill_tosses_by(const RandomState& state, const at::Tensor& values, const at::Tensor& chances) {
   const at::Tensor drawn = at::empty({values.numel()}, at::TensorOptions().dtype(at::kFloat));
   auto* const to = drawn.mutable_data_ptr<float>();
@@ -189,7 +189,7 @@ void fill_tosses_by(const RandomState& state, const at::Tensor& values, const at
 
 std::uint64_t up_to_four(std::uint64_t count) { return (count + 3) / 4 * 4; }
 
-// How far the call's kernels move the generator; most are launched alike.
+// Returns how far the call's kernels move the generator; most are launched the same way.
 std::uint64_t offset_of(const Call& call) {
   constexpr std::uint64_t kByChances = 12;  // ten, and generators move by four
   const std::string& name = call.info().plain_name;
@@ -201,7 +201,8 @@ std::uint64_t offset_of(const Call& call) {
   const std::optional<Range> range = name == "random_" ? range_of(call) : std::nullopt;
   const bool is_wide = filled.scalar_type() == at::kDouble || (range && range->size >= kWide);
   const std::uint64_t drawn = Launch(call.properties(), count, is_wide ? 2 : 4).offset(count);
-  return name == "randperm" ? drawn + up_to_four(count) : drawn;  // keys, and equal ones again
+  return name == "randperm" ? drawn + up_to_four(count)
+                            : drawn;  // keys, and new keys for equal ones
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // The random numbers that PyTorch's kernels draw on a GPU.
 //
 // A kernel draws with Philox 4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3;
-// 2011): the generator's seed is the key, each thread has a subsequence, and the generator's offset
-// says how far all of them are. So a program that sets its seed gets the same numbers here, but for
-// the last bits of normal ones. Checked against PyTorch 2.11 on an H200.
+// 2011). The generator's seed is the key, each thread has a subsequence, and the generator's offset
+// says how far all of them are. A program that sets its seed therefore gets the same numbers here,
+// except for the last bits of normal ones. Checked against PyTorch 2.11 on an H200.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,14 +18,14 @@ namespace plimsoll::simulated {
 struct RandomState {
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;
-  bool is_known = false;  // the program chose the seed; else a GPU has another each time
+  bool is_known = false;  // the program chose the seed; otherwise a GPU has another seed each time
 };
 
-// Moves the call's generator on, as its kernel does.
+// Advances the call's generator, as its kernel does.
 RandomState take_random_state(const Call& call);
 
-// Writes what the kernel draws to the values of what it fills. False: that kernel is not known
-// here.
+// Writes the kernel's random numbers to the values of its result. Returns false if the kernel is
+// not known here.
 bool draw_as_a_gpu(const Call& call, const RandomState& state, const at::Tensor& values);
 
 }  // namespace plimsoll::simulated

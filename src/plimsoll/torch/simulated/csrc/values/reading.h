@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// The elements, for the program to go on with: a tensor of the host. What is not known is drawn,
-// and noted as an assumption of `operation`.
+// Returns the elements as a host tensor, for the program to use. Unknown elements are drawn, and
+// noted as an assumption of `operation`.
 at::Tensor read_by_host(const at::Tensor& tensor, std::uint32_t operation);
 
 }  // namespace plimsoll::simulated

@@ -29,17 +29,18 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // --- one step ------------------------------------------------------------------------------------
 
-// A step leaves this for its gradients; a gated one, four parts of the same width.
+// A step's values for its gradients; a gated step has four parts of the same width.
 struct CellStep {
-  Tensor hidden;                // before the step
-  Tensor cell;                  // the same, of LSTM
-  std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output; GRU: reset, update, new,
-                                // and the hidden state's part of new; others: the new state
-  Tensor next_hidden;           // before it is projected
+  Tensor hidden;                // the hidden state before the step
+  Tensor cell;                  // LSTM's cell state before the step
+  std::array<Tensor, 4> gates;  // LSTM's input, forget, cell and output; GRU's reset, update, new
+                                // and the hidden state's part of new; otherwise the new state
+  Tensor next_hidden;           // before its projection
   Tensor next_cell;
 };
 
-// From the products of the input and of the hidden state with their weights, biases included.
+// Computes a step from the products of the input and of the hidden state with their weights, biases
+// included.
 CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const Tensor& hidden,
               const Tensor& cell) {
   CellStep made{hidden, cell, {}, {}, {}};
@@ -67,7 +68,7 @@ CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const 
 struct StepGradients {
   Tensor of_input;  // of the products with their weights
   Tensor of_hidden;
-  Tensor hidden;  // of the state before, besides through its product
+  Tensor hidden;  // of the earlier state, apart from its product
   Tensor cell;
 };
 
@@ -106,10 +107,10 @@ StepGradients step_back(Mode mode, const CellStep& of, const Tensor& hidden, con
 
 // --- one layer in one direction ------------------------------------------------------------------
 
-// PyTorch's order of a layer's weights.
+// The weights of a layer, in PyTorch's order.
 struct Weights {
   Tensor input, hidden;            // matrices
-  Tensor input_bias, hidden_bias;  // undefined where there are none
+  Tensor input_bias, hidden_bias;  // undefined if there are none
   Tensor projection;
 };
 
@@ -117,12 +118,12 @@ Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return plus(x.matmul(weight.t()), bias);
 }
 
-// The sequences of a batch, the longest first: at each step, so many are not over yet. Their
+// The sequences of a batch, the longest first, with how many are still running at each step. Their
 // elements follow each other step by step.
 struct Sequences {
   std::vector<std::int64_t> running;
 
-  // The rows of step `i`.
+  // Returns the rows of step `i`.
   [[nodiscard]] Tensor rows(const Tensor& of, std::size_t i) const {
     std::int64_t before = 0;
     for (std::size_t j = 0; j < i; ++j) before += running[j];
@@ -130,7 +131,7 @@ struct Sequences {
   }
 };
 
-// A state of all sequences, of which the first ones went on.
+// Returns a state of all sequences, of which the first ones continued.
 Tensor gone_on(const Tensor& first, const Tensor& all) {
   return first.size(0) == all.size(0)
              ? first
@@ -167,8 +168,8 @@ struct Layer {
     output = at::cat(outputs);
   }
 
-  // From the gradients of the output and of the last states to those of the input, of the first
-  // states and of the weights.
+  // Computes the gradients of the input, of the first states and of the weights from those of the
+  // output and of the last states.
   std::tuple<Tensor, Tensor, Tensor, Weights> run_back(const Sequences& over,
                                                        const Tensor& of_output, Tensor of_hidden,
                                                        Tensor of_cell) const {
@@ -201,7 +202,7 @@ struct Layer {
 
 // --- the network ---------------------------------------------------------------------------------
 
-// Layer after layer, each in one direction or both.
+// Runs layer after layer, each in one direction or both.
 struct HostNetwork {
   Mode mode;
   bool is_turned;                   // the batch is the first dimension
@@ -211,7 +212,7 @@ struct HostNetwork {
   bool has_biases, projects;
   at::ScalarType type;
   Sequences over;
-  std::vector<Layer> layers;  // the directions of one follow each other
+  std::vector<Layer> layers;  // both directions of a layer follow each other
   Tensor output, hidden, cell;
 
   explicit HostNetwork(const Named& of) {
@@ -263,7 +264,7 @@ struct HostNetwork {
             projects ? at(per_layer - 1) : Tensor()};
   }
 
-  // In the shape and type that the program has it in.
+  // Returns the rows in the program's shape and type.
   [[nodiscard]] Tensor as_sequence(const Tensor& rows) const {
     std::vector<std::int64_t> made = sizes;
     made.back() = rows.size(-1);
@@ -280,7 +281,7 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? widened(gradient) : at::zeros_like(like);
 }
 
-// All weights one after the other, and the biases behind them. cuDNN keeps biases, used or not.
+// Returns all weights one after the other, followed by the biases, which cuDNN keeps, used or not.
 Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
   const Tensor made =
       at::zeros({like.numel()}, at::TensorOptions().dtype(weights.at(0).scalar_type()));
@@ -297,21 +298,21 @@ Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
 
 }  // namespace
 
-// (output, hy, cy, reserve, weight_buf)
+// Results: (output, hy, cy, reserve, weight_buf).
 void run_recurrent(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const HostNetwork net(of);
-  // Only cuDNN reads what it keeps for its backward pass.
+  // Only cuDNN reads the memory that it keeps for its backward pass.
   const Tensor reserve =
       at::zeros(call.results()[3].toTensor().sizes(), at::TensorOptions().dtype(at::kByte));
-  const bool are_flat = of.tensor("weight_buf").defined();  // they stay as they are
+  const bool are_flat = of.tensor("weight_buf").defined();  // the weights stay as they are
   const Tensor weights =
       are_flat ? Tensor() : flat(of["weight"].toTensorVector(), call.results()[4].toTensor());
   stack.insert(stack.end(), {net.as_sequence(net.output), net.typed(net.hidden),
                              net.typed(net.cell), reserve, weights});
 }
 
-// (dx, dhx, dcx, gradients of the weights)
+// Results: (dx, dhx, dcx, gradients of the weights).
 void run_recurrent_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   HostNetwork net(of);
@@ -359,7 +360,7 @@ void flatten_recurrent_weights(const Call& call, torch::jit::Stack& stack) {
 
 // --- fused cells ---------------------------------------------------------------------------------
 
-// (hy, cy, workspace)
+// Results: (hy, cy, workspace).
 void run_lstm_cell(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor cell = of.tensor("cx");
@@ -373,7 +374,7 @@ void run_lstm_cell(const Call& call, torch::jit::Stack& stack) {
                 at::cat({made.gates[0], made.gates[1], made.gates[2], made.gates[3]}, 1).to(type)});
 }
 
-// (gradients of the gates, of cx, of the bias)
+// Results: gradients of the gates, of cx, of the bias.
 void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor cell = of.tensor("cx");
@@ -387,7 +388,8 @@ void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
                              of["has_bias"].toBool() ? found.of_input.sum(0).to(type) : Tensor()});
 }
 
-// (hy, workspace): the gates, what it was before, and its part of the new state.
+// Results: (hy, workspace). The workspace contains the gates, the earlier state, and its part of
+// the new state.
 void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor hidden = of.tensor("hx");
@@ -403,7 +405,7 @@ void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
            .to(type)});
 }
 
-// (gradients of the input's gates, of the hidden ones, of hx, of both biases)
+// Results: gradients of the input's gates, of the hidden ones, of hx, of both biases.
 void run_gru_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor gradient = of.tensor("grad_hy");

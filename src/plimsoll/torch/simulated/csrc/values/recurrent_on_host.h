@@ -1,4 +1,5 @@
-// Recurrent layers and cells on the host: what cuDNN and PyTorch's fused kernels compute on a GPU.
+// Recurrent layers and cells on the host: the computations of cuDNN and of PyTorch's fused kernels
+// on a GPU.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -7,7 +8,7 @@
 
 namespace plimsoll::simulated {
 
-// Each takes the call's arguments on the host from the stack, and leaves the results.
+// Take the call's arguments on the host from the stack, and push the results.
 void run_recurrent(const Call& call, torch::jit::Stack& stack);
 void run_recurrent_back(const Call& call, torch::jit::Stack& stack);
 void flatten_recurrent_weights(const Call& call, torch::jit::Stack& stack);

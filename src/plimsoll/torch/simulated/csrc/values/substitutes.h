@@ -1,4 +1,4 @@
-// Functions of the host with the meaning of operations that only GPUs have.
+// Host functions that compute operations which only GPUs have.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -7,9 +7,9 @@
 
 namespace plimsoll::simulated {
 
-// Takes the call's arguments on the host from the stack, and leaves what the operation computes.
+// Takes the call's arguments on the host from the stack, and pushes the operation's results.
 using Substitute = void (*)(const Call&, torch::jit::Stack&);
-// None where the host has the operation itself, or nothing like it.
+// Returns null if the host has the operation itself, or nothing equivalent.
 Substitute find_substitute(const Call& call);
 
 }  // namespace plimsoll::simulated

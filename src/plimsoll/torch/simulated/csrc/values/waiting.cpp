@@ -15,39 +15,41 @@
 namespace plimsoll::simulated {
 namespace {
 
-// An unknown value is read so often before it changes, so that a program of some steps keeps it.
+// Reads of an unknown value before it changes, so that a program of some steps keeps it.
 constexpr std::int64_t kPatience = 8;
-// Random draws all but decide some truths, and a program of some steps reads those as they are.
+// Reads of truth values that random draws almost decide, so that a program of some steps reads them
+// unchanged.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// The same where memory grows, as that of a text that is generated.
+// Reads while memory grows, as when a program generates text.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// In a loop that ends by itself conditions come true so late: it has a bound that is hardly one.
+// Reads in a loop that ends by itself: its bound is so high that it hardly is one.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
-// A number decides a loop, or a flag for each of a batch; more is data.
+// A loop depends on one number, or on a flag for each element of a batch; more elements are data.
 constexpr std::int64_t kMostElements = 256;
-// Then nothing helped.
+// After this many changes the program is given up.
 constexpr std::int64_t kMostChanges = 1000;
 
-// A place of the program that reads unknown values.
+// A line of the program that reads unknown values.
 struct Place {
   std::int64_t reads = 0;
-  std::int64_t alike = 0;  // with the same memory, up to now
+  std::int64_t alike = 0;  // consecutive reads with the same memory
   std::int64_t changes = 0;
-  std::array<std::uint64_t, 2> live_bytes{};  // the last two: a loop may turn two buffers round
-  double open = 1;  // the share of elements that met a settled condition, when it was read last
-  // What was read last: whose memory, how much there is of it, and where in it.
+  std::array<std::uint64_t, 2> live_bytes{};  // the last two: a loop may swap two buffers
+  double open = 1;  // the share of elements that met a settled condition at the last read
+  // The last read: its allocation, its size, and its position there.
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;
-  at::Tensor first;               // what was read before it changed
-  std::optional<bool> is_open;    // a loop there has no end of its own; not asked yet
-  std::optional<bool> is_tested;  // a condition there depends on the value; not asked yet
+  at::Tensor first;             // the value before its first change
+  std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
+  std::optional<bool>
+      is_tested;  // a condition there depends on the value; empty before Python was asked
 };
 
 std::mutex mutex;
 auto* const places = new std::unordered_map<std::uint32_t, Place>;
 
-// A value shrinks until nothing is left, and stays; where that does not end the loop, it grows.
+// Shrinks a value until nothing is left; if that does not end the loop, the value grows.
 double factor(std::int64_t change, bool may_grow) {
   constexpr std::int64_t kShrinks = 48;
   constexpr std::int64_t kIsSteady = 16;
@@ -58,13 +60,13 @@ double factor(std::int64_t change, bool may_grow) {
 }
 
 at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
-  constexpr std::int64_t kTurn = 3;  // some programs want to be told more than once
+  constexpr std::int64_t kTurn = 3;  // some programs need the same value several times
   const bool is_other = change / kTurn % 2 == 0;
   if (first.numel() == 1) return is_other ? first.logical_not() : first.clone();
   return at::full_like(first, is_other);
 }
 
-// The ends of the range first: nothing is left, all are done, the text ends.
+// The ends of the range come first: nothing is left, all are done, the text ends.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
@@ -89,7 +91,7 @@ at::Tensor changed(const Place& place, const Description& description) {
   if (c10::isIntegralType(type, false)) {
     return changed_integer(place.first, description, place.changes);
   }
-  // A large number, but one that half precision has.
+  // A large number that half precision can hold.
   constexpr double kMost = 60'000;
   const double by = factor(place.changes, place.is_open.value_or(false));
   const at::Tensor first = at::isReducedFloatingType(type) || c10::isFloat8Type(type)
@@ -99,8 +101,8 @@ at::Tensor changed(const Place& place, const Description& description) {
   return (by > 1 && !made.is_complex() ? made.clamp(-kMost, kMost) : made).to(type);
 }
 
-// A loss may fall in any program. Conditions and counts decide what it does next, so they change
-// only where it would go on for ever. Asks Python, and so holds no lock.
+// A loss may fall in any program. Conditions and counts decide what the program does next, so they
+// change only if it would loop for ever. Calls Python, and so holds no lock.
 bool is_to_change(std::uint32_t stack, at::ScalarType type) {
   std::optional<bool> is_open;
   {
@@ -115,8 +117,8 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
-// Whether a loop waits for the value, and does not just print it. Asks Python, and so holds no
-// lock.
+// Returns whether a loop waits for the value, and does not just print it. Calls Python, and so
+// holds no lock.
 bool is_waited_for(std::uint32_t stack) {
   std::optional<bool> is_tested;
   {
@@ -131,7 +133,7 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Whether the program reads on along a tensor, or what is left of a list.
+// Returns whether the program reads on along a tensor, or the rest of a list.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;
@@ -153,7 +155,7 @@ at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& value
       values.scalar_type() == at::kBool && description.is_random() && !description.is_open();
   const std::int64_t patience = is_all_but_sure ? kPatienceWithLuck : kPatience;
   const std::uint32_t stack = runtime().recorder->capture_stack();
-  if (stack == 0) return values;  // a thread without Python
+  if (stack == 0) return values;  // the thread runs no Python
   if (values.numel() == 0 || values.numel() > kMostElements) return values;
   const std::uint64_t live = runtime().device(tensor.device().index()).live_bytes;
   {

@@ -20,8 +20,8 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// A comparison or a connective, in the terms of another: not less is the negation of less, and both
-// are the negation of either of the negations.
+// A comparison or a connective, expressed by another: `not less` is the negation of `less`, and
+// `both` is the negation of `either` of the negations.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;
@@ -40,7 +40,7 @@ Condition condition_of(std::string_view name, bool is_truth) {
   return {name};
 }
 
-// Gathers what a way is made of.
+// Combines the components of a way.
 class Way {
  public:
   Way(std::string_view name, std::size_t result, at::ScalarType type)
@@ -52,7 +52,7 @@ class Way {
     state_ = mixed(state_, number);
   }
 
-  // False: the tensor's origin is not known.
+  // Returns false if the tensor's origin is unknown.
   bool add(const at::Tensor& tensor, bool is_turned, bool is_value) {
     if (!tensor.defined()) {
       add(1);
@@ -85,7 +85,7 @@ class Way {
   }
 
  private:
-  // The numbers themselves identify few numbers of the host.
+  // The numbers of a small host tensor identify it.
   static Origin of_host(const at::Tensor& tensor) {
     constexpr std::int64_t kMost = 16;
     if (!tensor.is_cpu() || is_virtual(tensor) || tensor.numel() > kMost || tensor.is_complex()) {
@@ -118,7 +118,7 @@ bool add_all(Way& way, const Each& each) {
   return true;
 }
 
-// False: plimsoll does not tell it apart from another.
+// Returns false if plimsoll cannot distinguish the argument from another.
 bool add_argument(Way& way, const c10::IValue& value, bool turns, bool is_value) {
   if (value.isTensor()) return way.add(value.toTensor(), turns, is_value);
   if (value.isNone()) return way.add(2), true;
@@ -168,7 +168,7 @@ Origin origin_of_written(const Call& call, const Written& written) {
   Way way(condition.name, written.result, type);
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (info.is_written[i] && info.has(kOverwrites)) continue;
-    // The places that numbers were taken from say nothing of the numbers.
+    // The positions from which numbers were taken say nothing about the numbers.
     const bool is_value = i == 0 || (name != "index" && name != "masked_select");
     if (!add_argument(way, call.argument(i), condition.turns_operands, is_value)) {
       return new_origin();

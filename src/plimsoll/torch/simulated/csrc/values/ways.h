@@ -1,4 +1,4 @@
-// The way by which an operation makes a tensor from its operands.
+// Identifies how an operation makes a tensor from its operands.
 #pragma once
 
 #include "operation/call.h"
@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// The origin of what the call writes, from those of its operands. Random draws begin anew, and so
-// does what is computed in a way that cannot be told apart from another.
+// Returns the origin of the call's result, from those of its operands. Random draws get a new
+// origin, and so do results of a computation that plimsoll cannot distinguish from a different one.
 Origin origin_of_written(const Call& call, const Written& written);
 
 }  // namespace plimsoll::simulated

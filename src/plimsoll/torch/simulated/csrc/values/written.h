@@ -11,8 +11,8 @@ constexpr std::size_t kNoResult = 99;
 
 struct Written {
   at::Tensor tensor;
-  std::size_t result = 0;   // which of the results it is; `kNoResult` for none
-  std::size_t element = 0;  // its place, where that is a list
+  std::size_t result = 0;   // the result's number; `kNoResult` for none
+  std::size_t element = 0;  // the position, if that argument is a list
 };
 
 }  // namespace plimsoll::simulated

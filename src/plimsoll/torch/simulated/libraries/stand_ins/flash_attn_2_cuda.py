@@ -1,7 +1,7 @@
-"""The kernels of flash-attn 2: what each allocates, in its order, and no values.
+"""The kernels of flash-attn 2: they allocate their tensors in order, without values.
 
-Read from csrc/flash_attn/flash_api.cpp of flash-attn 2.8, not measured. Tensors are laid out as
-batch, rows, heads, width; those of several lengths as rows, heads, width.
+Read in csrc/flash_attn/flash_api.cpp of flash-attn 2.8, not measured. Tensors have the layout
+batch, rows, heads, width; those of several lengths have rows, heads, width.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _up(value: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Of one call; of several lengths `rows` and `key_rows` are the longest."""
+    """The sizes of one call; with several lengths `rows` and `key_rows` are the longest."""
 
     batch: int
     rows: int
@@ -62,13 +62,13 @@ class _Sizes:
         return _up(self.width, 32 if self.width <= 128 else 64)
 
     def swapped(self) -> _Sizes:
-        """One query row of several heads that share a key head counts as rows of that head."""
+        """Returns sizes with one query row of several heads, which share a key head, as rows."""
         return _Sizes(
             self.batch, self.groups, self.key_heads, self.key_rows, self.key_heads, self.width
         )
 
     def splits(self, device: torch.device) -> int:
-        """In how many parts the keys are split."""
+        """Returns the number of parts into which the keys are split."""
         key_block = 256 if self.width <= 64 else 128 if self.width <= 128 else 64
         processors = torch.cuda.get_device_properties(device).multi_processor_count
         blocks = self.batch * self.heads * -(-self.rows // _SPLIT_ROW_BLOCK)
@@ -115,7 +115,7 @@ def _floats(like: Any, *shape: int) -> Any:
 
 
 def _accumulators(like: Any, sizes: _Sizes, splits: int) -> tuple[Any, ...]:
-    """Of keys that are split; none where they are not."""
+    """Returns accumulators for split keys; none if they are not split."""
     if splits <= 1:
         return ()
     rows = (splits, sizes.batch, sizes.heads, sizes.rows)
@@ -144,7 +144,7 @@ def fwd(
     return_softmax: bool,
     generator: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Sequences of one length: the result, logarithms of rows, weights and random state."""
+    """Sequences of one length: returns the result, logarithms of rows, weights and random state."""
     _check(q, k, v)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
     window = (window_size_left, 0 if is_causal and q.shape[1] > 1 else window_size_right)
@@ -230,7 +230,7 @@ def _gradients(
     dropout: float,
     deterministic: bool,
 ) -> list[Any]:
-    """Both backward passes: `statistics` and `sums` are the shapes of what is held besides."""
+    """Both backward passes: `statistics` and `sums` are the shapes of temporary tensors."""
     query, key, value = of
     dq, dk, dv = (
         torch.empty_like(one) if given is None else given
@@ -276,7 +276,7 @@ def bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Gradients of query, key and value, and sums of rows."""
+    """Returns gradients of query, key and value, and sums of rows."""
     _check(q, k, v, out, dout)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
     rows = _up(sizes.rows, _ROW_BLOCK)
@@ -312,7 +312,7 @@ def varlen_bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """The same of sequences of several lengths."""
+    """Returns the same for sequences of several lengths."""
     _check(q, k, v, out, dout)
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[1], q.shape[2])
@@ -344,7 +344,7 @@ def fwd_kvcache(
     is_rotary_interleaved: bool = True,  # noqa: ARG001
     num_splits: int = 0,
 ) -> list[Any]:
-    """New rows against the keys and values of a cache, to which their own may be added."""
+    """Attends with new rows to a cache of keys and values, to which their own may be added."""
     _check(q, kcache, vcache)
     pages = None if block_table is None else block_table.shape[1] * kcache.shape[1]
     key_rows = kcache.shape[1] if pages is None else pages
@@ -357,7 +357,7 @@ def fwd_kvcache(
     given, out = out, torch.empty_like(q) if out is None else out
     logarithms = _floats(q, sizes.batch, sizes.heads, sizes.rows)
     if pages is not None and seqlens_k is not None:
-        seqlens_k.max().item()  # it checks the pages, and so waits
+        seqlens_k.max().item()  # checks the pages, and so waits
     splits = num_splits if num_splits > 0 else sizes.splits(q.device)
     kept = _accumulators(q, sizes, splits)
     added = [kcache, vcache] if k is not None and v is not None else []

@@ -1,6 +1,6 @@
-"""The kernels of mamba's selective scan: what each allocates, in its order, and no values.
+"""The kernels of mamba's selective scan: they allocate their tensors in order, without values.
 
-Read from csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3, not measured.
+Read in csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3, not measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fwd(
     delta_bias: Any,
     delta_softplus: bool,  # noqa: ARG001
 ) -> list[Any]:
-    """The result, the states between chunks, and the result times its gate."""
+    """Returns the result, the states between chunks, and the result times its gate."""
     gated = [] if z is None else [torch.empty_like(z)]
     out = torch.empty_like(delta)
     batch, channels, rows = u.shape
@@ -56,7 +56,7 @@ def bwd(
     delta_softplus: bool,  # noqa: ARG001
     recompute_out_z: bool,
 ) -> list[Any]:
-    """All gradients; those of what varies with the rows are accumulated in single precision."""
+    """Returns all gradients; single precision accumulates those that vary by row."""
     gate = []
     if z is not None:
         gate.append(torch.empty_like(z) if dz is None else dz)

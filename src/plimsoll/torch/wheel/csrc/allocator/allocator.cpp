@@ -16,10 +16,10 @@
 #include "cuda/gpus.h"
 #include "plimsoll/wheel_api.h"
 
-// This file makes a table of plain C functions of the allocator in PyTorch's libc10_cuda. PyTorch's
-// functions differ from version to version; each such difference is one `requires` here.
+// Makes a table of plain C functions over the allocator in PyTorch's libc10_cuda. PyTorch's
+// functions differ between versions; each such difference is one `requires` here.
 
-// Exported by libc10_cuda, but in no header.
+// libc10_cuda exports these functions, but no header declares them.
 namespace c10::cuda::_internal {
 C10_CUDA_API __attribute__((weak)) void setHasPrimaryContext(bool (*answer)(c10::DeviceIndex));
 }  // namespace c10::cuda::_internal
@@ -45,7 +45,7 @@ plimsoll_pool_id id_of(c10::MempoolId_t pool) { return {pool.first, pool.second}
 std::string error_text;
 const char* last_error() { return error_text.c_str(); }
 
-// Carries out a call and returns its status; no exception gets past it.
+// Makes a call and returns its status; lets no exception through.
 template <typename Call>
 int guarded(Call call) {
   try {
@@ -62,7 +62,7 @@ int guarded(Call call) {
   return PLIMSOLL_FAILED;
 }
 
-// --- what differs from version to version --------------------------------------------------------
+// --- differences between versions ----------------------------------------------------------------
 
 template <typename Allocator>
 constexpr bool kCanUnset = requires(Allocator& a) { a.setUseOnOOM(0, c10::MempoolId_t{}, false); };
@@ -138,7 +138,7 @@ void visit_pools(const Stats& from, Visit visit) {
   }
 }
 
-// -1 for what plimsoll has no name for, or notes by itself.
+// Returns -1 for actions that plimsoll has no name for, or notes itself.
 template <typename Entry>
 int action_of(const Entry& entry) {
   switch (entry.action_) {
@@ -181,18 +181,18 @@ std::vector<plimsoll_block> blocks_of(const Segment& segment) {
 
 // --- GPUs ----------------------------------------------------------------------------------------
 
-// A GPU as plimsoll opened it.
+// A GPU that plimsoll has opened.
 struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
-  std::uint64_t total = 0;  // bytes of memory, which PyTorch asks once
-  double fraction = -1;     // that was set before PyTorch's allocator began
+  std::uint64_t total = 0;  // bytes of memory, which PyTorch reads once
+  double fraction = -1;     // set before PyTorch's allocator began
 };
 Opened gpus[kGpus];
-int count = 0;           // of the GPUs
-bool has_begun = false;  // PyTorch's allocator: as in PyTorch, with the first use of any GPU
+int count = 0;           // number of GPUs
+bool has_begun = false;  // PyTorch's allocator begins with the first use of any GPU, as in PyTorch
 
-// PyTorch attaches a tracker to all GPUs; each tells of its own one.
+// PyTorch attaches a tracker to all GPUs; each tracker reports its own GPU's events.
 void attach(int number) {
   allocator().attachAllocatorTraceTracker([number](const pytorch::TraceEntry& entry) {
     const Opened& opened = gpus[number];
@@ -205,7 +205,7 @@ void attach(int number) {
 void begin() {
   if (has_begun) return;
   has_begun = true;
-  // Otherwise libtorch_cuda says so.
+  // In a program, libtorch_cuda tells whether a GPU has a primary context.
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   }
@@ -220,7 +220,7 @@ void begin() {
   }
 }
 
-// Carries out a call with this GPU as the current one.
+// Makes a call with this GPU as the current one.
 template <typename Call>
 int guarded_on(int number, Call call) {
   cudaSetDevice(number);
@@ -229,13 +229,14 @@ int guarded_on(int number, Call call) {
     call();
   });
 }
-// Does nothing where PyTorch's allocator has not begun.
+// Does nothing if PyTorch's allocator has not begun.
 template <typename Call>
 int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
 }
 
-// Once the allocator has begun, a GPU may only follow an equal one that is not in use any more.
+// Once the allocator has begun, a new GPU must equal the one with its number, which is not in use
+// any more.
 bool may_follow(int number, std::uint64_t total) {
   if (!has_begun) return number < kGpus && number <= count;
   return number < count && gpus[number].total == total &&
@@ -304,7 +305,7 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
 std::int64_t synchronizations(int number) {
   return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
 }
-// By GPU: the synchronizations while the cache of another GPU was emptied.
+// For each GPU: the synchronizations while the cache of another GPU was emptied.
 std::int64_t for_others[kGpus];
 
 // PyTorch empties the caches of all GPUs at once. plimsoll empties one after the other.
@@ -362,7 +363,7 @@ int set_capturing(int number, int on) {
   });
 }
 
-// --- what it came to -----------------------------------------------------------------------------
+// --- results -----------------------------------------------------------------------------------
 
 int statistics(int number, plimsoll_statistics* to,
                void (*visit)(void* data, plimsoll_pool_id, const plimsoll_pool_stat*), void* data) {
@@ -403,7 +404,7 @@ int reset_accumulated_statistics(int number) {
 
 int largest_free_block(int number, std::uint64_t* size) {
   return guarded_if_begun(number, [&] {
-    std::size_t largest = 1;  // for 0, PyTorch begins with the device's free memory
+    std::size_t largest = 1;  // with 0, PyTorch begins with the device's free memory
     allocator().cacheInfo(index_of(number), &largest);
     *size = largest;
   });
@@ -460,7 +461,7 @@ constexpr plimsoll_wheel_api kApi{
 
 #pragma GCC visibility push(default)
 // The C library of this namespace keeps the environment of its start, which the program's C library
-// may free. PyTorch's allocator needs none of it.
+// may free. PyTorch's allocator does not need the environment.
 extern "C" const plimsoll_wheel_api* plimsoll_wheel(void) {
   static char* nothing[] = {nullptr};
   environ = nothing;

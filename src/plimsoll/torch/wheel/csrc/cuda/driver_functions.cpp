@@ -6,15 +6,15 @@
 
 #include "cuda/gpus.h"
 
-// CUDA's driver, as far as expandable segments need it. PyTorch looks its functions up by name, and
-// refuses to start without some that it calls elsewhere only.
+// The part of CUDA's driver that expandable segments need. PyTorch looks its functions up by name,
+// and refuses to start without some that it calls only elsewhere.
 
 namespace plimsoll::wheel {
 namespace {
 
 using Number = std::uint64_t;  // an address, a handle, flags
 
-// A handle of PyTorch's is the driver's, and in the lowest bits the GPU.
+// PyTorch's handle is the driver's, with the GPU in the lowest bits.
 Gpu& owner_of_handle(Number handle) { return gpu(static_cast<int>(handle % kGpus)); }
 
 int reserve(Number* address, std::size_t size, std::size_t, Number, Number) {

@@ -1,7 +1,8 @@
 // The GPUs behind the CUDA functions that PyTorch's allocator calls.
 //
-// `runtime.cpp` offers CUDA's runtime, `driver_functions.cpp` its driver and `nvml.cpp` the count
-// of a process's memory. They come before NVIDIA's libraries, so that libc10_cuda finds them first.
+// `runtime.cpp` implements CUDA's runtime, `driver_functions.cpp` its driver and `nvml.cpp` the
+// count of a process's memory. The linker finds them before NVIDIA's libraries, so libc10_cuda uses
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +13,35 @@
 
 namespace plimsoll::wheel {
 
-// PyTorch sees this many GPUs.
+// The number of GPUs that PyTorch sees.
 inline constexpr int kGpus = 64;
 
 // One of plimsoll's GPUs. Without a driver every call succeeds and does nothing.
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // of the driver, counted over all GPUs; an event is of one driver
-  int captures = 0;  // graphs whose capture is under way
+  int number = 0;    // the driver's number, over all GPUs; an event belongs to one driver
+  int captures = 0;  // captures under way
 
-  // Calls a function of the driver's table; returns CUDA's number for its status.
+  // Calls a function of the driver's table; returns CUDA's code for its status.
   template <typename... Taken, typename... Given>
   int call(int (*plimsoll_driver_api::*function)(plimsoll_driver*, Taken...), Given... given) {
     return api == nullptr ? 0 : cuda_code((api->*function)(driver, given...));
   }
 
-  // The number by which CUDA's runtime and its driver both report a status.
+  // Returns the code by which CUDA's runtime and its driver both report a status.
   static int cuda_code(int status);
 };
 
 [[nodiscard]] Gpu& gpu(int number);
-// The GPU whose number this thread set last.
+// Returns the GPU that this thread selected last.
 [[nodiscard]] Gpu& current_gpu();
-// The GPU that this address or handle is of: PyTorch gives memory back whatever the current GPU is.
+// Returns the GPU that owns this address or handle: PyTorch frees memory whatever the current GPU
+// is.
 [[nodiscard]] Gpu& owner_of(std::uint64_t address);
 void note_owner(std::uint64_t address, Gpu& gpu);
 
-// PyTorch keeps the lowest bits of a stream's handle for itself, and CUDA the handles 1 and 2.
+// PyTorch uses the lowest bits of a stream's handle itself, and CUDA reserves the handles 1 and 2.
 inline constexpr int kStreamShift = 4;
 template <typename Handle>
 [[nodiscard]] Handle handle_of(std::uint64_t stream) {
@@ -49,7 +51,7 @@ template <typename Handle>
   return reinterpret_cast<std::uint64_t>(handle) >> kStreamShift;
 }
 
-// The driver's function of this name; null if PyTorch can do without it.
+// Returns the driver's function of this name; null if PyTorch can do without it.
 [[nodiscard]] void* driver_function(const char* name);
 
 }  // namespace plimsoll::wheel

@@ -6,15 +6,15 @@
 
 #include "cuda/gpus.h"
 
-// NVIDIA's management library, as far as PyTorch's error text asks it: how much memory of the GPU
-// this process uses. PyTorch opens it by name.
+// The part of NVIDIA's management library that PyTorch's error text uses: how much of the GPU's
+// memory this process uses. PyTorch opens it by name.
 
 #pragma GCC visibility push(default)
 
 extern "C" {
 
 int nvmlInit_v2() { return 0; }
-// PyTorch asks for the GPU that the failed request was on.
+// PyTorch calls it for the GPU of the failed request.
 int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** device) {
   *device = &plimsoll::wheel::current_gpu();
   return 0;
@@ -38,7 +38,7 @@ PLIMSOLL_MISSING(nvmlDeviceGetNvLinkRemoteDeviceType)
 PLIMSOLL_MISSING(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 PLIMSOLL_MISSING(nvmlSystemGetCudaDriverVersion_v2)
 
-// Opens this library in the place of NVML.
+// Opens this library in place of NVML.
 void* dlopen(const char* name, int flags) {
   static const auto open =
       reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_NEXT, "dlopen"));

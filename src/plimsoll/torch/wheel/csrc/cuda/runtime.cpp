@@ -7,8 +7,8 @@
 
 #include "cuda/gpus.h"
 
-// CUDA's runtime, as far as libc10_cuda imports it. Functions that PyTorch's caching allocator does
-// not call refuse to work.
+// The part of CUDA's runtime that libc10_cuda imports. Functions that PyTorch's caching allocator
+// does not call return an error.
 
 namespace plimsoll::wheel {
 namespace {
@@ -30,13 +30,13 @@ int report(int code) {
   return code;
 }
 
-// An event that a program may record several times. The driver's is new each time.
+// An event that a program may record several times. The driver's event is new each time.
 struct CudaEvent {
   Gpu* gpu = nullptr;
   int driver = 0;
   std::uint64_t event = 0;
 
-  // Calls a function of the driver that made the event, if it is there still.
+  // Calls a function of the driver that made the event, if that driver still exists.
   int call(int (*plimsoll_driver_api::*function)(plimsoll_driver*, std::uint64_t)) const {
     return gpu == nullptr || gpu->number != driver ? 0 : gpu->call(function, event);
   }
@@ -116,7 +116,7 @@ int cudaGetDeviceCount(int* count) {
   *count = kGpus;
   return kSuccess;
 }
-// cudaDeviceProp begins with a name, two identities and the size of global memory.
+// cudaDeviceProp begins with a name, two identifiers and the size of global memory.
 int cudaGetDeviceProperties(char* properties, int device) {
   constexpr std::size_t kProperties = 1008;
   constexpr std::size_t kTotalMemory = 288;

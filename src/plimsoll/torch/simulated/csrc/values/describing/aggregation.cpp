@@ -1,4 +1,4 @@
-// One number of several: sums, extremes, distances, losses.
+// Rules for one number made of several: sums, extremes, distances, losses.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Whether the one dimension that is summed is that of the rows.
+// Returns whether the only summed dimension is that of the rows.
 bool sums_rows(const Operands& of, const Description& x) {
   if (!of.has(1) || !of.call().argument(1).isIntList()) return false;
   const std::vector<std::int64_t> dims = of.call().argument(1).toIntVector();
@@ -24,7 +24,8 @@ Description sum(const Operands& of) {
   if (x.is_constant()) return Description::constant(x.low * count);
   const at::Tensor from = of.tensor(0);
   if (from.scalar_type() == at::kBool) {
-    return Description::counted(x.mean * count, count, x.is_random());  // data may say anything
+    return Description::counted(x.mean * count, count,
+                                x.is_random());  // data may decide either way
   }
   if (x.is_whole && x.low == 0 && x.high == 1 && x.atom_share() > 1 - kHardlyEver) {
     const Chance ones = x.share_at(1);
@@ -59,12 +60,12 @@ Description mean(const Operands& of) {
   return bounded(x.low, x.high);
 }
 
-// However many are drawn, none or all may be a hit.
+// However many numbers are drawn, none or all may be a hit.
 Description drawn_truth(double share) {
   constexpr double kNever = 1e-12;
   return Description::truth(std::clamp(share, kNever, 1 - kNever), true);
 }
-// The chance of a hit, where each of so many is one by chance.
+// Returns the chance of at least one hit among `count` independent ones.
 double any_of(double share, double count) { return -std::expm1(count * std::log1p(-share)); }
 
 Description all(const Operands& of) {

@@ -1,4 +1,4 @@
-// What something chose: places, orders, samples.
+// Rules for choices: positions, orders, samples.
 #include <algorithm>
 
 #include "values/describing/describing.h"
@@ -21,7 +21,7 @@ Description places_of_largest(const Operands& of) {  // topk: (self, k, dim)
                        of.call().argument(2).toInt() == -1;
   return Description::chosen(count, is_last ? k : 1);
 }
-// A permutation of each row: sort(self, dim, descending), and its stable form.
+// Describes a permutation of each row: sort(self, dim, descending), and its stable form.
 Description order(const Operands& of) {
   const at::Tensor x = of.tensor(0);
   if (x.dim() == 0) return Description::constant(0);

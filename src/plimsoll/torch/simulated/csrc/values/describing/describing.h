@@ -1,7 +1,8 @@
-// What results are like, by what operands are like: one table a file of this folder.
+// Descriptions of results, derived from those of operands: each file of this folder has one table.
 //
-// A rule says what holds of the numbers that an operation writes. What it does not know may be
-// anything: `Description()`. It never says more than is so, for programs go on with what they read.
+// A rule describes the numbers that an operation writes. Where it knows nothing, it returns
+// `Description()`. A rule must never claim too much, because programs use the numbers that they
+// read.
 #pragma once
 
 #include <optional>
@@ -13,7 +14,7 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands; of lists, those of one place.
+// The descriptions of a call's operands. For lists they belong to one position.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
@@ -25,10 +26,10 @@ class Operands {
   }
   [[nodiscard]] at::Tensor tensor(std::size_t i) const;
   [[nodiscard]] double number(std::size_t i, double otherwise) const;
-  // The description of a tensor, or of a number.
+  // Returns the description of a tensor, or of a number.
   Description operator[](std::size_t i) const { return known(i).description; }
   [[nodiscard]] Known known(std::size_t i) const;
-  // The same as numbers of the result's type: truth becomes zeros and ones.
+  // Returns it as numbers of the result's type: truth values become zeros and ones.
   [[nodiscard]] Description as_numbers(std::size_t i) const;
 
  private:
@@ -36,24 +37,24 @@ class Operands {
   const Written& written_;
 };
 
-// An operation that replaces a part of a tensor's elements, and leaves the rest.
+// An operation that replaces a part of a tensor's elements, and keeps the rest.
 struct Replacement {
-  std::size_t kept = 0;    // the operand whose other elements stay
-  std::size_t fresh = 0;   // that which the new ones are of
-  double share = 0;        // of the elements that are replaced
-  Origin mask;             // the truth values that say which; or not known
-  bool is_turned = false;  // those are replaced of which it is not true
+  std::size_t kept = 0;    // the operand whose remaining elements stay
+  std::size_t fresh = 0;   // the operand of the new elements
+  double share = 0;        // share of the elements that is replaced
+  Origin mask;             // origin of the mask; may be unknown
+  bool is_turned = false;  // replaces the elements for which the condition is false
 };
-// None where the operation is no such.
+// Returns nothing if the operation is no replacement.
 std::optional<Replacement> replacement_of(const Operands& of);
 
 using Describe = Description (*)(const Operands&);
 
-// A new rule is a new row of one of the tables.
+// A rule for an operation. A new rule is a new row of one of the tables.
 struct DescribeRow {
-  const char* name;           // without `_foreach_` before it, and `_` behind it
-  Describe first;             // null: anything
-  Describe second = nullptr;  // of a second result
+  const char* name;           // without the prefix `_foreach_` and the suffix `_`
+  Describe first;             // null: any numbers
+  Describe second = nullptr;  // describes a second result
   Describe third = nullptr;
 };
 
@@ -62,30 +63,30 @@ using DescribeTable = NamedRows<DescribeRow>;
 constexpr double kNone = Description::kNone;
 constexpr Describe kAny = nullptr;
 
-// A bound that is not a number is none.
+// Makes a description with these bounds; a NaN is no bound.
 Description bounded(double low, double high);
-// Moves and stretches numbers.
+// Scales and shifts numbers.
 Description linear(const Description& x, double factor, double shift);
-// The share of numbers that is not zero; of an operand.
+// Return the share of nonzero numbers, of a description and of an operand.
 double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
-// Truth in the result's type: zeros and ones, where a program wants numbers.
+// Returns truth values in the result's type: zeros and ones if the program needs numbers.
 Description as_result(const Operands& of, const Description& truth);
-// How many elements of the first operand make one of the result.
+// Returns how many elements of the first operand make one element of the result.
 double reduced(const Operands& of);
 
-// Rules that several tables have.
+// Rules that several tables use.
 inline Description self(const Operands& of) { return of[0]; }
 inline Description zero(const Operands&) { return Description::constant(0); }
 inline Description one(const Operands&) { return Description::constant(1); }
 inline Description not_negative(const Operands&) { return Description::between(0, kNone); }
 inline Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
-// The place of an element that was found along a dimension.
+// Describe the index of an element that is found along a dimension.
 Description place_of_extreme(const Operands& of);
 Description place_of_kth(const Operands& of);
-// The same numbers, in other places.
+// Describes the same numbers at other positions.
 Description elsewhere(const Operands& of);
-// The bounds stay, but nothing is spread any more as it was.
+// Keeps the bounds, but not the distribution.
 Description bounds(const Operands& of);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// Random numbers.
+// Rules for random numbers.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,8 @@ Description whole(double low, double high) {
   return made;
 }
 
-// random_(self, from, to), (self, to), (self): up to what the type can hold, or count to.
+// Takes random_(self, from, to), (self, to), (self): up to the largest number that the type can
+// hold, or count to.
 Description integers(const Operands& of) {
   const c10::IValue& first = of.call().argument(1);
   const bool has_both = of.call().argument_count() == 4;
@@ -36,11 +37,11 @@ Description integers(const Operands& of) {
                       : type == at::kDouble   ? 53
                                               : 8 * static_cast<double>(of.result().itemsize()) -
                                                   (c10::isSignedType(type) ? 1 : 0);
-  const double end = std::exp2(bits);  // the last one below may be one that no double is
+  const double end = std::exp2(bits);  // no double may equal the last integer below
   const double last = c10::isFloatingType(type) ? end : std::min(end - 1, std::nextafter(end, 0.0));
   return whole(has_both ? of.number(1, 0) : 0, last);
 }
-Description tosses(const Operands& of) {  // bernoulli(self), of chances; bernoulli_(self, p)
+Description tosses(const Operands& of) {  // bernoulli(self) with probabilities; bernoulli_(self, p)
   const bool is_filled = of.call().info().is_in_place();
   const Description p = !is_filled ? of[0] : of.has(1) ? of[1] : Description::constant(0.5);
   return as_result(of, Description::truth(p.is_constant() ? p.low : 0.5, p.is_constant()));

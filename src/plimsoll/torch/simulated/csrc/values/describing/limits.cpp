@@ -1,4 +1,4 @@
-// Numbers that are kept within limits: what is beyond them becomes the limit.
+// Rules for numbers kept within limits: a number beyond a limit becomes the limit.
 #include <algorithm>
 #include <cmath>
 

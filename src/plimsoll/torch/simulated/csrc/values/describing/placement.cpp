@@ -1,4 +1,4 @@
-// The same numbers in other places, and numbers of several tensors.
+// Rules for the same numbers at other positions, and for numbers of several tensors.
 #include <algorithm>
 #include <string_view>
 
@@ -11,13 +11,13 @@ namespace {
 
 double count(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
 
-// What part of the elements is replaced, where places are chosen: each at most once.
+// Returns the share of elements that is replaced at chosen positions, each at most once.
 double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
 
-// Describes an operand's numbers that stay or replace: drawn numbers by how they were drawn, since
-// the next ones are drawn alike.
+// Describes an operand's numbers that stay or replace numbers of a second operand. Drawn numbers
+// are described by their distribution, since the next ones are drawn the same way.
 Description numbers(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
@@ -44,7 +44,7 @@ double row_share(const Operands& of) {  // (self, dim, index, value)
 Description index_fill(const Operands& of) {
   return join(numbers(of, 0), numbers(of, 3), 1 - row_share(of));
 }
-// The same of places by a mask, or by one index or several.
+// The share of elements that is replaced by a mask, or by one index or several.
 double index_share(const Operands& of) {  // (self, indices, values)
   double part = 1;
   double most = 1;
@@ -86,7 +86,7 @@ Description identity(const Operands& of) {
   const auto longer = static_cast<double>(std::max(of.result().size(0), of.result().size(1)));
   return as_result(of, Description::truth(1 / longer, true));
 }
-// The same numbers in the result's type.
+// Describes the same numbers in the result's type.
 Description converted(const Operands& of) { return of.as_numbers(0); }
 
 Replacement where_replaces(const Operands& of) {
@@ -103,7 +103,7 @@ Replacement mask_replaces(const Operands& of) {  // (self, mask, value)
   return {0, 2, share(of, 1), origin_of(of.tensor(1)), false};
 }
 
-// Places that come from a mask replace what the mask is true of.
+// Positions from a mask replace the elements for which the mask is true.
 Replacement places_replace(const Operands& of) {  // (self, indices, values)
   Replacement made{0, 2, index_share(of), {}, false};
   for (const at::Tensor& index : of.call().tensors(1)) {

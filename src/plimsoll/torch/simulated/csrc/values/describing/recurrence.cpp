@@ -1,4 +1,4 @@
-// Recurrent layers and cells: their states lie within bounds, whatever the weights are.
+// Rules for recurrent layers and cells: their states lie within bounds, whatever the weights are.
 #include <algorithm>
 #include <vector>
 
@@ -32,7 +32,7 @@ Description mixed_with_tanh(const Description& hidden) {
   return bounded(std::min(hidden.low, -1.0), std::max(hidden.high, 1.0));
 }
 
-// Each step keeps a part of the cell, and adds or takes at most one.
+// Each step keeps a part of the cell, and adds or subtracts at most one.
 Description cell_after(const Description& cell, double steps) {
   return bounded(std::min(cell.low, 0.0) - steps, std::max(cell.high, 0.0) + steps);
 }
@@ -51,7 +51,7 @@ Description cell(const Operands& of) {
   return mode_of(of) == Mode::lstm ? cell_after(of[kCell], steps_of(of)) : Description();
 }
 
-// All weights in one buffer.
+// Describes all weights in one buffer.
 Description flattened(const Operands& of) {
   Description all;
   double joined = 0;

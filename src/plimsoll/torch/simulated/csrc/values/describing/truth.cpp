@@ -1,4 +1,4 @@
-// Truth values: comparisons, and what is made of these.
+// Rules for truth values: comparisons, and operations on their results.
 #include <optional>
 #include <unordered_map>
 
@@ -45,7 +45,7 @@ Description le(const Operands& of) { return compare(of, false, true); }
 Description gt(const Operands& of) { return compare(of, true, false); }
 Description ge(const Operands& of) { return compare(of, true, true); }
 
-// How often numbers of the host occur.
+// Counts how often each host number occurs.
 std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values) {
   std::unordered_map<std::int64_t, double> counts;
   const at::Tensor flat = values.to(at::kLong).reshape({-1});
@@ -54,8 +54,8 @@ std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values)
   return counts;
 }
 
-// The share of equal pairs of whole numbers of two tensors, such as labels that are compared in
-// pairs; none where it is not known.
+// Returns the share of equal pairs between whole numbers of two tensors, such as labels that are
+// compared in pairs; none if it is unknown.
 std::optional<double> equal_pairs(const Operands& of) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};

@@ -1,6 +1,6 @@
-"""causal-conv1d: its two functions, with the tensors that are kept for the backward pass.
+"""causal-conv1d: its two functions, with the tensors that they keep for the backward pass.
 
-Read from causal_conv1d/causal_conv1d_interface.py of causal-conv1d 1.6.
+Read in causal_conv1d/causal_conv1d_interface.py of causal-conv1d 1.6.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def causal_conv1d_fn(
     final_states_out: Any = None,
     activation: str | None = None,
 ) -> Any:
-    """A convolution of each channel along the rows before it."""
+    """Convolves each channel along the rows before each row."""
     is_active = _is_active(activation)
     states = (initial_states, return_final_states, final_states_out)
     return _Convolution.apply(x, weight, bias, seq_idx, *states, is_active)
@@ -92,7 +92,7 @@ def causal_conv1d_update(
     cache_seqlens: Any = None,
     conv_state_indices: Any = None,
 ) -> Any:
-    """One step, or a few, of a sequence."""
+    """Computes one step, or a few, of a sequence."""
     rows = x.unsqueeze(-1) if x.dim() == 2 else x
     how = (_is_active(activation), cache_seqlens, conv_state_indices)
     out = causal_conv1d_update_function(rows, conv_state, weight, bias, *how)

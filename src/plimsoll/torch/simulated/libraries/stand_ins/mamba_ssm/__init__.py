@@ -1,4 +1,4 @@
-"""Stand-in for mamba-ssm 2.3: the first Mamba; Mamba2's scan in Triton is not in it."""
+"""Stand-in for mamba-ssm 2.3: the first Mamba, without Mamba2's scan in Triton."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""flash-attn's layers: those that the stand-in has."""
+"""The layers of flash-attn that the stand-in has."""

@@ -1,1 +1,1 @@
-"""flash-attn's losses: those that the stand-in has."""
+"""The losses of flash-attn that the stand-in has."""

@@ -1,1 +1,1 @@
-"""flash-attn's operations: those that the stand-in has."""
+"""The operations of flash-attn that the stand-in has."""

@@ -1,1 +1,1 @@
-"""mamba-ssm's layers: those that the stand-in has."""
+"""The layers of mamba-ssm that the stand-in has."""

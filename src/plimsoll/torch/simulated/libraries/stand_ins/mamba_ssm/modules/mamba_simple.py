@@ -1,6 +1,6 @@
 """The layer of the first Mamba.
 
-Read from mamba_ssm/modules/mamba_simple.py of mamba-ssm 2.3.
+Read in mamba_ssm/modules/mamba_simple.py of mamba-ssm 2.3.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         self.out_proj = nn.Linear(inner, d_model, bias=bias, **made)
 
     def forward(self, hidden_states: Any, inference_params: Any = None) -> Any:
-        """Whole sequences, or the next token of a cached one."""
+        """Runs whole sequences, or the next token of a cached one."""
         rows = hidden_states.shape[1]
         conv_state = ssm_state = None
         if inference_params is not None:
@@ -102,7 +102,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         return self.out_proj(y.transpose(1, 2))
 
     def step(self, hidden_states: Any, conv_state: Any, ssm_state: Any) -> Any:
-        """The next token, whose states are kept."""
+        """Runs the next token, and updates its states."""
         x, z = self.in_proj(hidden_states.squeeze(1)).chunk(2, dim=-1)
         weight = self.conv1d.weight.squeeze(1)
         x = causal_conv1d_update(x, conv_state, weight, self.conv1d.bias, self.activation)
@@ -120,7 +120,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         dtype: Any = None,
         **_: Any,
     ) -> Any:
-        """The states of sequences that are generated."""
+        """Returns states for the generation of sequences."""
         weights = ((self.d_conv, self.conv1d.weight), (self.d_state, self.dt_proj.weight))
         device = self.out_proj.weight.device
         return tuple(

@@ -1,1 +1,1 @@
-"""mamba-ssm's operations: those that the stand-in has."""
+"""The operations of mamba-ssm that the stand-in has."""

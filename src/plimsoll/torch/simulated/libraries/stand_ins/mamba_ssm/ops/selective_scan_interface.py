@@ -1,6 +1,6 @@
 """mamba-ssm's selective scan and the fused block around it.
 
-Read from mamba_ssm/ops/selective_scan_interface.py of mamba-ssm 2.3.
+Read in mamba_ssm/ops/selective_scan_interface.py of mamba-ssm 2.3.
 """
 
 from __future__ import annotations
@@ -72,23 +72,23 @@ def selective_scan_fn(
     delta_softplus: bool = False,
     return_last_state: bool = False,
 ) -> Any:
-    """The scan over the rows of a sequence."""
+    """Scans over the rows of a sequence."""
     how = (delta_bias, delta_softplus, return_last_state)
     return _Scan.apply(u, delta, A, B, C, D, z, *how)
 
 
 def rows_last(flat: Any, rows: int) -> Any:
-    """Channels by all rows, as sequences of channels by rows."""
+    """Returns channels by all rows as sequences of channels by rows."""
     return flat.unflatten(1, (-1, rows)).transpose(0, 1)
 
 
 def joined(sequences: Any) -> Any:
-    """The reverse."""
+    """Returns sequences of channels by rows as channels by all rows."""
     return sequences.transpose(0, 1).flatten(1)
 
 
 class _Block(torch.autograd.Function):  # type: ignore[misc]
-    """The whole of a Mamba layer but its first projection; two results are computed again."""
+    """A whole Mamba layer except its first projection; two results are recomputed."""
 
     @staticmethod
     @torch.amp.custom_fwd(device_type="cuda")  # type: ignore[untyped-decorator,unused-ignore]
@@ -202,7 +202,7 @@ def mamba_inner_fn(
     dt_rms_weight: Any = None,
     b_c_dt_rms_eps: float = 1e-6,  # noqa: ARG001
 ) -> Any:
-    """The whole of a Mamba layer but its first projection."""
+    """Runs a whole Mamba layer except its first projection."""
     unusual = (B_proj_bias, C_proj_bias, b_rms_weight, c_rms_weight, dt_rms_weight)
     if checkpoint_lvl != 1 or any(one is not None for one in unusual):
         raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""xformers' operations: those that the stand-in has."""
+"""The operations of xformers that the stand-in has."""
 
 from __future__ import annotations
 

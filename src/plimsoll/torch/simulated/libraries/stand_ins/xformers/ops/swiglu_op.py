@@ -1,6 +1,6 @@
-"""xformers' SwiGLU, in PyTorch's operations.
+"""xformers' SwiGLU, with PyTorch's operations.
 
-Read from xformers/ops of xformers 0.0.33.
+Read in xformers/ops of xformers 0.0.33.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def swiglu(
     *,
     op: Any = None,  # noqa: ARG001
 ) -> Any:
-    """Two linear layers, one of which is the other's gate, and a third."""
+    """Computes two linear layers, one of which gates the other, and a third."""
     gate = functional.silu(functional.linear(x, w1, b1))
     return functional.linear(gate * functional.linear(x, w2, b2), w3, b3)
 
 
 class SwiGLU(nn.Module):  # type: ignore[misc]
-    """The same as a module."""
+    """SwiGLU as a module."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SwiGLU(nn.Module):  # type: ignore[misc]
         self.w3 = nn.Linear(hidden_features, out_features or in_features, bias=bias)
 
     def forward(self, x: Any) -> Any:
-        """What the layers make of `x`."""
+        """Returns the layers' result for `x`."""
         of_gate, of_rest = self.w12.weight.chunk(2)
         biases = (None, None) if self.w12.bias is None else self.w12.bias.chunk(2)
         return swiglu(x, of_gate, biases[0], of_rest, biases[1], self.w3.weight, self.w3.bias)

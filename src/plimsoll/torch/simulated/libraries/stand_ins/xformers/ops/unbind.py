@@ -1,6 +1,6 @@
-"""xformers' unbind, in PyTorch's operations.
+"""xformers' unbind, with PyTorch's operations.
 
-Read from xformers/ops of xformers 0.0.33.
+Read in xformers/ops of xformers 0.0.33.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ class _Unbind(torch.autograd.Function):  # type: ignore[misc]
 
 
 def unbind(x: Any, dim: int) -> Any:
-    """As `torch.unbind`."""
+    """Works like `torch.unbind`."""
     return _Unbind.apply(x, dim)

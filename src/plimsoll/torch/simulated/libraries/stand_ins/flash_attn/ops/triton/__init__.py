@@ -1,1 +1,1 @@
-"""flash-attn's operations that are written in Triton: those that the stand-in has."""
+"""The Triton operations of flash-attn that the stand-in has."""

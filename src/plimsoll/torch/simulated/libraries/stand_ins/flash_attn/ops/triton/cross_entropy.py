@@ -1,6 +1,6 @@
 """flash-attn's cross entropy of many classes, in one kernel.
 
-Read from flash_attn/ops/triton/cross_entropy.py of flash-attn 2.8, not measured.
+Read in flash_attn/ops/triton/cross_entropy.py of flash-attn 2.8, not measured.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def cross_entropy_loss(
     inplace_backward: bool = False,
     process_group: Any = None,
 ) -> Any:
-    """The losses of rows, and what keeps their logarithms small."""
+    """Returns the losses of rows, and the z-losses, which keep logarithms small."""
     if process_group is not None:
         raise NotImplementedError(
             "plimsoll's stand-in for flash_attn has no cross entropy over several processes"

@@ -1,1 +1,1 @@
-"""mamba-ssm's operations that are written in Triton: those that the stand-in has."""
+"""The Triton operations of mamba-ssm that the stand-in has."""

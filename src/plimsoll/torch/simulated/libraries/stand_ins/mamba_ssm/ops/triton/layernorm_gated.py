@@ -1,6 +1,6 @@
 """mamba-ssm's norms with a gate, in one kernel for each direction.
 
-Read from mamba_ssm/ops/triton/layernorm_gated.py of mamba-ssm 2.3, not measured.
+Read in mamba_ssm/ops/triton/layernorm_gated.py of mamba-ssm 2.3, not measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _launch(read: Any, written: Any) -> None:
 
 
 def _rows(x: Any) -> Any:
-    """The tensor as rows, each contiguous."""
+    """Returns the tensor as rows, each contiguous."""
     x = x.reshape(-1, x.shape[-1])
     return x if x.stride(-1) == 1 else x.contiguous()
 
@@ -82,7 +82,7 @@ def layernorm_fn(
     norm_before_gate: bool = True,  # noqa: ARG001
     is_rms_norm: bool = False,
 ) -> Any:
-    """A norm of each group of `group_size` channels, times the gate silu(z)."""
+    """Returns a norm of each group of `group_size` channels, times the gate silu(z)."""
     return _Norm.apply(x, weight, bias, z, group_size or x.shape[-1], is_rms_norm)
 
 
@@ -95,7 +95,7 @@ def rmsnorm_fn(
     group_size: int | None = None,
     norm_before_gate: bool = True,
 ) -> Any:
-    """The same without means."""
+    """Returns the same norm without means."""
     return layernorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate, True)
 
 
@@ -122,7 +122,7 @@ class LayerNorm(nn.Module):  # type: ignore[misc]
             self.bias = nn.Parameter(torch.zeros(hidden_size, device=device, dtype=dtype))
 
     def reset_parameters(self) -> None:
-        """Set the weights to ones and the biases to zeros."""
+        """Sets the weights to ones and the biases to zeros."""
         nn.init.ones_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)

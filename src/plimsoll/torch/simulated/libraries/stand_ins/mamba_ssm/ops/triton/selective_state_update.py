@@ -1,6 +1,6 @@
 """mamba-ssm's single step of the selective scan.
 
-Read from mamba_ssm/ops/triton/selective_state_update.py of mamba-ssm 2.3, not measured.
+Read in mamba_ssm/ops/triton/selective_state_update.py of mamba-ssm 2.3, not measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def selective_state_update(
     dt_softplus: bool = False,  # noqa: ARG001
     state_batch_indices: Any = None,  # noqa: ARG001
 ) -> Any:
-    """One step of the scan, which changes the state."""
+    """Runs one step of the scan, which changes the state."""
     out = torch.empty_like(x)
     launch_kernel("mamba_ssm", "mamba-ssm 2.3.0", (state, x, dt, A, B, C, D, z), (out, state))
     return out

@@ -1,7 +1,8 @@
 """xformers' attention.
 
-Read from xformers/ops/fmha of xformers 0.0.33, not measured. Half precision without a mask, or with
-one of its own, takes the kernels of flash attention; all else takes those of PyTorch, as there.
+Read in xformers/ops/fmha of xformers 0.0.33, not measured. Half precision without a mask, or with
+one of xformers' masks, uses flash attention's kernels; everything else uses PyTorch's, as xformers
+does.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Flash(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _lengths(mask: Any, device: Any) -> dict[str, Any] | None:
-    """What the kernels are told of sequences of several lengths; None if they have the same."""
+    """Returns the kernels' arguments for sequences of several lengths; None for one length."""
     if not isinstance(mask, BlockDiagonalMask):
         return None
     of_queries, of_keys = mask.q_seqinfo, mask.k_seqinfo
@@ -91,7 +92,7 @@ def memory_efficient_attention(
     op: Any = None,  # noqa: ARG001
     output_dtype: Any = None,  # noqa: ARG001
 ) -> Any:
-    """Attention of tensors that are laid out as batch, rows, heads, width, or without heads."""
+    """Computes attention in the layout batch, rows, heads, width, or without heads."""
     note_kernel("xformers", "xformers 0.0.33")
     has_heads = query.dim() == 4
     if not has_heads:

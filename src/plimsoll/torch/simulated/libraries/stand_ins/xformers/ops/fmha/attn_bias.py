@@ -1,6 +1,6 @@
 """xformers' masks.
 
-Read from xformers/ops/fmha/attn_bias.py of xformers 0.0.33.
+Read in xformers/ops/fmha/attn_bias.py of xformers 0.0.33.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 class AttentionBias:
-    """What is added to the scores."""
+    """A tensor that is added to the scores."""
 
     is_causal = False
 
@@ -23,12 +23,12 @@ class LowerTriangularMask(AttentionBias):
     is_causal = True
 
     def materialize(self, shape: Any, dtype: Any = torch.float32, device: Any = "cpu") -> Any:
-        """The scores' mask."""
+        """Returns the mask for the scores."""
         return torch.full(shape, float("-inf"), dtype=dtype, device=device).triu(1)
 
 
 class LowerTriangularFromBottomRightMask(LowerTriangularMask):
-    """The same, counted from the last row."""
+    """Each row sees the rows before it, counted from the last row."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class BlockDiagonalMask(AttentionBias):
         *,
         device: Any = None,
     ) -> BlockDiagonalMask:
-        """Of their lengths."""
+        """Makes a mask from the lengths of the sequences."""
         of_queries = _SeqLenInfo.from_seqlens(q_seqlen)
         of_keys = of_queries if kv_seqlen is None else _SeqLenInfo.from_seqlens(kv_seqlen)
         if device is not None:
@@ -74,7 +74,7 @@ class BlockDiagonalMask(AttentionBias):
 
     @classmethod
     def from_tensor_list(cls, tensors: Any) -> Any:
-        """A mask of sequences that lie in one tensor."""
+        """Makes a mask for sequences, and one tensor with all of them."""
         sizes = [tensor.shape[0] for tensor in tensors]
         lengths = [tensor.shape[1] for tensor in tensors for _ in range(tensor.shape[0])]
         mask = cls.from_seqlens(lengths)
@@ -83,7 +83,7 @@ class BlockDiagonalMask(AttentionBias):
         return mask, torch.cat(rows, dim=1)
 
     def split(self, tensor: Any) -> Any:
-        """The reverse."""
+        """Splits a tensor into its sequences."""
         starts = self.q_seqinfo.seqstart_py
         sizes = self._batch_sizes or [1] * (len(starts) - 1)
         parts, first = [], 0
@@ -94,11 +94,11 @@ class BlockDiagonalMask(AttentionBias):
         return parts
 
     def make_causal(self) -> BlockDiagonalCausalMask:
-        """The same, where each row sees the rows before it."""
+        """Returns a mask in which each row also sees only the rows before it."""
         return BlockDiagonalCausalMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
 
 
 class BlockDiagonalCausalMask(BlockDiagonalMask):
-    """The same, where each row sees the rows before it."""
+    """Sequences of several lengths; each row sees only the rows before it."""
 
     is_causal = True
