@@ -1,7 +1,7 @@
-"""The table of torch.cuda.memory_summary(), character for character, and both tiers below it.
+"""The table of torch.cuda.memory_summary(), character for character, followed by both tiers.
 
-Each group of rows is scaled by its first row, so that columns can be compared; a unit is kept until
-the value passes three quarters of a thousand of the next one.
+Each group of rows is scaled by its first row, so that columns can be compared. A unit is kept until
+the value exceeds three quarters of 1,000 of the next unit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _UNPOOLED = (
 
 
 def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = False) -> str:
-    """Lay out the counters of torch.cuda.memory_stats() for `device`."""
+    """Format the counters of torch.cuda.memory_stats() for `device`."""
     lines = [
         "=" * _WIDTH,
         f" {'':16} PyTorch CUDA memory summary, device ID {device:<17d} ",
@@ -124,7 +124,7 @@ def _reserved(reserved: int, allocated: int, limit: int | None) -> str:
 def _shared_limit(engine: Engine) -> int | None:
     try:
         return engine.shared_limit
-    except ValueError:  # PyTorch's rules have no such limit
+    except ValueError:  # Returns lines on dedicated and shared memory, for below the table.
         return None
 
 

@@ -1,8 +1,7 @@
-"""For ui.perfetto.dev and chrome://tracing: the JSON trace event format.
+"""Exports to ui.perfetto.dev and chrome://tracing: the JSON trace event format.
 
-One process a device: counters of what was live, reserved and in shared memory, an asynchronous
-slice for the life of every block, and an instant for every mark. Times are microseconds from the
-first event.
+Each device is a process: counters of live, reserved and shared memory, an asynchronous slice for
+the life of every block, and an instant for every mark. Times are microseconds from the first event.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _AT_ONCE = 1 << 16
 
 
 def write_perfetto(run: Run, file: IO[bytes]) -> None:
-    """Write a run as a trace."""
+    """Writes a run as a trace."""
     file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
     separator = b""
     for view in run.devices:

@@ -1,4 +1,4 @@
-"""The calls of a step's modules, each with its moments, its time and its results."""
+"""The module calls of a step, each with its begin and end, its time and its results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class ModuleCall:
     """One call of one module while autograd records.
 
     Attributes:
-        module: The module; it lives on, as the program's memory is not asked for.
+        module: The module; this reference keeps it alive, which costs only memory of the
+            simulation.
         start: The number of events on the device when it began.
         end: The number of events when it ended.
         seconds: Its time on the device.
