@@ -42,7 +42,7 @@ class PeakChange:
 
     @property
     def grown_bytes(self) -> int | None:
-        """By how much more it takes of the card; None where one of the two is not known."""
+        """Returns the growth of the script's memory on the card; None if one is unknown."""
         if isinstance(self.before, str) or isinstance(self.after, str):
             return None
         return _on_card(self.after) - _on_card(self.before)

@@ -83,7 +83,7 @@ class Residency:
         self.held = {}
 
     def remove_dead(self) -> tuple[int, PinnedBuffer | None]:
-        """Take the first of the dead out of the books: its serial, and its buffer, if any."""
+        """Remove the first dead storage from the books; returns its serial and any buffer."""
         serial, size, buffer = self.dead.popleft()
         self.count -= 1
         self.bytes_here -= size

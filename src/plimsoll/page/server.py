@@ -261,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())
 
     def _receive(self, path: Path, length: int) -> bool:
-        """Write what comes to a file that only this user can read; whether it was all there."""
+        """Writes the body to a file that only this user can read; returns whether it was whole."""
         with NewFile(path) as file:
             while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
                 file.write(piece)
@@ -291,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._read_the_rest()
 
     def _read_the_rest(self) -> None:
-        """A connection that is closed upon what was not read takes the answer with it."""
+        """Read the rest of a request: closing with unread data would drop the answer."""
         with suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)

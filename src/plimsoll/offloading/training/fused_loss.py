@@ -90,7 +90,7 @@ def _says_it_has_a_loss(module: Any) -> bool:
 
 
 def _is_plain(kind: Any, has_usual_head: bool) -> bool:
-    """Whether `forward` is: hidden states, the head, the loss, and no more between these."""
+    """Whether `forward` consists of hidden states, head and loss, with nothing between them."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
     except (OSError, TypeError, SyntaxError):

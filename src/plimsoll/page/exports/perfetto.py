@@ -69,7 +69,7 @@ def _steps(
     end: np.ndarray[Any, np.dtype[np.int64]],
     sizes: np.ndarray[Any, np.dtype[np.int64]],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A level at the times at which it changes; of several events at one time, the last counts."""
+    """Yields a level at the times of its changes; of simultaneous events the last counts."""
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)
     np.subtract.at(change, np.maximum(end, 0), sizes)

@@ -161,7 +161,7 @@ def _prediction(
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
-    """Returns whether it got its memory: an engine that did not has failed, whoever caught that."""
+    """Returns whether it got all its memory, counting errors of engines that the script caught."""
     engine = simulation.serving
     return ending.out_of_memory is None and (engine is None or engine.failed_in is None)
 
@@ -395,7 +395,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def _has_fused_attention(card: GpuProfile) -> bool:
-    """Returns whether PyTorch's flash attention runs on a card; other kernels take other memory."""
+    """Returns whether PyTorch's flash attention runs on a card; other kernels take more or less."""
     return card.compute_capability >= (8, 0)
 
 

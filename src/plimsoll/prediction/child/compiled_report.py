@@ -55,7 +55,7 @@ def compiled_use(
 def _first_calls(
     calls: list[FirstCall], device: int, level: NDArray[np.int64]
 ) -> tuple[dict[str, int], str | None]:
-    """The most that each kind took besides what was live before, and in which one the peak is."""
+    """Returns the most that each kind took beyond older memory, and the kind at the peak."""
     taken: dict[str, int] = {}
     highest, peak_in = int(level.max(initial=0)), None
     for call in calls:
