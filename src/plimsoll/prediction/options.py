@@ -32,7 +32,7 @@ _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """As `plimsoll.predict` takes and explains them."""
+    """The options; `plimsoll.predict` documents them."""
 
     gpu: str = "H100"
     gpus: int | None = None
@@ -62,10 +62,10 @@ class Options:
         *,
         is_module: bool = False,
     ) -> Request:
-        """Check everything, and say what the process that runs the script is to do.
+        """Checks everything, and makes the request for the process that runs the script.
 
         Raises:
-            InputError: As `predict`.
+            InputError: As for `predict`.
         """
         if not is_module:
             script = script_file(os.fspath(script))
@@ -155,7 +155,7 @@ class Options:
             )
 
     def _who_spills(self, tiers: Tiers) -> tuple[DriverName, SpillPolicyName]:
-        """The driver and the policy: where PyTorch's memory spills, the driver is Windows'."""
+        """Returns the driver and the policy: if PyTorch's memory spills, the driver is Windows'."""
         if self.driver == "wddm":
             if tiers.policy == "strict":
                 raise InputError("the wddm driver spills by itself; strict is for the linux driver")

@@ -123,7 +123,7 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
 
 
 def card_of(told: Told, cards: dict[str, Card]) -> Card | None:
-    """The card of a process's report; of a killed process, the card that it filled most."""
+    """Returns the card of a process's report; for a killed process, the card it filled most."""
     if told.report is not None:
         return cards.get(dict(told.cards).get(told.report["device"], ""))
     used = [card for card in cards.values() if told.process in card.takes]

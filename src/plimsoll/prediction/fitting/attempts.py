@@ -180,7 +180,7 @@ class Attempts:
         return with_range(self.request(changes, use), found)
 
     def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
-        """Returns the request for a changed script under an allocator, with the limit or not."""
+        """Returns the request for a changed script under an allocator, with or without limit."""
         setup = replace(
             self._request.setup,
             unlimited=unlimited,

@@ -121,7 +121,7 @@ class Bracket:
 
     @property
     def same_since(self) -> int | None:
-        """The smallest value that takes no byte less than far larger ones; None where it grows."""
+        """Returns the smallest value with the memory of far larger ones; None if memory grows."""
         known = sorted(self._known, key=lambda each: each.value)
         if not known or self.high is not None:
             return None

@@ -91,7 +91,7 @@ class Sets:
             parts *= 2
 
     def cheap(self, items: Sequence[Change]) -> Changes:
-        """All that takes no time: a peak may be lower only where several things are changed."""
+        """Returns all changes without a cost: a peak may fall only if several are made."""
         limit = ENOUGH * 2 * self._known.seconds(self._known.base)
         chosen: list[Change] = []
         for change in items:
@@ -126,7 +126,7 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """All changes, or these with measured ones, whichever is next; none if nothing is left."""
+        """Returns all changes, or these with measured ones, whichever is next; or none."""
         everything = self._everything(items)
         if not self._known.is_known(everything):
             return [everything]

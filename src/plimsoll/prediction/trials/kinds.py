@@ -1,4 +1,4 @@
-"""The means by which a trial is kept apart from the world, the strongest first."""
+"""The means that keep a trial apart, the strongest first."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Kind(StrEnum):
     WALL = "wall"
     """A library before libc keeps writes apart, and the kernel refuses those that pass it by."""
     LAYER = "layer"
-    """The library alone: what passes it by writes to real files."""
+    """The library alone: writes that bypass it reach real files."""
 
 
 def wanted_kind() -> Kind | None:
-    """The kind that PLIMSOLL_TRIAL names; None for the strongest that the machine offers.
+    """Returns the kind that PLIMSOLL_TRIAL names; None for the strongest that the machine offers.
 
     Raises:
         InputError: If it names none.

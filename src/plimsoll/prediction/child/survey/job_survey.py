@@ -38,7 +38,7 @@ def first_ranks_surveyor(
 def leave_survey(
     request: Request, simulation: Simulation, surveyor: Surveyor | None, device: int
 ) -> None:
-    """Leave what this rank saw; a rank that is not the first one tells what allocators reserve."""
+    """Write this rank's survey; a rank other than the first reports only its allocators' use."""
     rank = launched_as("RANK")
     if request.survey is None or request.nproc_per_node is None or rank is None:
         return

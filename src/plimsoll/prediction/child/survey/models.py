@@ -101,7 +101,7 @@ def _types(module: Any) -> dict[str, int]:
 
 
 def _blocks(model: Any) -> Iterator[str]:
-    """Lists of modules of one kind, each with parameters: a model's layers; not those in others."""
+    """Yields lists of equal modules with parameters, a model's layers; not lists inside others."""
     found: list[str] = []
     for name, module in model.named_modules():
         is_inside = any(not outer or name.startswith(f"{outer}.") for outer in found)

@@ -1,4 +1,4 @@
-"""Smaller batches by what the script has for it: options, or the arguments of a Trainer."""
+"""Smaller batches with gradient accumulation, by the script's options or its Trainer."""
 
 from __future__ import annotations
 

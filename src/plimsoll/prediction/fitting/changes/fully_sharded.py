@@ -26,7 +26,7 @@ _FREED = "free whole parameters after the forward pass"
 
 
 def fully_sharded_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """Keep less of a sharded model on the card, by the version of FSDP that the script uses."""
+    """Yields changes that keep less of a sharded model on the card, for both versions of FSDP."""
     wrapping = wrapped_model.only_wrapping(survey, wrapped_model.FULLY_SHARDED)
     if wrapping is not None:
         if wrapping.settings.get("sharding_strategy") in ("SHARD_GRAD_OP", "NO_SHARD"):

@@ -1,4 +1,4 @@
-"""A smaller batch: of an option, of a number in the script, or of a configuration that it reads."""
+"""A smaller batch, set in an option, a number in the script, or a configuration file."""
 
 from __future__ import annotations
 
