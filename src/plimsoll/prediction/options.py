@@ -174,7 +174,7 @@ class Options:
         return 2 * tiers.shared_bytes
 
     def _checked_conf(self) -> str:
-        """The configuration, which the environment may give, as the installed PyTorch takes it."""
+        """Returns the configuration for the installed PyTorch, by default the environment's."""
         conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
         try:
             _core.AllocatorConfig.parse(conf, rules_version())

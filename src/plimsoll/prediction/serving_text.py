@@ -56,7 +56,7 @@ def serving_why(p: PredictionParts) -> str | None:
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
-    """Yield the parts of the card as the engine counts them, and the bound of requests at once."""
+    """Yields the parts of the card as the engine counts them, and its bound of requests."""
     use = p.serving
     if use is None:
         return

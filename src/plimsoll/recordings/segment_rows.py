@@ -29,10 +29,10 @@ def segment_to_json(
 
 
 def segment_from_json(value: dict[str, Any]) -> _core.SegmentInfo:
-    """The segment that `segment_to_json` was given.
+    """Returns the segment from the result of `segment_to_json`.
 
     Raises:
-        LookupError, TypeError or ValueError: If it is none.
+        LookupError, TypeError or ValueError: If the data is invalid.
     """
     return _core.SegmentInfo(
         value["address"],

@@ -283,7 +283,7 @@ class _Search:
         return Point(each.value, fits, spare, varying, asked, is_scout=each.scouts)
 
     def _learn(self, value: int, outcome: Outcome) -> None:
-        """From a failure: which steps the script accepts, or that it accepts nothing so large."""
+        """Learns from a failure which step the script accepts, or that the value is too large."""
         assert outcome.error is not None
         bracket = self._bracket
         if value % bracket.step:  # a parallel run found the step

@@ -17,7 +17,7 @@ _MAPPINGS = {
     "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
 }
-"""The `AutoModelFor...` of transformers, and its table: of a model that has several, the first."""
+"""The `AutoModelFor...` classes of transformers and their tables, in order of preference."""
 _ENCODERS = ("MaskedLM", "ImageClassification")
 _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 

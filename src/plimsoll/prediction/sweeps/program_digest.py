@@ -49,10 +49,10 @@ class ProgramDigests:
 
 
 def own_modules(script: str) -> list[str]:
-    """The files of modules that a script imports, by others too, from its folder or PYTHONPATH.
+    """Returns the files of modules that a script imports, directly or not, from its own folders.
 
-    Import statements are found, also within functions. Installed packages, and imports by computed
-    names, are not.
+    These are the script's folder and PYTHONPATH. Import statements are found, also within
+    functions. Installed packages, and imports by computed names, are not.
     """
     folders = [Path(script).absolute().parent]
     folders += [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]

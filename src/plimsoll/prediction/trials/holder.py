@@ -88,7 +88,7 @@ class _Holder:
         return Outcome(None, failure=reasons)
 
     def is_alone(self) -> bool:
-        """Whether plimsoll is gone, or goes by the signal that came here too."""
+        """Whether plimsoll has ended, or is ending by the signal that this process received too."""
         end = time.monotonic() + (_SECONDS_FOR_PARENT if self._may_be_left else 0)
         while not self._is_left() and time.monotonic() < end:
             time.sleep(_SECONDS_BETWEEN)

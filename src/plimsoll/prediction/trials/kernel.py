@@ -45,7 +45,7 @@ def unshare(kinds: int) -> None:
 
 
 def mount(source: str, place: Path, kind: str | None, flags: int = 0, options: str = "") -> None:
-    """Mount a file system, as mount(2).
+    """Mount a file system, with the arguments of the system call.
 
     Raises:
         OSError: If the kernel refuses it.

@@ -16,7 +16,7 @@ class Kind(StrEnum):
     OVERLAY = "overlay"
     """The kernel shows the program a copy of every folder."""
     WALL = "wall"
-    """A library before libc keeps writes apart, and the kernel refuses those that pass it by."""
+    """A library before libc redirects writes, and the kernel refuses those that bypass it."""
     LAYER = "layer"
     """The library alone: writes that bypass it reach real files."""
 

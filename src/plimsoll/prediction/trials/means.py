@@ -125,19 +125,19 @@ class ByLayer(_Silent):
         self.environment = scratch_layer.environment(self._folder, list(map(Path, settings.free)))
 
     def prepare(self) -> None:
-        """See whether the folder is fit for it."""
+        """Check that the folder is suitable."""
         scratch_layer.check_folder(self._folder)
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Nothing: the library is loaded with the program."""
+        """Does nothing: the library is loaded with the program."""
 
     def written(self) -> list[Written]:
-        """From the layer."""
+        """Lists the files of the layer."""
         return scratch_layer.written(self._folder)
 
 
 class ByWall(ByLayer):
-    """The scratch layer, and the wall around it."""
+    """The scratch layer with the wall around it."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -149,30 +149,30 @@ class ByWall(ByLayer):
         self._refused: Counter[tuple[str, str]] = Counter()
 
     def prepare(self) -> None:
-        """See whether the kernel has what a wall needs."""
+        """Check that the kernel supports a wall."""
         super().prepare()
         self._wall.check_possible()
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Raise it; the holder gets the file by which the kernel tells."""
+        """Raise the wall, and send the kernel's notification file to the holder."""
         listener = self._wall.raise_around_this_process()
         socket.send_fds(to_holder, [b"-"], [listener])
         os.close(listener)
 
     def begun(self, from_program: socket.socket) -> None:
-        """Have that file; where there is none, the program's process says why."""
+        """Receive that file; without it, the program's process reports the reason."""
         _, files, _, _ = socket.recv_fds(from_program, 1, 1, socket.MSG_PEEK)
         if files:
             from_program.recv(1)
             self.listener = files[0]
 
     def listen(self) -> None:
-        """Answer a call."""
+        """Answer a notification of the kernel."""
         if self.listener is not None and (refused := self._wall.answer(self.listener)) is not None:
             self._refused[refused] += 1
 
     def refused(self) -> list[Refused]:
-        """The most frequent first."""
+        """Returns the refused changes, the most frequent first."""
         return [Refused(path, program, count)
                 for (path, program), count in self._refused.most_common()]  # fmt: skip
 
@@ -187,7 +187,7 @@ STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
 
 
 def _writable_anyway() -> list[Path]:
-    """Devices, shared memory, processes, and files that the program's output goes to."""
+    """Returns devices, shared memory, processes, and the files of the program's output."""
     devices = [Path("/dev", name) for name in _DEVICES]
     nvidia = Path("/dev").glob("nvidia*")
     outputs = [Path(os.readlink(f"/proc/self/fd/{number}")) for number in (0, 1, 2)]  # noqa: PTH115
