@@ -143,8 +143,8 @@ def check_settings(settings: Any) -> dict[str, Any]:
     """Returns a copy of a recording's settings after checks.
 
     Raises:
-        DamageError or ValueError: If they are none, name an allocator that there is not, or say
-            what no process can be.
+        DamageError or ValueError: If they are no dictionary, name an unknown allocator, or have an
+            impossible process.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")

@@ -4,15 +4,15 @@ An Arrow IPC stream: one schema, followed by batches of events in order of arriv
 those of `EventBatch` with `device` before them, so any reader of Arrow can read them. All other
 data is JSON in the metadata of its batch, under the key `plimsoll`; each entry may be missing:
 
-    frames   [[file, line, function], ...]: frames that are new; they are numbered from 0 on
-    stacks   {number: [frame, ...]}: call stacks that are new, innermost frame first
-    marks    [[row, time, name], ...]: named moments; `row` rows of the batch came before
-    labels   {category: [[row, device, address], ...]}: facts that PyTorch knew of addresses
-    start    {device: [segment, ...]}: what there was before the first event
-    end      {device: [segment, ...]}: what there is after the last event
-    dropped  how many events found no room so far
-    process  {rank, local_rank, world_size, host, job}: where the process runs, once it is known
-    ended    true: the recording ended in good order
+    frames   [[file, line, function], ...]: new frames, numbered from 0
+    stacks   {number: [frame, ...]}: new call stacks, innermost frame first
+    marks    [[row, time, name], ...]: named moments, after `row` rows of the batch
+    labels   {category: [[row, device, address], ...]}: facts that PyTorch knew
+    start    {device: [segment, ...]}: the segments before the first event
+    end      {device: [segment, ...]}: the segments after the last event
+    dropped  the number of events lost so far
+    process  {rank, local_rank, world_size, host, job}: the process's place, once known
+    ended    true: the recording was ended properly
 
 The schema's metadata has the format's number and the allocator's settings, with the process's place
 so far. So a file needs nothing that comes after it: a truncated or growing file opens up to its

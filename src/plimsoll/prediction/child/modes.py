@@ -1,9 +1,9 @@
 """The modes of a trial's process, a class each: its work beside running the script.
 
-AsItIs      `plimsoll run --simulate`: the script's processes say what they used
-Groups      one rank of a job runs alone, and tells which process groups it makes
-Answered    a prediction: what the script took, for the process that asked
-Surveyed    a prediction, and what the program is made of that could be changed
+AsItIs      `plimsoll run --simulate`: the script's processes report their use
+Groups      one rank of a job runs alone, and reports the process groups that it makes
+Answered    a prediction: the script's use, for the parent
+Surveyed    a prediction, with the program's changeable parts
 Job         a prediction of several ranks, each a process of its own
 """
 

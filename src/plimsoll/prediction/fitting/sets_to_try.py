@@ -190,7 +190,7 @@ class Sets:
                 yield seconds * (1 + PER_CHANGE * len(changes)), changes
 
     def _together(self) -> Iterator[Changes]:
-        """Sets that save more than their changes alone, where several phases are about as high."""
+        """Yields sets that save more than their changes alone, if several phases need as much."""
         for attempt in self._known.attempts:
             changes = plain(attempt.changes)
             if attempt.prediction is not None and len(changes) == len(attempt.changes) > 1:

@@ -192,7 +192,7 @@ class Overlay:
         os.chdir(here)
 
     def _check(self, writable: Sequence[Path]) -> None:
-        """A folder that is made anew can take new files, and lets none of its own be changed."""
+        """Check that these folders can be changed; a folder made anew takes only new files."""
         shown = {place: how for how, place in self._steps}
         for folder in writable:
             how = next(shown[place] for place in (folder, *folder.parents) if place in shown)

@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Where a recording was cut off, what lived through it shows at its start only."""
+        """Returns the initial segments of a truncated recording, which show its longest lives."""
         if self._trace.segments:
             return []
         with suppress(InputError):
@@ -233,7 +233,7 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` that no event is about: those at other addresses than known."""
+    """Adds the blocks of `segments` without any event, by their addresses."""
     seen = set(known.tolist())
     untouched = [
         (

@@ -39,7 +39,7 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""Steps that end while a block outside modules is still of a pass: a GAN has two in one."""
+"""The most steps that end within one pass, for a block outside modules: two in a GAN."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class _Rules:
         self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
-        """A gradient outlives the backward pass that made it; a label says so better."""
+        """Names gradients, which outlive their backward pass; a label is better evidence."""
         if (self._evidence.label == NUMBER["gradients"]).any():
             return
         start, end = self._blocks.start, self._blocks.end

@@ -167,7 +167,7 @@ def _place(frame: Frame) -> str:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _owner(filename: str) -> Literal["user", "library"] | None:
-    """Returns who owns a file; None for PyTorch, Python and plimsoll, and where it is no file."""
+    """Returns who owns a file; None for PyTorch, Python, plimsoll, and names without a file."""
     if filename.startswith(_HERE) or _OWN.search(filename):
         return "user" if _RECIPE.search(filename) else None
     if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):

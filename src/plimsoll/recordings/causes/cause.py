@@ -176,7 +176,7 @@ class Facts:
         return self.live[np.isin(self.category[self.live], numbers)]
 
     def is_live_under(self, is_meant: Callable[[str, str], bool]) -> NDArray[np.bool_]:
-        """Which live blocks a function asked for: called with a frame's file and function."""
+        """Returns a mask of live blocks whose stack has a frame that `is_meant` accepts."""
         stacks = self.blocks.stack[self.live]
         numbers, which = np.unique(stacks, return_inverse=True)
         found = [
@@ -186,7 +186,7 @@ class Facts:
         return np.array(found, dtype=np.bool_)[which]
 
     def records_graph(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these blocks were made while autograd recorded, as far as that is known."""
+        """Returns a mask of the blocks made while autograd was recording, if that is known."""
         numbers, which = np.unique(self.blocks.stack[blocks], return_inverse=True)
         origins = [origin_of(self.frames(int(one))) for one in numbers]
         found = [origin is not None and origin.keeps_graph for origin in origins]
