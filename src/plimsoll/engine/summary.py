@@ -89,7 +89,7 @@ def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = F
 
 
 def tiers_text(engine: Engine) -> str:
-    """Say what is in dedicated and in shared memory, in lines for below the table."""
+    """Returns lines on dedicated and shared memory, for below the table."""
     stats = engine.statistics()
     shared = stats["shared_reserved_bytes.current"]
     shared_allocated = stats["shared_allocated_bytes.current"]
@@ -124,7 +124,7 @@ def _reserved(reserved: int, allocated: int, limit: int | None) -> str:
 def _shared_limit(engine: Engine) -> int | None:
     try:
         return engine.shared_limit
-    except ValueError:  # Returns lines on dedicated and shared memory, for below the table.
+    except ValueError:  # only the elastic allocator has this limit
         return None
 
 

@@ -55,14 +55,12 @@ class ReservedUse:
         step: The step of the event, from 0, or None.
         reserved_bytes: All reserved bytes.
         allocated_bytes: Bytes in live blocks, rounding included.
-        rounding_bytes: pending_bytes: Bytes that are freed, but that another stream might still
-            use.
-        pending_bytes: cached_bytes: Free bytes in wholly free segments. `empty_cache` would release
-            them.
-        cached_bytes: fragments_bytes: Free bytes in segments that are partly in use, or in pieces
-            if memory moves. They cannot be released.
-        fragments_bytes: shared_bytes: The part of reserved memory in shared memory.
-        shared_bytes: The part of the whole in shared memory.
+        rounding_bytes: The part of these blocks beyond the requests.
+        pending_bytes: Bytes that are freed, but that another stream might still use.
+        cached_bytes: Free bytes in wholly free segments. `empty_cache` would release them.
+        fragments_bytes: Free bytes in segments that are partly in use, or in pieces if memory
+            moves. They cannot be released.
+        shared_bytes: The part of reserved memory in shared memory.
         exact: Whether all parts are exact to the byte.
     """
 

@@ -175,8 +175,8 @@ class PredictionParts:
         script: The script, or the model and its recipe.
         gpu: The card.
         driver: "linux" or "wddm".
-        allocator: policy: "strict", or "spill": requests beyond dedicated memory get shared memory.
-        policy: "strict", or "spill": requests go on in shared memory.
+        allocator: The allocator whose rules the simulation follows.
+        policy: "strict", or "spill": requests beyond dedicated memory get shared memory.
         conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.

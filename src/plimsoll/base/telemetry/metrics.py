@@ -155,7 +155,7 @@ def metrics(
 
 
 def _script() -> str:
-    """The script's name without its arguments: they may be secret, and others read metrics."""
+    """The script's name without its arguments: they may be secret, and metrics are public."""
     script, *_ = map(str, getattr(sys, "argv", None) or [""])
     return Path(script).name or "python"
 
