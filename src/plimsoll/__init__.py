@@ -6,7 +6,7 @@ why it was used as it was (`explain`), bring batches to the GPU ahead of time (`
 replay it under other settings (`replay`), or play with an allocator on a simulated GPU
 (`SimulatedGpu`, `Allocator`). The command `plimsoll` does the same from a shell.
 
-PYTEST_DONT_REWRITE: where `plimsoll run` starts pytest, pytest finds it imported.
+PYTEST_DONT_REWRITE: when `plimsoll run` starts pytest, this module is imported before pytest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Loaded when asked for: every `import torch` looks in here whether plimsoll is wanted.
+# The modules load on first use: `import torch` imports this package even in programs that do not
+# use plimsoll.
 _MODULES = {
     "Allocator": "plimsoll.engine.simulator.allocator",
     "Diagnosis": "plimsoll.integrations.diagnosis.results",

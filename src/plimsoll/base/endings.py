@@ -17,9 +17,9 @@ class Format:
         what: Files of it, in words.
         endings: How their names end; the usual one first.
         begins: How their contents begin.
-        reader: The module of `plimsoll.recordings` whose function `read` reads a file, given its
-            path, the bytes that this may take, and `needs_history`.
-        goes_by: Whether the events can be gone through without being held all together.
+        reader: The module of `plimsoll.recordings` whose function `read` reads a file. It takes the
+            path, the bytes that reading may take, and `needs_history`.
+        goes_by: Whether a reader can go through the events without holding all of them in memory.
     """
 
     what: str
@@ -53,7 +53,7 @@ _FORMATS = {Path(f"name{ending}").suffix for ending in RECORDINGS} | {
     ".csv", ".htm", ".html", ".jpg", ".json", ".jsonl", ".pdf", ".png", ".pt", ".svg", ".txt",
     ".zip",
 }  # fmt: skip
-"""Endings that name a format; what follows a dot in other names is part of them."""
+"""Endings that name a format. Any other text after a dot belongs to the name."""
 
 
 def is_recording_name(name: str | os.PathLike[str]) -> bool:
@@ -68,7 +68,7 @@ def without_ending(name: str) -> str:
 
 
 def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None:
-    """Refuse a name that says that another format is in a file than will be.
+    """Refuse a name whose ending belongs to another format than the one to be written.
 
     Args:
         path: The path of the file to be written.
@@ -76,7 +76,7 @@ def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None
         what: The kind of its contents.
 
     Raises:
-        InputError: If it ends otherwise.
+        InputError: If the name has another ending.
     """
     path = Path(path)
     if path.suffix.lower() in _FORMATS and not path.name.lower().endswith(endings):
@@ -85,7 +85,7 @@ def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None
 
 
 def check_new_recording(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that says that another format is in a file than a recording that is made.
+    """Refuse a name for a new recording whose ending belongs to another format.
 
     Raises:
         InputError: As for `check_ending`.

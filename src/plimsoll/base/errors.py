@@ -9,7 +9,7 @@ from plimsoll.base.printable import printable
 
 
 class InputError(ValueError):
-    """Something that was given cannot be used; the message is one line that says what and why.
+    """Input that plimsoll cannot use; the message is one line with the fault and its reason.
 
     The command line prints it and ends with exit status 2.
 
@@ -26,7 +26,7 @@ class InputError(ValueError):
 
 
 class ScriptError(RuntimeError):
-    """A script that was run ended with an error of its own, which it printed.
+    """A script that plimsoll ran ended with an error of its own, which it printed.
 
     >>> import plimsoll
     >>> try:
@@ -36,17 +36,17 @@ class ScriptError(RuntimeError):
 
     Attributes:
         status: Its exit status; -n if signal n killed it.
-        unknown_read: The first line where it had read a value that the simulation cannot know, and
-            that may be why; None if it read none.
-        missed_network: It failed because a trial is offline.
-        refused: A real file that it may not change in a trial, and the program that tried; None
-            if it was refused nothing.
-        reason: The type of its error, the first line of what that says, and the line that raised
-            it; None if it told none.
-        device_failure: The check of a kernel that failed, with the line that called it: a GPU would
-            have ended the script. None if all checks held.
-        until_then: The memory that it took before it failed, in words; None if it had used no GPU,
-            or that is not known.
+        unknown_read: The first line that read a value that the simulation cannot know, which may be
+            the cause; None if no line read one.
+        missed_network: Whether the script failed because a trial has no network.
+        refused: The real file that the trial did not let a program change, and that program; None
+            if it refused nothing.
+        reason: The type of the script's error, the first line of its message, and the line that
+            raised it; None if the script reported none.
+        device_failure: The failed check of a kernel, with the line that called the kernel. A GPU
+            would have ended the script there. None if all checks passed.
+        until_then: The memory that the script took before it failed, in words; None if it had used
+            no GPU, or if the amount is unknown.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ its address space; see docs/engine.md.
 
 
 class OutOfMemoryError(RuntimeError):
-    """A request that the device, or the limit, has no memory for, with PyTorch's message.
+    """The device, or the limit, has no memory for a request; the message is PyTorch's.
 
     >>> import plimsoll
     >>> allocator = plimsoll.Allocator(plimsoll.SimulatedGpu("1GiB"))
@@ -116,8 +116,8 @@ class OutOfMemoryError(RuntimeError):
     2147483648
 
     Attributes:
-        requested_bytes: What was asked for.
-        free_bytes: What the device still had.
+        requested_bytes: Bytes that the request asked for.
+        free_bytes: Bytes that were free on the device.
         total_bytes: The device's memory.
         limit_bytes: The most that may be reserved, or None.
         allocated_bytes: In live blocks.

@@ -1,7 +1,7 @@
-"""Writing files: whole or not at all, over another only if wanted, with the user's rights only.
+"""Writes files whole or not at all, with the user's rights, and replaces a file only if asked to.
 
-A new file is written beside its place, under a name that nobody else uses, and gets its own name in
-the end. If anything fails before, it is removed.
+`NewFile` writes to a temporary file with a random name in the same folder, and renames it at the
+end. If anything fails before that, the temporary file is removed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def check_is_new(path: Path) -> None:
-    """Look whether a file can be made here that is nobody's yet; nothing is written through a link.
+    """Check that there is no file or link at this path yet.
 
     Raises:
-        InputError: If there is something of this name.
+        InputError: If the path exists.
     """
     if path.is_symlink():
         raise InputError(f"{path}: is a link, and links are not followed")
@@ -35,14 +35,14 @@ def check_is_new(path: Path) -> None:
 
 
 def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
-    """Look whether `NewFile` would begin, before long work whose result is to be in the file.
+    """Check that `NewFile` could begin, before long work whose result goes to the file.
 
     Args:
-        path: Where it is wanted.
+        path: The path of the file to write.
         force: As for `NewFile`.
 
     Raises:
-        InputError: If there is such a file already, or no folder for it that one may write in.
+        InputError: If the file exists already, or its folder does not exist or is not writable.
     """
     folder = path.absolute().parent
     if not folder.is_dir():
@@ -53,16 +53,18 @@ def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
 
 
 class NewFile:
-    """A file opened to write bytes to; in the end it is at `path`.
+    """A file opened for writing bytes; it appears at `path` when the `with` block ends.
 
-    What a `with` block raises as an OSError that names no other file is taken for one of writing.
+    An OSError from the `with` block that names no other file is reported as an error of writing
+    this file.
 
     Args:
-        path: Where it is wanted.
-        force: Whether it may replace a file; None where nobody can ask for that.
+        path: The path of the file to write.
+        force: Whether the file may replace an existing one; None if the caller has no option for
+            that.
 
     Raises:
-        InputError: If there is such a file already, or it cannot be written.
+        InputError: If the file exists already, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, force: bool | None = None) -> None:
@@ -87,7 +89,7 @@ class NewFile:
 
 @contextmanager
 def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
-    """Where a file is written that gets its name in the end."""
+    """Yields the temporary path of a file, and renames it to `path` at the end."""
     replaces = _replaces(path, force=force)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -99,7 +101,7 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
     except OSError as error:
         if error.filename not in (None, str(path), str(unfinished)):
             raise
-        if isinstance(error, FileExistsError):  # since it was looked for
+        if isinstance(error, FileExistsError):  # another process made the file after the check
             raise InputError(f"{path}: exists already and is not overwritten") from None
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(f"{path}: cannot be written: {reason}") from None
@@ -108,7 +110,7 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
-    """Whether there is a file that gives way."""
+    """Whether the path holds a file that may be replaced."""
     if path.is_dir():
         raise InputError(f"{path}: is a directory")
     replaces = bool(force) and path.is_file()
@@ -119,13 +121,14 @@ def _replaces(path: Path, *, force: bool | None) -> bool:
 
 
 def _give_name(unfinished: Path, path: Path) -> None:
-    """Never over another file, even one that appears at this moment."""
+    """Rename without replacing any file, even one that appears at this moment."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
         raise
-    except OSError:  # no hard links here, as on FAT, and in some networks and containers
-        os.close(os.open(path, _NEW, 0o600))  # now it is ours
+    # no hard links here, as on FAT, and on some network file systems and in some containers
+    except OSError:
+        os.close(os.open(path, _NEW, 0o600))  # reserves the name
         try:
             unfinished.replace(path)
         except OSError:

@@ -1,4 +1,4 @@
-"""JSON for other programs: one object a line, which says the version of its schema."""
+"""JSON for other programs: one object a line, with the version of its schema."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = 2
-"""The next number when a key goes or changes its meaning; keys may be added at any time."""
+"""Raised by one when a key is removed or changes its meaning; new keys keep the number."""
 
 
 def json_line(values: Mapping[str, Any]) -> str:
-    """Returns the line that `--json` prints; a number that JSON does not have is null."""
+    """Returns the line that `--json` prints; NaN and infinities become null."""
     return json.dumps(_with_finite_numbers({"schema": SCHEMA, **values}), allow_nan=False)
 
 
 def _with_finite_numbers(value: Any) -> Any:
-    """The same value, with None for NaN and for an infinity, which JSON has no words for."""
+    """Returns the value with None for NaN and infinities, which JSON cannot express."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

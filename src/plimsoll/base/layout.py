@@ -1,4 +1,4 @@
-"""Texts as wide as there is room: paragraphs, lines that go on below, tables."""
+"""Lays out text for a width: paragraphs, folded lines, tables."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 NARROWEST, WIDEST = 60, 200
-"""The columns that texts, tables and pictures are laid out for."""
+"""The least and the most columns that texts, tables and pictures are laid out for."""
 IN_A_PIPE = 100
-"""How wide a picture is drawn where there is no terminal."""
+"""The width of a picture when the output is not a terminal."""
 _CELL = r"(?:[\d.,]+ ?(?:bytes?|[KMGT]iB|us|ms|s|%)|[?-])"
 _BEFORE_WORDS = re.compile(rf" *(?:[a-z]  +)?(?:{_CELL}  +)+| *\d+\. | *")
-"""The cells of a row, or its number: words that go on below begin under the first ones."""
+"""The cells of a row, or its number: continued words are indented below the first ones."""
 _FIGURE = re.compile(r"(\d) (?=bytes?\b|[KMGT]iB\b|us\b|ms\b|s\b|%)")
 _TOGETHER = "\u00a0"
 _LEAST_NAME = 12
 
 
 class Verbatim(str):
-    """A line that people copy, such as a command: it stays in one piece, whatever the width."""
+    """A line that people copy, such as a command: it is never folded."""
 
     __slots__ = ()
 
 
 def shown_width(width: int) -> int:
-    """How wide a text is laid out for a terminal of so many columns."""
+    """Returns the width to lay out text for on a terminal of so many columns."""
     return min(max(width, NARROWEST), WIDEST)
 
 
 def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
-    """Those that have a line, with an empty one between them, each line `printable`.
+    """Joins the parts that have lines, with an empty line between them; each line is `printable`.
 
     Args:
-        parts: Lines.
-        width: The columns that there are; None leaves lines as long as they are.
+        parts: The lines of each paragraph.
+        width: The columns available; None does not fold lines.
     """
     shown = ("\n".join(_laid_out(lines, width)) for lines in parts)
     return "\n\n".join(text for text in shown if text)
 
 
 def folded(line: str, width: int | None) -> list[str]:
-    """A line in as many as it takes; words, such as paths, and sizes are never broken.
+    """Folds a line to the width; words, such as paths, and sizes are never broken.
 
     >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
     ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']
@@ -74,22 +74,22 @@ def table(
     names: Sequence[str] = (),
     optional: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Rows in columns, numbers to the right.
+    """Aligns rows in columns, with numbers to the right.
 
     Args:
-        rows: The heads, and what stands below them.
-        width: The columns of letters that there are; None for as many as are needed.
-        indent: What each line begins with.
-        names: The heads of columns of words, which stand to the left; where there is no room for
-            the first one of them, its words go on below.
-        optional: The heads of columns that a narrow terminal goes without, the first one first.
+        rows: The heads, followed by the rows of the table.
+        width: The columns available; None for as many as the rows need.
+        indent: The text that each line begins with.
+        names: The heads of columns of words, which are aligned to the left. If there is no room for
+            the first of them, its words are folded.
+        optional: The heads of the columns that a narrow terminal leaves out, in that order.
     """
     columns = {head: [row[place] for row in rows] for place, head in enumerate(rows[0])}
     widths = {head: max(map(len, column)) for head, column in columns.items()}
     folds = next(iter(names), "")
 
     def too_wide() -> int:
-        """By how much."""
+        """Returns the columns by which the table exceeds the width."""
         taken = len(indent) + sum(widths.values()) + 2 * (len(widths) - 1)
         return 0 if width is None else max(taken - width, 0)
 

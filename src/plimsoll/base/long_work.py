@@ -1,4 +1,4 @@
-"""Long work says on stderr what is being done: after 15 s, 30 s, 60 s, …, every four minutes."""
+"""Prints on stderr what long work is doing: after 15 s, 30 s, 60 s, …, then every four minutes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _FIRST_SECONDS, _MOST_SECONDS = 15.0, 240.0
-"""After which there is the first line, and how far apart later ones are."""
+"""Seconds before the first line, and the longest pause between two lines."""
 
 
 def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
-    """Print what `text` gives, if that is anything, until the work is over."""
+    """Print what `text` returns, unless empty, at growing intervals until the work is over."""
     began, wait = time.monotonic(), _FIRST_SECONDS
     while not is_over.wait(wait):
         seconds = time.monotonic() - began
@@ -30,7 +30,7 @@ def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
 
 @contextmanager
 def said_when_long(doing: str) -> Iterator[None]:
-    """Say now and then what is being done, as long as the context lasts."""
+    """Print what plimsoll is doing at growing intervals while the context lasts."""
     is_over = threading.Event()
     thread = threading.Thread(target=say_now_and_then, args=(lambda: doing, is_over), daemon=True)
     thread.start()

@@ -1,6 +1,6 @@
-"""How results show themselves in a notebook: the answer, tables, and all of the text, folded.
+"""Results in a notebook: the answer, tables, and the whole text, folded.
 
-Colours are the notebook's own, so that it may be light or dark.
+Colours are the notebook's own, so they follow its light or dark theme.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LEFT = " style='text-align:left'"
 
 
 class NotebookForm(ABC):
-    """What has a form for notebooks, `_repr_html_`, and one for terminals, `__str__`."""
+    """A result with a form for notebooks, `_repr_html_`, and one for terminals, `__str__`."""
 
     @abstractmethod
     def _repr_html_(self) -> str:
-        """Tables of what matters most."""
+        """Returns the tables of the most important figures."""
 
     def _repr_mimebundle_(
         self,
@@ -37,18 +37,18 @@ class NotebookForm(ABC):
 
 
 def answer(text: str) -> str:
-    """The first lines: what was asked."""
+    """Returns the first lines: the answer to the question."""
     return "".join(f"<p><b>{_escape(line)}</b></p>" for line in text.splitlines())
 
 
 def table(title: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """A table whose first column is words and whose others are figures; "" without rows."""
+    """A table whose first column has words and the other columns have figures; "" without rows."""
     body = "".join(_row(row, "td") for row in rows)
     return f"<table>{_title(title)}{_row(heads, 'th')}{body}</table>" if body else ""
 
 
 def size_table(title: str, rows: Iterable[tuple[str, int]], whole_bytes: int | None = None) -> str:
-    """A table of sizes, those of zero left out; with what each is of the whole as a bar."""
+    """A table of sizes without zeros; with `whole_bytes`, a bar shows each size's share."""
     body = "".join(
         f"<tr><td{_LEFT}>{_escape(name)}</td><td{_RIGHT}>{format_size(size)}</td>"
         f"{_bar(size, whole_bytes)}</tr>"
@@ -59,17 +59,17 @@ def size_table(title: str, rows: Iterable[tuple[str, int]], whole_bytes: int | N
 
 
 def folded(title: str, text: str) -> str:
-    """Text as it is on a terminal, to be unfolded."""
+    """Text as on a terminal, folded until the reader opens it."""
     return f"<details><summary>{_escape(title)}</summary>{preformatted(text)}</details>"
 
 
 def preformatted(text: str) -> str:
-    """Lines as they are on a terminal."""
+    """Lines as on a terminal."""
     return f"<pre>{chr(10).join(map(_escape, text.splitlines()))}</pre>"
 
 
 def link(path: str) -> str:
-    """A link to a file, which opens beside the notebook."""
+    """A link to a file that opens in another tab."""
     return f"<a href='{_escape(quote(os.fsencode(path)))}' target='_blank'>{_escape(path)}</a>"
 
 

@@ -1,4 +1,4 @@
-"""Text of anybody's making, such as names in recordings, as it can be shown."""
+"""Makes text from any source, such as names in recordings, safe to print."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def printable(text: str) -> str:
-    r"""A line in which nothing commands a terminal or turns the direction of reading.
+    r"""Returns text that can neither control a terminal nor change the direction of reading.
 
-    Control characters, ends of lines, Unicode's marks of direction and format, and what stands for
-    bytes that are no text are written as Python escapes them, such as \x1b and \u202e. To be called
-    where text leaves the program for people; data, such as paths and JSON, keeps it as it is.
+    Control characters, ends of lines, Unicode's marks of direction and format, and surrogates of
+    undecodable bytes are written as Python escapes them, such as \x1b and \u202e. Call it where
+    text is shown to people. Data, such as paths and JSON, stays unchanged.
     """
     if text.isprintable():
         return text
@@ -24,5 +24,5 @@ def printable(text: str) -> str:
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """Lines as one text, each of them `printable`."""
+    """Joins lines to one text, each of them `printable`."""
     return "\n".join(map(printable, lines))

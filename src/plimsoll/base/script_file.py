@@ -1,4 +1,4 @@
-"""Where a script is: a file, or an installed program in Python, such as `torchrun`."""
+"""Finds a script: a file, or an installed Python program such as `torchrun`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 _KEPT = "plimsoll-script-"
 _DESCRIPTOR = re.compile(r"/dev/(stdin$|fd/)|/proc/[^/]+/fd/")
-"""Files that are this process's alone: a script's own process would open another one."""
+"""Paths of this process's own descriptors: another process would open other files by them."""
 _folders: list[TemporaryDirectory[str]] = []
-"""Those of kept scripts; they are removed when this process ends."""
+"""Folders with the text of kept scripts; they are removed when this process ends."""
 
 
 def script_file(name: str) -> Path:
-    """The file of a script.
+    """Returns the file of a script.
 
     Args:
-        name: Its path, or the name of a program in Python: beside this Python, or on the PATH.
+        name: Its path, or the name of a Python program that lies beside this Python or on the PATH.
 
     Raises:
-        InputError: If there is none, or it is no script.
+        InputError: If there is no such file, or it is no Python script.
     """
     path = Path(name)
     if path.is_dir():
@@ -54,13 +54,13 @@ def script_file(name: str) -> Path:
 
 
 def module_file(name: str) -> Path:
-    """The file that `python -m` runs for a module's name. Nothing of its packages is run.
+    """Returns the file that `python -m` runs for a module's name. No code of its packages runs.
 
     Args:
-        name: Such as "trainer.main"; a package's own is its `__main__`.
+        name: Such as "trainer.main"; for a package its `__main__` is run.
 
     Raises:
-        InputError: If there is none, or it is no text of Python.
+        InputError: If there is no such module, or it is not Python source.
     """
     folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
     spec: ModuleSpec | None = None
@@ -68,7 +68,7 @@ def module_file(name: str) -> Path:
     for count in range(1, len(parts) + 2):
         inside = [*parts, "__main__"][:count]
         if count > len(parts) and folders is None:
-            break  # the module is no package
+            break  # the module is not a package
         spec = None if folders is None else PathFinder.find_spec(".".join(inside), folders)
         if spec is None:
             raise InputError(f"there is no module {'.'.join(inside)}")
@@ -79,22 +79,22 @@ def module_file(name: str) -> Path:
 
 
 def kept_script(name: str) -> Path:
-    """The file of a script that is read several times, also where it comes through a pipe.
+    """Returns the file of a script that is read several times, even if it comes through a pipe.
 
-    Standard input (`-`), a named pipe and a shell's `<(...)` can be read once. Their text is kept
-    in a temporary file until this process ends.
+    Standard input (`-`), a named pipe and a shell's `<(...)` can be read only once. Their text is
+    kept in a temporary file until this process ends.
 
     Args:
         name: As for `script_file`, or `-`.
 
     Raises:
-        InputError: As `script_file`, or if there is no text, or it cannot be read or kept.
+        InputError: As for `script_file`, or if the text is empty, or cannot be read or kept.
     """
     return _kept("/dev/stdin" if name == "-" else name) if is_stream(name) else script_file(name)
 
 
 def is_stream(name: str) -> bool:
-    """Whether this can be read once only."""
+    """Whether a path can be read only once."""
     if name == "-" or _DESCRIPTOR.match(name):
         return True
     try:
@@ -105,7 +105,7 @@ def is_stream(name: str) -> bool:
 
 
 def is_kept(script: Path) -> bool:
-    """Whether this is the text of what could be read once only."""
+    """Whether a file holds the kept text of a pipe."""
     return script.parent.name.startswith(_KEPT)
 
 
@@ -128,5 +128,6 @@ def _kept(name: str) -> Path:
 def _is_python(path: Path) -> bool:
     with path.open("rb") as file:
         begin = file.read(512).splitlines()
-    # Where the path of its interpreter is long, pip lets a shell start it: in the second line.
+    # If the path of the interpreter is long, pip writes a shell script that names the interpreter
+    # in its second line.
     return begin[:1] != [] and begin[0].startswith(b"#!") and b"python" in b"".join(begin[:2])

@@ -1,4 +1,4 @@
-"""Standard error for what scripts write, also where it is a notebook's and takes text alone."""
+"""Standard error for a script's output, even in a notebook, whose stream takes only text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class _AsText(io.RawIOBase):
-    """Takes bytes for a stream that takes text."""
+    """Decodes bytes for a stream that takes text."""
 
     def writable(self) -> bool:
         return True
@@ -23,12 +23,12 @@ class _AsText(io.RawIOBase):
 
 
 def stderr_bytes() -> BinaryIO:
-    """Where bytes for people go."""
+    """Returns standard error as a stream of bytes."""
     return cast("BinaryIO", getattr(sys.stderr, "buffer", None) or _AsText())
 
 
 def stderr_file() -> int:
-    """Its file descriptor, for another process; the process's own where the stream has none."""
+    """Returns a file descriptor of standard error for a child; 2 if the stream has none."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError):

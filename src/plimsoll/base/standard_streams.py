@@ -1,4 +1,4 @@
-"""Standard streams that a shell has closed (`>&-`), or whose reader is gone (`| head`)."""
+"""Handles standard streams that a shell has closed (`>&-`) or whose reader has ended (`| head`)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ if TYPE_CHECKING:
 
 
 def reserve_closed_descriptors() -> None:
-    """Open the null device in the place of each descriptor from 0 to 2 that is closed.
+    """Open /dev/null for each descriptor from 0 to 2 that is closed.
 
-    Otherwise the next file that is opened gets that number, and with it what the program or one of
-    its libraries prints.
+    Otherwise the next file that is opened would get that descriptor, and the output of the program
+    or one of its libraries would go to that file.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            # open returns the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
 
 
 def prepare_standard_streams() -> None:
-    """Let a command go on where a standard stream is closed, or standard error has no reader.
+    """Let a command continue if a standard stream is closed, or standard error has no reader.
 
-    Python prints to standard output what is for a standard error that is closed.
+    Python would print text for a closed standard error to standard output.
     """
     reserve_closed_descriptors()
     given = sys.stderr
     if given is sys.__stderr__:
         sys.stderr = io.TextIOWrapper(
-            _StandardError(2, "w", closefd=False),  # unbuffered, as python -u has it
+            _StandardError(2, "w", closefd=False),  # unbuffered, as with python -u
             encoding=None if given is None else given.encoding,
             errors="backslashreplace",
             line_buffering=True,
@@ -44,21 +45,21 @@ def prepare_standard_streams() -> None:
 
 
 def has_reader(descriptor: int) -> bool:
-    """Returns whether a pipe still has a reader; true for all that is no pipe."""
+    """Returns whether a pipe still has a reader; true for every other kind of file."""
     asked = select.poll()
     asked.register(descriptor, 0)
     return not any(events & select.POLLERR for _, events in asked.poll(0))
 
 
 def drop_output(descriptor: int) -> None:
-    """Let a descriptor lead nowhere from now on."""
+    """Redirect a descriptor to /dev/null."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
 class _StandardError(io.FileIO):
-    """Drops its text once the reader is gone: the answer goes to standard output."""
+    """Drops its text once the reader has ended; the answer still goes to standard output."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:

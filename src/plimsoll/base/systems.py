@@ -1,4 +1,4 @@
-"""Which systems plimsoll works on: recordings are read anywhere, the rest needs Linux."""
+"""The systems that plimsoll runs on: recordings are read anywhere, all other verbs need Linux."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import platform
 from plimsoll.base.errors import InputError
 
 ANYWHERE = ("gpus", "replay", "explain", "view", "doctor", "sweep", "metrics")
-"""The verbs that need no Linux."""
+"""The verbs that run on any system."""
 
 
 def linux_instead() -> str | None:
-    """Where somebody on this system has Linux; None on Linux itself."""
+    """Names the way to Linux on this system, such as WSL; None on Linux itself."""
     system = platform.system()
     if system == "Linux":
         return None
@@ -19,10 +19,10 @@ def linux_instead() -> str | None:
 
 
 def require_linux(what: str) -> None:
-    """Refuse what this system cannot do.
+    """Refuse a function that needs Linux on another system.
 
     Args:
-        what: What needs Linux, for people.
+        what: The function that needs Linux, in words.
 
     Raises:
         InputError: If this is another system.

@@ -1,4 +1,4 @@
-"""Sizes as people write and read them."""
+"""Parses and formats sizes, counts and times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GiB = 1024 * MiB
 TiB = 1024 * GiB
 
 GRANULE = 2 * MiB
-"""What a driver maps at the least, and so what the elastic allocator takes and moves."""
+"""The smallest size that a driver maps, and so the unit in which the elastic allocator works."""
 
 _UNITS = {
     "": 1,
@@ -34,7 +34,7 @@ _UNITS = {
     "tb": 1000**4,
 }
 _TOO_MUCH = 2**60
-_MOST_MIB = 2**18  # who writes more without a unit has no MiB in mind
+_MOST_MIB = 2**18  # a larger number without a unit was not meant as MiB
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -42,7 +42,8 @@ def parse_size(size: int | str) -> int:
     """Turn "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes into bytes.
 
     KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
-    of 1000. Text without a unit is bytes, and at least 1 MiB: who writes "24" means GiB.
+    of 1000. Text without a unit is bytes and must be at least 1 MiB: a user who writes "24" means
+    GiB.
 
     Raises:
         InputError: If it is not a size above zero.
@@ -64,7 +65,7 @@ def parse_size(size: int | str) -> int:
 
 
 def parse_memory(size: int | str) -> int:
-    """Turn the size of a card's or a host's memory, or a limit of one, into bytes: at least 1 MiB.
+    """Turn the size of a card's or a host's memory, or of a limit, into bytes: at least 1 MiB.
 
     Raises:
         InputError: If it is not such a size.
@@ -77,14 +78,14 @@ def parse_memory(size: int | str) -> int:
 
 
 def _meant(number: str) -> str:
-    """What somebody meant who wrote a number of bytes below 1 MiB."""
+    """Returns the size that a user probably meant by a number below 1 MiB."""
     count = Decimal(number)
     unit = "GiB" if count < KiB else "MiB" if count < _MOST_MIB else "KiB"
     return f"did you mean {number}{unit}?"
 
 
 def format_size(size: int) -> str:
-    """Show bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
+    """Format bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
     if size < KiB:
         return f"{size} byte{'' if size == 1 else 's'}"
     for unit, name in ((KiB, "KiB"), (MiB, "MiB"), (GiB, "GiB")):
@@ -95,7 +96,7 @@ def format_size(size: int) -> str:
 
 
 def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
-    """Return what stands behind a size that has bounds, in bytes; nothing where they look alike.
+    """Return the bounds of a size as a suffix, in bytes; "" if both bounds print alike.
 
     >>> format_range((1 << 20, 3 << 20), ", by data")
     '  (1.00 MiB to 3.00 MiB, by data)'
@@ -107,11 +108,11 @@ def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
 
 
 def size_row(size: int | None, what: str, whole: int | None = None) -> str:
-    """A row of a table of sizes: the size, what of the whole it is, and what it is for.
+    """A row of a table of sizes: the size, its share of the whole, and its purpose.
 
     Args:
         size: In bytes; None is unknown.
-        what: What it is for.
+        what: The purpose.
         whole: In bytes; by default no share is shown.
     """
     shown = "?" if size is None else format_size(size)
@@ -120,12 +121,12 @@ def size_row(size: int | None, what: str, whole: int | None = None) -> str:
 
 
 def format_count(count: int, one: str, more: str | None = None) -> str:
-    """Show how many there are of something: "1 step", "1,024 steps", "2 processes"."""
+    """Format a count with its noun: "1 step", "1,024 steps", "2 processes"."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def format_seconds(seconds: float) -> str:
-    """Show a time for people, with three digits: "26.2 ms", "1.05 s", "430 us"."""
+    """Format a time with three digits: "26.2 ms", "1.05 s", "430 us"."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit * 0.9995:
             return f"{seconds / unit:.{_digits(seconds / unit)}f} {name}"

@@ -1,7 +1,7 @@
 """Watchers: plimsoll's own code that runs inside a program's calls, to note what the program does.
 
-A watcher must not change the program. Each one is called through `Watchers.guarded`: an error of
-its own never reaches the program, and the report names the watcher and its first error.
+A watcher must not change the program. Each one is called through `Watchers.guarded`: its own errors
+never reach the program, and the report names the watcher and its first error.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Watchers:
     ) -> Callable[_Arguments, _Result | None]:
         """Returns a function that calls a watcher and never raises the watcher's own errors.
 
-        The function returns None where the watcher fails. It lets through the errors that are meant
-        for the program: those that are no `Exception`, such as KeyboardInterrupt and SystemExit,
-        and those for want of memory, on the host or on a GPU.
+        The function returns None if the watcher fails. Two kinds of errors pass through to the
+        program: those that are no `Exception`, such as KeyboardInterrupt and SystemExit, and
+        out-of-memory errors of the host or a GPU.
 
         Args:
             name: The watcher's name for people, a noun phrase that ends "plimsoll's notes of".
@@ -59,7 +59,7 @@ class Watchers:
         kind = type(error).__name__
         try:
             text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        except Exception:  # the error's own text may fail too
+        except Exception:  # formatting the error may fail too
             text = ""
         self.failures[name] = f"{kind}: {text}" if text else kind
 
@@ -67,7 +67,7 @@ class Watchers:
 def outside_compilers(
     torch: ModuleType, *hooks: Callable[..., None]
 ) -> Iterator[Callable[..., None]]:
-    """The same hooks, which a compiler that traces its program finds to be empty."""
+    """Wraps hooks so that a compiler that traces the program sees empty functions."""
 
     def outside(hook: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: Any) -> None:
@@ -82,8 +82,8 @@ def outside_compilers(
 def standing_in(original: Callable[..., Any], function: _Function) -> _Function:
     """Makes a function look like the one that it replaces in the program.
 
-    It gets the original's name, documentation and signature. TorchScript compiles the original,
-    since it cannot compile the function that calls it.
+    The function gets the original's name, documentation and signature. TorchScript compiles the
+    original, since it cannot compile the function that calls it.
     """
     functools.update_wrapper(function, original)
     function.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The engines that serve this process's GPUs, real ones or simulated ones alike."""
+"""The engines that serve this process's GPUs, real or simulated."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _engines: Engines | None = None
 
 
 def set_engines(engines: Engines) -> None:
-    """Say which engines serve this process from now on."""
+    """Set the engines that serve this process from now on."""
     global _engines
     _engines = engines
 
 
 def current_engines() -> Engines | None:
-    """Those that serve this process, if plimsoll's allocator does."""
+    """Returns the engines that serve this process, or None without plimsoll's allocator."""
     return _engines
 
 
 def allocator_name() -> str | None:
-    """Which allocator serves this process, if it is one of plimsoll's.
+    """Returns the name of plimsoll's allocator that serves this process, or None.
 
     The elastic one falls back to PyTorch's rules where the driver has no virtual memory.
     """
@@ -52,10 +52,10 @@ def _installed() -> Engines:
 
 
 def check_elastic() -> None:
-    """Whether requests can be placed in this process.
+    """Check that this process can choose where a request is placed.
 
     Raises:
-        InputError: If another allocator than plimsoll's elastic one serves it.
+        InputError: If plimsoll's elastic allocator does not serve it.
     """
     name = _installed().allocator
     if name != "elastic":
@@ -66,7 +66,7 @@ def check_elastic() -> None:
 
 
 def engine_of(device: int | None = None) -> Engine:
-    """The engine of a GPU, by default of the current one.
+    """Returns the engine of a GPU, by default of the current one.
 
     Raises:
         InputError: If plimsoll's allocator is not installed, or there is no such GPU.
@@ -75,13 +75,13 @@ def engine_of(device: int | None = None) -> Engine:
 
 
 def device_number(device: int | None = None) -> int:
-    """The number of a GPU, by default of PyTorch's current one; 0 in a program without PyTorch.
+    """Returns a GPU's number, by default PyTorch's current one; 0 in a program without PyTorch.
 
     Raises:
         InputError: If there is no such GPU.
     """
     torch = sys.modules.get("torch")
-    # Not is_available(), after which no process that is forked could use CUDA.
+    # is_available() is not called: after it no forked process could use CUDA.
     if torch is not None and (count := torch.cuda.device_count()) > 0:
         index = torch.cuda.current_device() if device is None else device
     else:
@@ -93,12 +93,12 @@ def device_number(device: int | None = None) -> int:
 
 
 def opened_engine(device: int) -> Engine | None:
-    """The engine of a GPU, if plimsoll's allocator has used it."""
+    """Returns the engine of a GPU, if plimsoll's allocator has used it."""
     return None if _engines is None else _engines.opened().get(device)
 
 
 def engines_in_use() -> Mapping[int, Engine]:
-    """The engines of all GPUs that were used so far.
+    """Returns the engines of all GPUs used so far.
 
     Raises:
         InputError: If plimsoll's allocator is not installed.

@@ -1,4 +1,4 @@
-"""The interface to an engine, the same for real GPUs and simulated ones."""
+"""The interface of an engine, the same for real and simulated GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LiveAllocatorName = Literal["elastic", "native"]
 """The allocators that serve PyTorch on a real GPU."""
 
 SpillPolicyName = Literal["strict", "spill"]
-"""The end of a request when dedicated memory is used up: it fails, or gets shared memory."""
+"""What happens to a request when dedicated memory is used up: it fails, or gets shared memory."""
 
 
 class Engine(Protocol):
@@ -97,7 +97,7 @@ class Engine(Protocol):
         """Moves a region back to the card, and returns the bytes that it takes."""
 
     def check_invariants(self) -> None:
-        """Raises RuntimeError if the allocator's own books do not agree; for tests."""
+        """Raises RuntimeError if the allocator's books are inconsistent; for tests."""
 
 
 class Engines(Protocol):

@@ -1,6 +1,6 @@
-"""The real GPUs of this machine, as CUDA's driver counts them.
+"""Counts the real GPUs of this machine through CUDA's driver.
 
-PyTorch is not asked, which would take seconds, and no context is made.
+PyTorch is not used, because its import takes seconds. No context is made.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ctypes
 
 
 def count_gpus() -> int:
-    """How many GPUs this process may use; 0 also where there is no driver."""
+    """Returns the number of GPUs that this process may use; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""The use of shared memory by a run, and the least that it costs."""
+"""The use of shared memory by a run, and a lower bound of its cost."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class SharedUse:
     """The use of shared memory by blocks that spilled or were placed there.
 
     Attributes:
-        total_bytes: The shared memory that there is.
+        total_bytes: The size of shared memory.
         peak_dedicated_bytes: The most reserved in dedicated memory.
         peak_bytes: The most reserved in shared memory.
-        peak_allocated_bytes: The most that live blocks had there.
+        peak_allocated_bytes: The most in live blocks in shared memory.
         num_spills: Requests that got shared memory because dedicated memory was used up.
-        spilled_bytes: The bytes of all blocks in shared memory over the run, placed ones too.
-        transfer_seconds: A lower bound of the time for these bytes. It writes and reads each byte
-            once, over an idle bus, at the rate measured for copies of an H100 (PCIe Gen5). More
-            accesses, or accesses in small pieces, cost more.
-        host_memory_seconds: The time that making so much host memory takes, by the cost model; None
-            for Windows' driver, whose price is not known.
+        spilled_bytes: The sum of all blocks in shared memory over the run, including placed ones.
+        transfer_seconds: A lower bound of the time for these bytes. It assumes one write and one
+            read of each byte over an idle bus, at the rate measured for copies of an H100 (PCIe
+            Gen5). More accesses, or accesses in small pieces, cost more.
+        host_memory_seconds: The time to allocate the host memory, by the cost model; None for
+            Windows' driver, whose cost is unknown.
     """
 
     total_bytes: int
@@ -48,13 +48,13 @@ class SharedUse:
         peak_dedicated_bytes: int,
         by_driver: bool,
     ) -> SharedUse:
-        """Read it from an allocator's counters.
+        """Makes it from an allocator's counters.
 
         Args:
-            stats: With those of the tiers, of a whole run.
-            total_bytes: The shared memory that there is.
+            stats: The counters of a whole run, including those of the tiers.
+            total_bytes: The size of shared memory.
             peak_dedicated_bytes: The most reserved in dedicated memory.
-            by_driver: It is the driver that spills, not the allocator.
+            by_driver: Whether the driver spills, instead of the allocator.
         """
         spilled = stats["shared_allocated_bytes.allocated"]
         taken = stats["shared_reserved_bytes.allocated"]
@@ -70,7 +70,7 @@ class SharedUse:
         )
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Returns the lines that are printed."""
         if self.peak_allocated_bytes == 0:
             return ["Nothing spilled into shared memory."]
         requests = format_count(self.num_spills, "request")

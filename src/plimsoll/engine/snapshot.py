@@ -1,10 +1,10 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
-The format is that of `torch.cuda.memory._snapshot()`, with a few keys more. A
-segment, a block or an entry with bytes in shared memory has them as "shared_size". A segment whose
-content is off the card has "is_paused". The settings name the "allocator" and the "torch_version".
-Segments of the elastic allocator do not show their pieces, so its settings have the free bytes of
-pieces in use by device, as "fragments_bytes".
+The format is that of `torch.cuda.memory._snapshot()`, with a few additional keys. Segments, blocks
+and entries with bytes in shared memory have a "shared_size". A segment whose content is off the
+card has "is_paused". The settings name the "allocator" and the "torch_version". Segments of the
+elastic allocator do not show their pieces, so its settings have the free bytes of pieces in use by
+device, as "fragments_bytes".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def snapshot_dict(
     version: str,
 ) -> dict[str, Any]:
     """The segments, the history and the settings of one allocator, as in PyTorch `version`."""
-    # Both first, and then what takes long: other threads may be allocating.
+    # Segments and history are read together, before the slow part: other threads may be allocating.
     segments, history = engine.segments(), engine.history()
     snapshot: dict[str, Any] = {
         "segments": [_segment(segment, device, stacks) for segment in segments],
@@ -44,7 +44,7 @@ def snapshot_dict(
     if allocator == "elastic":
         note_fragments(snapshot["allocator_settings"], device, engine.fragments_bytes())
     if _follows("writes_host_segments", version):
-        # Pinned memory, which the engine does not serve. PyTorch always writes both keys.
+        # The engine does not serve pinned memory. PyTorch always writes both keys.
         snapshot |= {"host_segments": [], "host_traces": []}
     return snapshot
 
@@ -91,13 +91,13 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[st
 
 
 def note_fragments(settings: dict[str, Any], device: int, fragments: int | None) -> None:
-    """Say in a snapshot's settings what an engine of the elastic allocator says of fragments."""
+    """Add the elastic allocator's fragments to a snapshot's settings."""
     if fragments is not None:
         settings.setdefault("fragments_bytes", {})[str(device)] = fragments
 
 
 def add_tiers(entry: dict[str, Any], segment: _core.SegmentInfo) -> None:
-    """Say in a snapshot's entry of a segment where its memory is."""
+    """Add the tier of a segment's memory to its entry in a snapshot."""
     if segment.paused:
         entry["is_paused"] = True
     if not segment.shared:
@@ -152,7 +152,7 @@ def settings_dict(
 
 
 def segments_now(engine: _core.Engine) -> list[_core.SegmentInfo]:
-    """All segments, and an event for whoever records the engine that says when they were so."""
+    """Returns all segments, and adds a `snapshot` event to the recorded events at that moment."""
     segments = engine.segments()
     engine.note_snapshot()
     return segments

@@ -1,7 +1,7 @@
-"""The table of torch.cuda.memory_summary(), character for character, and both tiers below it.
+"""The table of torch.cuda.memory_summary(), character for character, followed by both tiers.
 
-Each group of rows is scaled by its first row, so that columns can be compared; a unit is kept until
-the value passes three quarters of a thousand of the next one.
+Each group of rows is scaled by its first row, so that columns can be compared. A unit is kept until
+the value exceeds three quarters of 1,000 of the next unit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _UNPOOLED = (
 
 
 def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = False) -> str:
-    """Lay out the counters of torch.cuda.memory_stats() for `device`."""
+    """Format the counters of torch.cuda.memory_stats() for `device`."""
     lines = [
         "=" * _WIDTH,
         f" {'':16} PyTorch CUDA memory summary, device ID {device:<17d} ",
@@ -89,7 +89,7 @@ def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = F
 
 
 def tiers_text(engine: Engine) -> str:
-    """Say what is in dedicated and in shared memory, in lines for below the table."""
+    """Returns lines on dedicated and shared memory, for below the table."""
     stats = engine.statistics()
     shared = stats["shared_reserved_bytes.current"]
     shared_allocated = stats["shared_allocated_bytes.current"]
@@ -124,7 +124,7 @@ def _reserved(reserved: int, allocated: int, limit: int | None) -> str:
 def _shared_limit(engine: Engine) -> int | None:
     try:
         return engine.shared_limit
-    except ValueError:  # PyTorch's rules have no such limit
+    except ValueError:  # only the elastic allocator has this limit
         return None
 
 

@@ -1,8 +1,8 @@
 """Finds the parameters, gradients and optimizer state among a program's tensors.
 
-Modules are noted when they get a parameter or a buffer, are moved, copied or loaded. Their tensors
-are looked at then, after each backward pass, around each step of an optimizer, and in the end. So
-a parameter counts that was replaced, sharded, or whose module is never called.
+Modules are noted when they get a parameter or a buffer, and when they are moved, copied or loaded.
+Their tensors are examined then, after each backward pass, around each optimizer step, and at the
+end. So parameters that were replaced or sharded, or whose module is never called, count too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class TensorUses:
     """Follows the modules and optimizers of a program.
 
     Args:
-        watchers: Which guard whatever runs inside the program's calls.
-        tell: Called with the device, the address and the category of each tensor that is new, or
-            has moved.
+        watchers: They guard the code that runs inside the program's calls.
+        tell: Called with the device, the address and the category of each tensor that is new or has
+            moved.
         after_step: Called with each optimizer after its step.
     """
 
@@ -50,19 +50,20 @@ class TensorUses:
         self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
-        self._said: dict[int, tuple[weakref.ref[Any], int]] = {}  # by id: the tensor, its address
+        # by id: the tensor, and its address
+        self._said: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._torch: Any = None
 
     def install(self, torch: ModuleType) -> None:
-        """Follow everything from now on, and whatever there is of the kind already."""
+        """Follow all modules and optimizers, present and future."""
         self._watch(torch)
 
     def look(self) -> None:
-        """Note all tensors of all modules, and gradients, as they are now."""
+        """Note all tensors of all modules, and their gradients, in their present state."""
         self._look_again()
 
     def tell_all(self, torch: ModuleType) -> None:
-        """Say everything once more, for a listener that heard nothing so far."""
+        """Report everything again, for a new listener."""
         self._torch = torch
         self._said.clear()
         self._look_at_all()
@@ -94,7 +95,7 @@ class TensorUses:
         self._find_all()
 
     def _find_all(self) -> None:
-        """Find the modules and optimizers that there are already."""
+        """Find the modules and optimizers that exist already."""
         for found in gc.get_objects():
             if issubclass(type(found), self._torch.nn.Module):
                 self._note_module(found)
@@ -104,7 +105,7 @@ class TensorUses:
         self._note_gradients()
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
-        """Follow a module, and note its tensors or only some of them."""
+        """Follow a module, and note all its tensors or only some of them."""
         self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
@@ -134,7 +135,7 @@ class TensorUses:
             self._note_gradient(parameter)
 
     def _note_gradient(self, parameter: Any) -> None:
-        for name in ("grad", "main_grad"):  # the second is Megatron's
+        for name in ("grad", "main_grad"):  # Megatron uses main_grad
             gradient = getattr(parameter, name, None)
             if gradient is not None:
                 self._note(gradient, "gradients")
@@ -165,8 +166,8 @@ def labels_now() -> dict[str, dict[str, list[int]]]:
     """Finds the tensors of this process's modules and optimizers at this moment.
 
     Returns:
-        By category and device number, the addresses; a snapshot has it among its settings, under
-        "labels". Empty where PyTorch is not imported. Raises nothing.
+        Returns addresses by category and device number; a snapshot has them in its settings, under
+        "labels". Empty if PyTorch is not imported. Raises nothing.
     """
     found: dict[str, dict[str, list[int]]] = {}
 
@@ -180,7 +181,7 @@ def labels_now() -> dict[str, dict[str, list[int]]]:
 
 
 def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
-    """Let a function of PyTorch's call `action` with its first argument before it returns."""
+    """Make a function of PyTorch call `action` with its first argument before it returns."""
     original = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -202,7 +203,7 @@ def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
 
 
 def _own_tensors(module: Any) -> Iterator[Any]:
-    """The parameters and buffers of a module itself; one that is not set up yet has none."""
+    """Returns a module's own parameters and buffers; none before its `__init__` has run."""
     for name in ("_parameters", "_buffers"):
         yield from list(getattr(module, name, {}).values())
 
@@ -213,7 +214,7 @@ def _parts(tensor: Any) -> Iterator[Any]:
     if flatten is None:
         yield getattr(tensor, "_local_tensor", tensor)
         return
-    for name in flatten()[0]:  # of parts that may also be no tensors, such as a DTensor's mesh
+    for name in flatten()[0]:  # a part may be no tensor, such as a DTensor's mesh
         if hasattr(getattr(tensor, name), "untyped_storage"):
             yield from _parts(getattr(tensor, name))
 
@@ -222,7 +223,7 @@ _DEEPEST = 4
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The tensors in dictionaries and lists."""
+    """Yields the tensors in dictionaries and lists."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif depth < _DEEPEST and isinstance(value, dict):

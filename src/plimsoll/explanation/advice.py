@@ -1,9 +1,10 @@
-"""Finds advice, and tries each piece of it by a replay.
+"""Finds advice, and tests each piece of it by a replay.
 
 The search replays the recorded requests without leaks, under settings of PyTorch's allocator and
-combinations of those that help, and under plimsoll's elastic allocator. It tries smaller limits, or
-the larger one that a failed request needed, and shared memory to spill into. It also moves frees of
-gradients to where `zero_grad` could be called. Recorded settings are its start, and no advice.
+combinations of those that help, and under plimsoll's elastic allocator. It tries smaller limits,
+the larger limit that a failed request needed, and shared memory to spill into. It also moves frees
+of gradients to the place where `zero_grad` could be called. The recorded settings are the baseline,
+not advice.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
-_SPILL_TO = 0.75  # of the peak, where nothing says how small the card is
+_SPILL_TO = 0.75  # the share of the peak that is dedicated memory if the card's size is unknown
 
 
 def give_advice(
@@ -55,12 +56,12 @@ def give_advice(
     failure: OutOfMemory | None,
     total_bytes: int | None,
 ) -> list[Advice]:
-    """Search, and keep what helps.
+    """Searches for advice and keeps what helps.
 
     Args:
-        search: The replays of the recording, of one device.
-        base: Its replay under the recorded settings, if there is one already.
-        lifetimes: Its blocks.
+        search: The replays of one device of the recording.
+        base: The device's replay under the recorded settings, if it exists already.
+        lifetimes: The device's blocks.
         steps: The program's steps.
         categories: The use of each block.
         leaks: The leaks, each with a mask of its blocks.
@@ -111,7 +112,7 @@ def give_advice(
 
 
 def _in_words(conf: str, before: str) -> str:
-    """Returns the settings of a configuration that another one lacks, in words."""
+    """Returns in words the settings of a configuration that differ from another one."""
     wanted, there = conf_keys(conf), conf_keys(before)
     changes = [
         _change(*text.split(":", 1)) for key, text in wanted.items() if there.get(key) != text
@@ -129,7 +130,7 @@ def _change(key: str, value: str) -> str:
 
 
 def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: KeptAdvice) -> None:
-    """A limit that saves more than the setting does without one."""
+    """Adds a limit that saves more than the setting does without one."""
     if found.failed:
         return
     trial = search.least_limit(setting, alone.peak_allocated_bytes, alone.peak_reserved_bytes)
@@ -148,7 +149,7 @@ def _add_limit(search: Search, setting: Setting, alone: ReplayResult, found: Kep
 def _add_higher_limit(
     search: Search, own: Setting, failure: OutOfMemory, found: KeptAdvice
 ) -> None:
-    """Where a limit was the cause: the least that serves all, of what the card surely had."""
+    """Adds the least limit that serves all requests, if a limit was the cause of a failure."""
     free = failure.device_free_bytes
     most = AMPLE_MEMORY if free is None else failure.reserved_bytes + free
     trial = search.trial(replace(own, limit=most))
@@ -168,7 +169,7 @@ def _add_higher_limit(
 
 
 def _add_spill(search: Search, elastic: Trial | None, found: KeptAdvice) -> None:
-    """With the elastic allocator, and less dedicated memory than it needs."""
+    """Adds the elastic allocator with less dedicated memory than it needs."""
     if elastic is None:
         return
     room = search.limit or found.base.limit_bytes
@@ -198,7 +199,7 @@ def _add_zero_grad(
     *,
     is_known: bool,
 ) -> None:
-    """Gradients that outlive their step, freed at its end: the effect on the same requests."""
+    """Adds the effect of freeing, at the end of each step, gradients that outlive the step."""
     before, after = (search.trial(own, one) for one in edited)
     found.add(
         "program",
@@ -211,7 +212,7 @@ def _add_zero_grad(
 
 
 def _different(trials: list[Trial]) -> list[Trial]:
-    """Returns the best setting of each set of keys, without those that others make needless."""
+    """Returns the best setting of each set of keys, without redundant ones."""
     kept: list[Trial] = []
     for trial in trials:
         keys = set(conf_keys(trial.setting.conf))
@@ -219,7 +220,7 @@ def _different(trials: list[Trial]) -> list[Trial]:
         if any((set(conf_keys(one.setting.conf)), one.setting.limit is not None) == mine
                for one in kept):  # fmt: skip
             continue
-        # Fewer keys for the same bytes are better; more keys for no more bytes are noise.
+        # Fewer keys for the same bytes are better; additional keys without a saving are noise.
         if any(
             set(conf_keys(one.setting.conf)) < keys and reserved_bytes(one) <= reserved_bytes(trial)
             for one in trials

@@ -77,9 +77,9 @@ def explain(
             is, and with changes of `fit`. That takes extra time.
         arguments: The script's arguments.
         vary: The argument with the size of a batch, such as "--batch-size".
-        error: The text of PyTorch's error for lack of memory. It says how much of the card the
-            process had, so that other processes can be told from other libraries.
-        progress: Called with the current work in words, now and then.
+        error: The text of PyTorch's out-of-memory error. It says how much of the card the process
+            had, so that other processes can be told from other libraries.
+        progress: Called at intervals with the current work in words.
 
     Raises:
         InputError: If the source, the device, the card, a size, a number of events or the script
@@ -119,13 +119,13 @@ def explain(
 
 
 class _Failures:
-    """The requests that failed, and the state of the memory when the last one did.
+    """The failed requests, and the state of the memory at the last one.
 
     Attributes:
         out_of_memory: The last failures, each explained.
-        fragmentation: The free pieces before the last failure; without one, at the peak of
+        fragmentation: The free pieces before the last failure; without a failure, at the peak of
             reserved memory.
-        notes: A note where there are more failures than explanations.
+        notes: A note if there are more failures than explanations.
     """
 
     def __init__(self, usage: ExplainedUsage, limit_bytes: int | None) -> None:
@@ -150,7 +150,7 @@ class _Failures:
         return self.out_of_memory[-1] if self.out_of_memory else None
 
     def room_bytes(self) -> int | None:
-        """Returns the memory that the program surely could reserve, where a request failed."""
+        """Returns the memory that the program could certainly reserve, if a request failed."""
         last = self.last
         if last is None:
             return None
@@ -160,12 +160,12 @@ class _Failures:
 
 
 class _FoundAdvice:
-    """The advice that was found, from replays and from runs of the script.
+    """The advice from replays and from runs of the script.
 
     Attributes:
         search: The replays of the recording under other settings.
-        advice: The advice, in the order in which it was found.
-        script_run: The script as it is; None where it did not run.
+        advice: The advice in order of discovery.
+        script_run: The unchanged script's run; None if it did not run.
         notes: The notes on both searches.
     """
 

@@ -1,4 +1,4 @@
-"""The devices of a recording: which one an explanation is of, and a row of figures for each."""
+"""The devices of a recording: chooses the one to explain, and makes a row of figures for each."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Device:
     """The history of one device, as recorded or as it would have been under a given limit.
 
     Attributes:
-        recording: The recording, with this device alone.
+        recording: The recording of this device only.
         card: The card, if it is known.
         lifetimes: The blocks.
         past: The allocator's states.
-        base: The replay that found these states; None where they are as recorded.
-        notes: The reasons why the states may differ from what happened.
-        is_known: Whether there is a history, and not only a present state.
+        base: The replay that computed these states; None if they are as recorded.
+        notes: Reasons why the states may differ from the real ones.
+        is_known: Whether the recording has a history, not only a present state.
         peak_allocated_bytes: The most in live blocks, rounding included.
         fits: Whether all requests are served, under the limit if one was given.
     """
@@ -54,8 +54,8 @@ class Device:
         """The row of this device.
 
         Args:
-            limit: The most that it could reserve, in bytes. Where a request then fails, how much
-                the program would reserve is not known.
+            limit: The most that it could reserve, in bytes. If a request then fails, the memory
+                that the program would reserve is unknown.
         """
         (trace,) = self.recording.devices
         if self.past.is_what_if and not self.fits:
@@ -77,18 +77,18 @@ def find_devices(
     limit: int | None,
     version: str | None,
 ) -> tuple[Device, list[GpuUse], list[str]]:
-    """Look at each device, and choose the one to explain.
+    """Examines each device, and chooses the one to explain.
 
     Args:
         recording: All devices.
-        device: Which one to explain; None for one on which requests fail, if there is any, and of
-            these or of all the one with the most memory in use.
-        card: The card that all are of; None for the cards that the recording names.
-        limit: The most that each could reserve, in bytes; None for what was recorded.
+        device: The device to explain; None for the one with the most memory in use, among those
+            with failed requests if there are any.
+        card: The card of all devices; None for the cards that the recording names.
+        limit: The most that each could reserve, in bytes; None for the recorded limit.
         version: The version of PyTorch; None for the recorded one.
 
     Returns:
-        The chosen device, the row of each device, and notes on those that are not chosen.
+        Returns the chosen device, the row of each device, and notes on those that are not chosen.
 
     Raises:
         InputError: If the recording has no such device, or the chosen one cannot be replayed.
@@ -164,7 +164,7 @@ def _past(
     version: str | None,
     is_known: bool,
 ) -> tuple[Past, ReplayResult | None, list[str]]:
-    """Returns what happened, or would happen under another limit, with its replay and notes."""
+    """Returns the recorded states, or those under another limit, with their replay and notes."""
     (trace,) = recording.devices
     if recording.allocator != "native":
         said = None if has_history(recording) else recording.fragments_bytes(trace.device)
@@ -223,9 +223,10 @@ def _under(
 
 
 def _peak_allocated_bytes(past: Past, recording: Recording, version: str | None) -> int:
-    """The most in live blocks as recorded, as far as it is known beyond their rounding.
+    """Returns the peak of live blocks as recorded, with their rounding if that is known.
 
-    A what-if past ends early or serves other requests, and its own peak is that of another run.
+    A past under another limit ends early or serves other requests, so its peak is that of another
+    run.
     """
     if not past.is_what_if:
         return past.peak_allocated_bytes

@@ -1,4 +1,4 @@
-"""The memory that an explanation is of: steps, categories, and the peaks."""
+"""The memory that an explanation describes: steps, categories, and the peaks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ExplainedUsage:
-    """The memory of the device that is explained.
+    """The memory of the explained device.
 
     Attributes:
         device: The device, with its history.
@@ -34,9 +34,9 @@ class ExplainedUsage:
         lifetimes: Its blocks.
         steps: The program's steps.
         categories: The use that each block has.
-        has_stacks: Whether the recording says which lines requested the blocks.
+        has_stacks: Whether the recording has call stacks, so that blocks have source lines.
         group: The index of each block's name in `names`.
-        names: The source lines that blocks are counted with, or their sizes without stacks.
+        names: The source lines that blocks are grouped by; without stacks, their sizes.
         peak: The moment with the most in live blocks.
         reserved: The moment with the most reserved.
     """
@@ -69,7 +69,7 @@ class ExplainedUsage:
 
 
 class Owners:
-    """Names the live blocks of one moment, by an address in them or by a size that only one has."""
+    """Names the live blocks of one moment, by an address in them or by a unique size."""
 
     def __init__(self, usage: ExplainedUsage, event: int) -> None:
         lifetimes = usage.lifetimes

@@ -1,4 +1,4 @@
-"""An explanation: its parts, which show themselves as text, and as HTML in a notebook."""
+"""An explanation that shows itself as text, and as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plimsoll.explanation.text import explanation_text
 
 @dataclass(frozen=True)
 class Explanation(NotebookForm, ExplanationParts):
-    """Why one device's memory was used as it was; see `ExplanationParts` for what it says.
+    """The explanation of one device's memory; `ExplanationParts` describes its parts.
 
     >>> import plimsoll
     >>> found = plimsoll.explain("examples/recordings/gpt2_adamw.pickle.gz", advice=False)

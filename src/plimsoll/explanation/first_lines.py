@@ -38,9 +38,9 @@ def first_lines(e: ExplanationParts) -> Iterator[str]:
 
 
 def answers(e: ExplanationParts) -> Iterator[str]:
-    """Answers what was asked with an option, one line each; else says what matters most.
+    """Yields one line for each option of the question, or the main finding without options.
 
-    The first line says so if categories are a guess.
+    The first line has a note if categories are a guess.
     """
     first, *more = _answers(e)
     guess = "Categories are a guess by lifetimes: the recording has no call stacks."
@@ -67,7 +67,7 @@ def _answers(e: ExplanationParts) -> Iterator[str]:
 
 
 def _fit(e: ExplanationParts, limit: int) -> str:
-    """Whether what was recorded fits in the given limit."""
+    """Says whether the recorded program fits in the given limit."""
     most = format_size(limit)
     failed = next((one for one in e.out_of_memory if not one.recorded), None)
     if failed is not None:
@@ -139,14 +139,14 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     yield f"What helps: {best.what}{effect(best)}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
-    elif e.script is not None:  # lines of a script, which another command changes
+    elif e.script is not None:  # lines of a script; another command changes the script
         own = ["--", *e.script.arguments] if e.script.arguments else []
         words = ["plimsoll", "fit", e.script.script, "--gpu", e.script.gpu]
         yield Verbatim(f"Try: {shlex.join([*words, '--apply', 'changed.py', *own])}")
 
 
 def effect(advice: Advice) -> str:
-    """Returns the result of an advice, as words after the advice itself."""
+    """Returns the effect of an advice, in words that follow the advice."""
     if advice.serves_failed_requests is False:
         return ": not enough for what failed"
     if advice.serves_failed_requests:
@@ -170,7 +170,7 @@ def cause(o: OutOfMemory) -> str:
 
 
 def reason(o: OutOfMemory) -> str:
-    """Why memory that was free did not serve."""
+    """Returns the reason why free memory did not serve the request."""
     free, hole = format_size(o.free_bytes), format_size(o.largest_hole_bytes)
     asked = format_size(o.asked_bytes)
     if o.reason == "too_little":

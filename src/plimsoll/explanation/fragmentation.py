@@ -1,4 +1,4 @@
-"""Where the free part of reserved memory lies, and what keeps it there."""
+"""Finds the free part of reserved memory, and the blocks that keep it from being released."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from plimsoll.explanation.state import Past
 
 _MOST_SHOWN = 5
-_SMALL_REQUEST = MiB  # smaller ones go to segments of their own
+_SMALL_REQUEST = MiB  # smaller requests get segments of their own
 
 
 def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str]) -> Fragmentation:
-    """Look at the segments after an event.
+    """Examines the segments after an event.
 
     Args:
         past: The history.
         event: The event.
-        owner: Returns the name of the live block of an address and size.
+        owner: Returns the name of the live block at an address, given its size too.
     """
     segments, units = past.after(event), past.units(event)
     holes = [
@@ -59,7 +59,7 @@ def find_fragmentation(past: Past, event: int, owner: Callable[[int, int], str])
 def largest_hole(
     segments: list[_core.SegmentInfo], counts: Callable[[_core.SegmentInfo], bool]
 ) -> int:
-    """The largest free block for requests above 1 MiB, in the segments that count."""
+    """Returns the largest free block for requests above 1 MiB."""
     return max(
         (
             block.size
@@ -77,16 +77,17 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
-    """The largest request that the cache serves: the hole itself, or what the rules leave of it."""
+    """Returns the largest request that the cache serves: the hole, or less if a rule forbids it."""
     if not isinstance(past, ReplayedPast) or past.moves:
-        return None  # what is over cannot be tried, and what moves goes to any request
+        # a replay past its end cannot try requests, and movable memory serves any request
+        return None
     if hole <= _SMALL_REQUEST:
         return 0
 
     def serves(size: int) -> bool:
         return past.is_served_from_cache(event, size, stream)
 
-    least, most = _SMALL_REQUEST, hole  # rounding is a matter of arithmetic
+    least, most = _SMALL_REQUEST, hole  # the largest request that rounds to the hole is computed
     while least < most:
         middle = (least + most + 1) // 2
         if past.round_request(middle) <= hole:
@@ -95,7 +96,7 @@ def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | No
             most = middle - 1
     if least > _SMALL_REQUEST and serves(least):
         return least
-    # A rule such as max_split_size is in the way: then all that is left is to try.
+    # If a rule such as max_split_size refuses that request, a binary search tries smaller ones.
     low, high = _SMALL_REQUEST, least
     while high - low > 512:
         middle = (low + high) // 2

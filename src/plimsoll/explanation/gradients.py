@@ -1,4 +1,4 @@
-"""A history as it would have been if gradients were freed at the end of their own step."""
+"""Edits a history so that gradients are freed at the end of their own step."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def with_earlier_zero_grad(
     recording: Recording, lifetimes: Lifetimes, steps: Steps, categories: Categories
 ) -> tuple[Recording, Recording] | None:
-    """The recording's requests and frees, as they were and with the gradients' frees moved.
+    """Returns the recorded requests and frees twice: unchanged, and with gradients freed earlier.
 
-    Both leave out the allocator's own events, so that they differ only in the frees. None if all
+    Both leave out the allocator's own events, so they differ only in the frees. Returns None if all
     gradients die within their step.
     """
     if not len(steps):

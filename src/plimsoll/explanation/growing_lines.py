@@ -1,6 +1,6 @@
-"""Advice on lines that grow, in the recognisers' words, while the program runs.
+"""Advice on growing lines from the recognisers of causes, while the program runs.
 
-Nothing is tried here, and nothing is raised: the program goes on whatever a recogniser does.
+Nothing is replayed here, and nothing is raised: an error of a recogniser never stops the program.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def changes_that_help(
     steps: Steps,
     leaks: Sequence[Leak],
 ) -> list[str]:
-    """Say for each leak what helps, in a sentence without its full stop.
+    """Returns a sentence of advice for each leak, without its full stop.
 
-    The sentence is a general one if the recording is not enough for a recogniser.
+    The sentence is general if the recording is too short for the recognisers.
 
     Args:
         recording: The program so far.
         trace: Its events on one device.
-        blocks: The blocks there.
+        blocks: The device's blocks.
         steps: The program's steps.
-        leaks: The lines that grow.
+        leaks: The growing lines.
     """
     try:
         facts = _facts(recording, trace, blocks, steps)
         return [_helps(leak, cause_of_leak(facts, leak, leaks)) for leak in leaks]
-    except Exception:  # the watched program must not fail for it
+    except Exception:  # no error here may stop the watched program
         return [_LET_GO] * len(leaks)
 
 

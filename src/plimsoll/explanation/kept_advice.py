@@ -1,4 +1,4 @@
-"""Keeps the trials that save enough, or serve failed requests, as advice."""
+"""Keeps trials as advice that save enough, or serve failed requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRACTION = "per_process_memory_fraction"
 
 
 class KeptAdvice:
-    """Keeps what helps.
+    """Collects advice.
 
     Attributes:
         base: The replay under the recorded settings.
@@ -51,7 +51,7 @@ class KeptAdvice:
             kind: The kind of change.
             what: The change in words.
             how: The setting or the call.
-            trial: The trial; None where there was none.
+            trial: The trial; None if the change was not tried.
             note: Further advice.
             against: The trial to compare with, if it is not the base.
         """
@@ -66,13 +66,13 @@ class KeptAdvice:
     def add_leak(
         self, what: str, how: str, trial: Trial | None, against: ReplayResult | None
     ) -> None:
-        """Keep it whatever it saves: a leak takes more the longer the program runs.
+        """Keeps advice on a leak, whatever it saves: a leak grows as long as the program runs.
 
         Args:
             what: The change in words.
             how: A line of code, or a command.
-            trial: The history without it; None where that was not tried.
-            against: The trial to compare with; None where there was none.
+            trial: The history without the leak; None if that was not tried.
+            against: The trial to compare with; None without one.
         """
         if trial is not None and against is not None:
             self._keep("leak", what, how, trial, against, "")
@@ -91,11 +91,11 @@ class KeptAdvice:
         )
 
     def call(self, setting: Setting) -> str:
-        """How to run PyTorch under a setting; limits are rounded up, for less was not tried."""
+        """Returns the code that applies a setting. Limits are rounded up to what was tried."""
         has_conf = setting.conf != self.base.conf
         if setting.limit is None:
             return f"PYTORCH_CUDA_ALLOC_CONF={setting.conf}"
-        # A byte more, as the product with the card's memory is rounded down.
+        # One byte more, because the product with the card's memory is rounded down.
         share = f"{setting.limit + 1} / torch.cuda.mem_get_info()[1]"
         if self.total_bytes:
             share = f"{math.ceil(setting.limit / self.total_bytes * 1e6) / 1e6:.6f}"
@@ -108,7 +108,7 @@ class KeptAdvice:
         return limit
 
     def drop_needless_limits(self) -> None:
-        """Drop settings under a limit where the limit alone saves as much."""
+        """Drop settings under a limit if the limit alone saves as much."""
         limits = [one.saves_bytes for one in self.advice if one.kind == "limit"]
         self.advice = [
             one

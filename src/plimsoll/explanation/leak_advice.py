@@ -1,4 +1,4 @@
-"""Advice against leaks: what to do at the line, and what that would have saved."""
+"""Advice against leaks: a change of the line, and the saving that it would have made."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def add_leaks(
     *,
     has_stacks: bool,
 ) -> None:
-    """Advise to mend the fastest leaks, each replayed as if its line had kept nothing.
+    """Adds advice on the fastest leaks, each replayed as if its line had kept nothing.
 
     Args:
         search: The replays of the recording.
-        own: The setting that was recorded.
+        own: The recorded setting.
         leaks: The leaks, each with a mask of its blocks.
         lifetimes: The blocks.
         steps: The program's steps.
-        found: The advice, to which this adds.
+        found: The advice so far; new advice is added to it.
         has_stacks: Whether leaks are named by lines.
     """
     before: Trial | None = None

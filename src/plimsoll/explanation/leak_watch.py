@@ -1,4 +1,4 @@
-"""`LeakWatch`: a warning while the program runs, with the line that keeps memory."""
+"""`LeakWatch` warns while the program runs, and names the line that keeps memory."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class LeakWatch:
     ...         train(batch)
     ...         watch.step()
 
-    It records into a temporary file, looks at it now and then, and warns once for each line. After
-    `steps` steps it stops by itself: nothing is recorded any more, and the file is gone. Until
-    `step()` is called, the steps of optimizers count; from then on they do not. With `record` the
-    file stays, and goes on to the end of the block.
+    The watch records into a temporary file, analyses it at intervals, and warns once for each line.
+    After `steps` steps it stops: recording ends, and the file is deleted. Until `step()` is called,
+    the steps of optimizers count; from then on they do not. With `record` the file stays, and the
+    recording goes on to the end of the block.
 
     Attributes:
         leaks: The leaks, fastest first.
@@ -62,16 +62,17 @@ class LeakWatch:
         allocator: Allocator | None = None,
         record: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Make a watch.
+        """Makes a watch.
 
         Args:
-            steps: How many steps to watch.
-            allocator: Watch this allocator of `plimsoll.Allocator`, and not the process's GPUs.
-            record: Keep the recording in this file, as `plimsoll.record` does.
+            steps: The number of steps to watch.
+            allocator: The allocator to watch, of `plimsoll.Allocator`, in place of the process's
+                GPUs.
+            record: A file in which the recording stays, as by `plimsoll.record`.
 
         Raises:
-            InputError: If that is too few steps to tell growth from chance, or the file's name ends
-                as that of something else.
+            InputError: If there are too few steps to tell growth from chance, or the file's name
+                has the ending of another format.
         """
         if steps < LEAST_STEPS:
             raise InputError(
@@ -89,11 +90,11 @@ class LeakWatch:
         self._is_inside = False
 
     def __enter__(self) -> LeakWatch:
-        """Begin.
+        """Begin to watch.
 
         Raises:
-            InputError: If another recording is on, there is no GPU, real or simulated, or the file
-                that is to be kept exists or cannot be written.
+            InputError: If another recording is running, there is no GPU, real or simulated, or the
+                file of `record` exists or cannot be written.
         """
         with ExitStack() as stack:
             path = self._record
@@ -122,10 +123,10 @@ class LeakWatch:
         return f"<LeakWatch {str(self).splitlines()[0]}>"
 
     def step(self) -> None:
-        """Say that a step ends here.
+        """Mark the end of a step.
 
         Raises:
-            InputError: If this is not inside of the watch's `with` block.
+            InputError: If the watch's `with` block is not active.
         """
         if not self._is_inside:
             raise InputError(
@@ -154,7 +155,7 @@ class LeakWatch:
                 recorder.flush()
                 self._last_look(recorder.path)
         elif self._steps >= self._next_look:
-            self._next_look *= 2  # so that looking costs no more than recording
+            self._next_look *= 2  # so that analyses cost no more than the recording
             recorder.flush()
             self._look(recorder.path)
 
@@ -166,7 +167,7 @@ class LeakWatch:
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
-        with self._opened:  # the file goes after the last look, if it goes
+        with self._opened:  # a temporary file is deleted after the last analysis
             recorder.stop()
             if self._is_watching:
                 self._last_look(recorder.path)
@@ -176,10 +177,10 @@ class LeakWatch:
         self._look(path)
 
     def _look(self, path: Path) -> None:
-        """Look for leaks, and warn of those that are new."""
+        """Find leaks, and warn of new ones."""
         try:
             recording = read_recording(path)
-        except InputError:  # nothing has happened yet
+        except InputError:  # no events yet
             return
         marked = [mark for mark in recording.marks if mark.name == _MARK]
         marks = [replace(mark, name="step") for mark in marked] or recording.marks
@@ -211,7 +212,7 @@ def _growth(leak: Leak) -> str:
 
 
 def _calls_to_program() -> int:
-    """How many calls up the program is, from who asks: beyond plimsoll, and beyond optimizers."""
+    """Returns the number of frames up to the program, past those of plimsoll and of optimizers."""
     torch = sys.modules.get("torch")
     inside = tuple(
         str(Path(str(file)).parent) + os.sep

@@ -1,4 +1,4 @@
-"""A history as it would have been if a leaking line had kept nothing."""
+"""Edits a history as if a leaking line had kept nothing."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 def with_leak_mended(
     recording: Recording, lifetimes: Lifetimes, steps: Steps, is_of_line: NDArray[np.bool_]
 ) -> tuple[Recording, Recording] | None:
-    """The recording's requests and frees, as they were and with what leaks freed.
+    """Returns the recorded requests and frees twice: unchanged, and with the leaks freed.
 
-    After the warm-up, the leaking line's blocks of a step are freed with the end of the next step
-    at the latest. Until then a variable may rightly hold them. Both leave out the allocator's own
-    events, so that they differ only in the frees. None if no block lives longer.
+    After the warm-up, the blocks that the leaking line allocates in a step are freed by the end of
+    the next step. Until then a variable may rightly hold them. Both leave out the allocator's own
+    events, so they differ only in the frees. Returns None if no block lives longer.
 
     Args:
-        recording: The recording, of one device.
+        recording: The recording of one device.
         lifetimes: Its blocks.
         steps: The program's steps.
-        is_of_line: Which blocks the line allocates.
+        is_of_line: A mask of the blocks that the line allocates.
     """
     count = len(steps)
     step = np.searchsorted(steps.boundaries, lifetimes.start, side="right") - 1
@@ -56,7 +56,7 @@ def with_leak_mended(
 
 
 def _frees(allocations: EventBatch) -> EventBatch:
-    """Both events of the free of each block, one after the other."""
+    """Returns both events of each block's free, one after the other."""
     twice = allocations[np.repeat(np.arange(len(allocations)), 2)]
     action = np.tile([Action.FREE_REQUESTED, Action.FREE_COMPLETED], len(allocations))
     return replace(twice, action=action.astype(np.uint8))

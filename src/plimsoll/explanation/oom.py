@@ -1,4 +1,4 @@
-"""Requests that failed: what was asked, what was free, and why that did not serve."""
+"""Explains failed requests: their size, the free memory, and why it did not serve them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MOST_EXPLAINED = 5
 def explain_failure(
     past: Past, event: int, limit: int | None, line_of: Callable[[int], str]
 ) -> OutOfMemory:
-    """Say why a request failed.
+    """Explains why a request failed.
 
     Args:
         past: The history.
-        event: Its event: an `oom`, or the request that finds no room under a limit.
-        limit: The most that could be reserved, if that is known.
-        line_of: The source line of a stack's number.
+        event: The failed request's event: an `oom`, or a request that does not fit under a limit.
+        limit: The most that could be reserved, if known.
+        line_of: Returns the source line of a stack, by its number.
     """
     failed = _event(past, event)
     recorded = failed.action[0] == Action.OOM
@@ -64,7 +64,7 @@ def explain_failure(
         room = 0 if known is None else max(known - reserved, 0)
         reason = "other_pools" if free - held + room < asked else "fragmentation"
     elif largest_hole(after, is_own) >= asked:
-        # Else the replay is not what happened.
+        # Otherwise a block fits, so the replay differs from the recorded run.
         reason = "unknown" if past.max_split_size is None else "max_split_size"
     elif largest_hole(after, is_streams) >= asked:
         reason = "other_streams"
@@ -109,7 +109,7 @@ def _pool(segment: _core.SegmentInfo) -> tuple[int, int]:
 
 
 def _last_of_program(past: Past, event: int) -> int:
-    """The last request or free before an event; what follows it the allocator did for the event."""
+    """Returns the last request or free before an event; later events are the allocator's own."""
     last, passed = -1, 0
     for batch in past.trace.batches():
         actions = batch.action[: max(event - passed, 0)]

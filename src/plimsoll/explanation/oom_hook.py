@@ -1,8 +1,8 @@
-"""When a program runs out of GPU memory: the explanation next to the traceback.
+"""Explains an out-of-memory error when it ends a program, after the traceback.
 
-The traceback is printed first and by whom it would have been printed; whatever goes wrong with the
-explanation after that is one line on stderr. At that moment the traceback still holds the frames
-whose tensors filled the memory, and the history has the request that failed.
+The program's own hook prints the traceback first. An error while explaining is one line on stderr.
+At that moment the traceback still holds the frames whose tensors filled the memory, and the history
+contains the failed request.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-_SEARCH_EVENTS = 60_000_000  # some ten seconds
+_SEARCH_EVENTS = 60_000_000  # the search takes about ten seconds
 
 
 def explain_oom(
     folder: str | os.PathLike[str] = ".", *, max_entries: int = 1_000_000, stacks: bool = True
 ) -> OomHook:
-    """Have every error for lack of GPU memory that ends the program, or a thread, explained.
+    """Explains every out-of-memory error of a GPU that ends the program, or a thread.
 
-    Lets PyTorch keep a history of its memory from now on, so call it first thing. On such an error
-    two files are written beside each other: the explanation as text, and the history as a snapshot,
-    which `plimsoll view` shows. Works on simulated GPUs too.
+    PyTorch records a history of its memory from this call on, so call it first. On an out-of-memory
+    error two files are written to the same folder: the explanation as text, and the history as a
+    snapshot for `plimsoll view`. Works on simulated GPUs too.
 
-    In a notebook, where errors end no program, use what this returns as a context manager:
+    In a notebook errors do not end the program, so use the returned hook as a context manager:
 
     >>> with plimsoll.explain_oom():  # doctest: +SKIP
     ...     train()
@@ -42,10 +42,10 @@ def explain_oom(
     Args:
         folder: The folder for the files.
         max_entries: The number of events that the history keeps.
-        stacks: Whether it keeps call stacks, to name source lines.
+        stacks: Whether the history keeps call stacks, to name source lines.
 
     Returns:
-        The hook, whose `remove()` undoes it.
+        Returns the hook; its `remove()` undoes the call.
     """
     hook = OomHook(folder)
     _record_history(max_entries, stacks=stacks)
@@ -54,10 +54,10 @@ def explain_oom(
 
 
 class OomHook:
-    """Explains errors for lack of memory; made by `explain_oom`.
+    """Explains out-of-memory errors; made by `explain_oom`.
 
     Attributes:
-        written: The explanations so far.
+        written: The files of the explanations so far.
     """
 
     def __init__(self, folder: str | os.PathLike[str] = ".") -> None:
@@ -67,7 +67,7 @@ class OomHook:
         self._restore: Callable[[], None] | None = None
 
     def install(self) -> None:
-        """See every error that ends the program or a thread."""
+        """Hook into every error that ends the program or a thread."""
         for_program, for_threads = sys.excepthook, threading.excepthook
 
         def in_program(
@@ -82,7 +82,7 @@ class OomHook:
                 self.explain(arguments.exc_value)
 
         def restore() -> None:
-            # Whoever hooked in later calls ours; then ours stay, and explain nothing any more.
+            # A hook that was installed later calls ours, so ours stay in place and do nothing.
             if sys.excepthook is in_program:
                 sys.excepthook = for_program
             if threading.excepthook is in_thread:
@@ -92,7 +92,7 @@ class OomHook:
         self._restore = restore
 
     def remove(self) -> None:
-        """Explain nothing from now on. PyTorch's history stays on."""
+        """Stop explaining. PyTorch continues its history."""
         if self._restore is not None:
             self._restore()
             self._restore = None
@@ -106,13 +106,13 @@ class OomHook:
         self.remove()
 
     def explain(self, error: BaseException) -> Path | None:
-        """Write the explanation of an error, if it is for lack of memory.
+        """Write the explanation of an error, if memory is what ran out.
 
-        Errors that a program catches are explained where it calls this: it takes seconds, and many
-        such errors are part of how programs work.
+        Call this for errors that the program catches. plimsoll does not do so by itself: it takes
+        seconds, and many programs catch such errors routinely.
 
         Returns:
-            The file, or None. Raises nothing.
+            Returns the file, or None. Raises nothing.
         """
         cause = _out_of_memory(error)
         if self._restore is None or cause is None or cause is self._seen:
@@ -161,7 +161,7 @@ class OomHook:
 
 
 def _out_of_memory(error: BaseException) -> BaseException | None:
-    """The error itself, or the one it comes from, that is for lack of GPU memory."""
+    """Returns the error or its cause, if that is an out-of-memory error of a GPU."""
     torch = sys.modules.get("torch")
     kinds: list[type[BaseException]] = [OutOfMemoryError]
     if torch is not None:
@@ -180,7 +180,7 @@ def _record_history(max_entries: int, *, stacks: bool) -> None:
     import torch
 
     if not torch.cuda.is_available():
-        return  # then no memory of a GPU is ever short
+        return  # without PyTorch there is no such error
     torch.cuda.memory._record_memory_history(
         "all", context="all" if stacks else None, stacks="python", max_entries=max_entries
     )
@@ -198,7 +198,7 @@ def _snapshot() -> bytes:
 
 
 def _device(devices: list[Any]) -> int | None:
-    """The device where a request failed last."""
+    """Returns the device on which a request failed last."""
     from plimsoll.recordings.events import Action
 
     failed = [

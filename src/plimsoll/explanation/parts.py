@@ -1,4 +1,4 @@
-"""The parts of an explanation, as data. Unknown figures are None."""
+"""The parts of an explanation, as data; None is unknown."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class CardUse:
         total_bytes: Its memory.
         context_bytes: The memory of a CUDA context there.
         context_source: The source of that figure, such as "measured" or "estimate: ...".
-        reserved_bytes: The memory of the card that the allocator had at the peak.
-        other_bytes: The memory of other processes and libraries. It is known only from the memory
-            that the driver had left when a request failed.
+        reserved_bytes: The allocator's memory on the card at the peak.
+        other_bytes: The memory of other processes and libraries. It is known only after a failed
+            request, from the memory that the driver had left.
         shown_bytes: The memory that nvidia-smi would show.
     """
 
@@ -46,21 +46,21 @@ class CardUse:
 
 @dataclass(frozen=True)
 class ReservedUse:
-    """Reserved memory taken apart, at the event where it was the most.
+    """The parts of reserved memory, at the event of its peak.
 
     `reserved_bytes == allocated_bytes + pending_bytes + cached_bytes + fragments_bytes`.
 
     Attributes:
         event: That event.
-        step: The step that it is in, from 0, or None.
-        reserved_bytes: The whole.
-        allocated_bytes: In live blocks, rounding included.
+        step: The step of the event, from 0, or None.
+        reserved_bytes: All reserved bytes.
+        allocated_bytes: Bytes in live blocks, rounding included.
         rounding_bytes: The part of these blocks beyond the requests.
-        pending_bytes: Freed, but another stream might still use it.
-        cached_bytes: Free, in segments that are free as a whole. `empty_cache` would return it.
-        fragments_bytes: Free, in segments (or pieces, where memory moves) that are partly in use.
-            It cannot be returned.
-        shared_bytes: The part of the whole in shared memory.
+        pending_bytes: Bytes that are freed, but that another stream might still use.
+        cached_bytes: Free bytes in wholly free segments. `empty_cache` would release them.
+        fragments_bytes: Free bytes in segments that are partly in use, or in pieces if memory
+            moves. They cannot be released.
+        shared_bytes: The part of reserved memory in shared memory.
         exact: Whether all parts are exact to the byte.
     """
 
@@ -81,9 +81,9 @@ class Peak:
     """The live blocks at the moment of the most allocated bytes.
 
     Attributes:
-        event: The event that reached it.
-        step: The step that it is in, from 0, or None.
-        seconds: The time since the first event; None where times were not recorded.
+        event: The event of the peak.
+        step: The step of the event, from 0, or None.
+        seconds: The time since the first event; None if times were not recorded.
         allocated_bytes: The bytes in live blocks, rounding included.
         requested_bytes: The requested bytes. `by_category` without "rounding" adds up to them.
         blocks: The number of live blocks.
@@ -106,14 +106,14 @@ class Peak:
 
 @dataclass(frozen=True)
 class PinnedSegment:
-    """A segment that live blocks keep from going back to the driver.
+    """A segment that live blocks keep from being released to the driver.
 
     Attributes:
-        address: Its first address; None for a segment of a replay, which the recording lacks.
+        address: Its first address; None for a segment that only a replay has.
         total_bytes: Its size.
         free_bytes: Its free bytes.
         blocks: The number of live blocks that pin it.
-        lines: The lines of these blocks, most bytes first; sizes where there are no stacks.
+        lines: The lines of these blocks, most bytes first; sizes if there are no stacks.
     """
 
     address: int | None
@@ -132,11 +132,11 @@ class Fragmentation:
         free_bytes: The free bytes of all reserved memory.
         holes: The number of free pieces.
         largest_hole_bytes: The largest free piece on the stream that has the most memory.
-        largest_request_bytes: The largest request there that a replay serves without new memory
-            from the driver; 0 if it serves none above 1 MiB, None without a replay.
-        movable_bytes: The free bytes in pieces that move to where they are needed, as under the
-            elastic allocator; None where memory does not move.
-        pinned: The segments that lose the most, most first.
+        largest_request_bytes: The largest request on that stream that a replay serves without new
+            memory from the driver; 0 if it serves none above 1 MiB, None without a replay.
+        movable_bytes: The free bytes in movable pieces, as the elastic allocator has them; None if
+            memory does not move.
+        pinned: The segments with the most free bytes, most first.
         pinned_segments: The number of segments that are partly in use.
     """
 
@@ -172,28 +172,28 @@ class OutOfMemory:
     Attributes:
         event: The event.
         asked_bytes: The request, rounded.
-        needed_bytes: The request to the driver; where memory moves, the part without a free piece.
-        recorded: Whether the recording has the failure. Otherwise it is the result of a given
-            limit, and the program's next step is unknown.
+        needed_bytes: The size of the request to the driver; if memory moves, the part for which no
+            free piece exists.
+        recorded: Whether the failure was recorded. Otherwise it follows from a given limit, and the
+            program's next action is unknown.
         at: The source line of the request, or None.
         cause: "limit" if the program's limit refused it, "card" if the card was full.
-        reason: The reason why free memory did not serve it. "too_little": all free memory in one
+        reason: Why free memory did not serve the request. "too_little": all free memory in one
             piece is too small. "fragmentation": no piece is large enough. "other_streams" and
-            "other_pools": a large enough piece belongs to other streams or pools.
-            "max_split_size": that setting keeps such a piece for larger requests. "unknown": the
-            replay differs.
-        device_free_bytes: The memory that the driver had left; None where the failure is not
+            "other_pools": a large enough piece belongs to other streams or pools. "max_split_size":
+            that setting keeps such a piece for larger requests. "unknown": the replay differs.
+        device_free_bytes: The memory that the driver had left; None if the failure was not
             recorded.
         limit_bytes: The most that could be reserved, if it was given.
-        limit_range_bytes: The range of the limit that the recording shows, the upper end excluded;
-            None where the card refused the request.
-        allocated_bytes: The bytes in live blocks then.
-        reserved_bytes: The reserved bytes then, after PyTorch returned cached memory.
+        limit_range_bytes: The range of the limit according to the recording, the upper end
+            excluded; None if the card refused the request.
+        allocated_bytes: The bytes in live blocks at that moment.
+        reserved_bytes: The reserved bytes at that moment, after PyTorch released cached memory.
         free_bytes: The free part of these, in segments in use.
         largest_hole_bytes: The largest free piece on the request's own stream and pool.
-        returned_bytes: The bytes that PyTorch returned to the driver before the failure.
-        missing_bytes: The further memory that the request needed even without waste; 0 if none,
-            None where the limit is not known well enough.
+        returned_bytes: The bytes that PyTorch released to the driver before the failure.
+        missing_bytes: The additional memory that the request needed even without waste; 0 if none,
+            None if the limit is not known well enough.
     """
 
     event: int
@@ -219,19 +219,19 @@ class Advice:
     """Advice, and the result of its trial by a replay.
 
     Attributes:
-        kind: The kind of change. A simulated run of the script tried "script".
+        kind: The kind of change; "script" was tried by a simulated run of the script.
         what: The change in one line of words.
         how: The text to copy: a setting, a command, or lines of code.
-        cost: The cost, as `plimsoll.explanation.ranking` has it.
-        saves_bytes: The saving in peak reserved memory, or in dedicated memory for "spill"; 0 where
-            requests failed, because the advice then serves to serve them.
+        cost: The cost, in the words of `plimsoll.explanation.ranking`.
+        saves_bytes: The saving in peak reserved memory, or in dedicated memory for "spill"; 0 if
+            requests failed, because the advice then helps to serve them.
         peak_reserved_bytes: The peak of reserved memory in the trial.
-        peak_reserved_range_bytes: The least and the most of it, where it depends on timing.
-        peak_dedicated_bytes: The part of it on the card, where the rest is in shared memory.
+        peak_reserved_range_bytes: The least and the most of it, if it depends on timing.
+        peak_dedicated_bytes: The part of it on the card, if the rest is in shared memory.
         serves_failed_requests: Whether the trial served the requests that failed, in the recording
-            or under the given limit; None where none failed, or a leak was not tried.
-        num_alloc_retries: The number of requests for which PyTorch had to return cached memory.
-        driver_seconds: The further time in driver calls, by the cost model.
+            or under the given limit; None if none failed, or a leak was not tried.
+        num_alloc_retries: The number of requests for which PyTorch had to release cached memory.
+        driver_seconds: The additional time in driver calls, by the cost model.
         bus_seconds: The least time that spilled bytes take over the bus.
         note: Further advice, or "".
     """
@@ -253,16 +253,16 @@ class Advice:
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """A script that was run where there is no GPU, to try changes to it.
+    """A script that was run without a GPU, to try changes of it.
 
     Attributes:
         script: The script.
         arguments: Its arguments.
-        gpu: The card that was simulated.
-        peak_allocated_bytes: The most in live blocks, of the script as it is.
-        peak_reserved_bytes: The most taken from the driver, by the script as it is.
-        fits: Whether it got all the memory that it asked for.
-        seems_recorded: Whether it can be the recorded program: their peaks of allocated memory
+        gpu: The simulated card.
+        peak_allocated_bytes: The most in live blocks of the unchanged script.
+        peak_reserved_bytes: The most that the unchanged script reserved from the driver.
+        fits: Whether the script got all the memory that it requested.
+        seems_recorded: Whether it may be the recorded program: their peaks of allocated memory
             differ by less than 5 %.
         runs: The number of runs, with changes and without.
     """
@@ -284,32 +284,33 @@ class ExplanationParts:
     Attributes:
         file: The name of the source.
         device: The device.
-        devices: The memory that the program used of each device. Its `headroom_bytes` are those
-            that stay free of the given limit, and of the card if that is known.
+        devices: The program's use of each device. Its `headroom_bytes` are the free bytes under the
+            given limit, and of the card if that is known.
         events: The number of recorded events.
-        has_history: Whether the recording has a history. Otherwise its present state is "the peak".
+        has_history: Whether the recording has a history. Otherwise the present state counts as the
+            peak.
         allocator: The allocator that ran: "native" (PyTorch's), "elastic" or "uncached".
-        conf: The configuration it ran with.
+        conf: The allocator's configuration.
         limit_bytes: The given limit; None for the figures as recorded.
-        fits_limit: Whether every recorded request is served under it; None where none was given.
+        fits_limit: Whether every recorded request is served under it; None without a limit.
         card: The use of the card.
-        reserved: Reserved memory taken apart.
+        reserved: The parts of reserved memory.
         peak: The live blocks at the peak.
         fragmentation: The free memory at the peak of reserved memory, or before the last failure.
-        num_alloc_retries: The number of requests for which PyTorch had to return cached memory;
-            None where the recording has no count.
-        run_seconds: The time from the first event to the last, against which times of advice are
-            said; None where the recording has no times.
+        num_alloc_retries: The number of requests for which PyTorch had to release cached memory;
+            None if the recording has no count.
+        run_seconds: The time from the first event to the last, to which the times of advice are
+            compared; None if the recording has no times.
         steps: The steps of the program.
-        leaks: The memory that grows from step to step, the fastest first.
+        leaks: The lines whose memory grows from step to step, the fastest first.
         out_of_memory: Each request that failed, in the recording or under the given limit.
-        served_requests: The number of requests that failed in the recording and are served under
+        served_requests: The number of requests that failed in the recording but are served under
             the given limit.
         advice: The advice, in the order of `plimsoll.explanation.ranking`.
         tried: The number of replays in the search for advice.
-        search_ended_early: Whether the search ended before everything was tried.
+        search_ended_early: Whether the search ended before it had tried everything.
         script: The script that changes were tried on, or None.
-        causes: Why it takes what it takes, the most telling first.
+        causes: The causes of the memory's use, the most telling first.
         notes: The limits of the explanation.
     """
 
@@ -340,5 +341,5 @@ class ExplanationParts:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys, None for unknown."""
+        """Returns the values for JSON: base units, stable keys, None for unknown."""
         return asdict(self)

@@ -34,7 +34,7 @@ def find_peak(
     *,
     lines: int = 10,
 ) -> Peak:
-    """Find the peak and take it apart.
+    """Finds the peak and its parts.
 
     Args:
         trace: The events.
@@ -44,9 +44,9 @@ def find_peak(
         line: For each block, the number of its source line; None without stacks.
         names: The lines by number.
         round_request: Returns the size of the block for a request.
-        allocated_bytes: How much was allocated at the peak, as a replay says: block ends that are
-            too small to split off count too, and pass for rounding.
-        lines: How many lines to name.
+        allocated_bytes: The bytes allocated at the peak, by a replay. They include ends of blocks
+            that are too small to split off, which count as rounding.
+        lines: The number of lines to name.
     """
     rounded = rounded_sizes(lifetimes.size, round_request)
     level = lifetimes.level(rounded)
@@ -76,7 +76,7 @@ def find_peak(
 def line_shares(
     line: NDArray[np.int64], sizes: NDArray[np.int64], names: Sequence[str], most: int
 ) -> list[LineShare]:
-    """The lines that hold the most."""
+    """Returns the lines that hold the most bytes."""
     held = np.bincount(line, sizes, len(names)).astype(np.int64)
     blocks = np.bincount(line, minlength=len(names))
     top = np.argsort(-held, kind="stable")[:most]
@@ -84,13 +84,13 @@ def line_shares(
 
 
 def step_of(steps: Steps, event: int) -> int | None:
-    """The step that an event is in, from 0; None before the first and after the last."""
+    """Returns the step of an event, from 0; None before the first and after the last step."""
     step = int(np.searchsorted(steps.boundaries, event, side="right")) - 1
     return step if 0 <= step < len(steps) else None
 
 
 def run_seconds(trace: DeviceTrace) -> float | None:
-    """The time from the first event to the last; None where the recording has no times."""
+    """Returns the time from the first event to the last; None if the recording has no times."""
     ends = [int(end) for batch in trace.batches() for end in batch.time_us[[0, -1]]]
     seconds = (ends[-1] - ends[0]) * 1e-6 if ends else 0.0
     return seconds if seconds > 0 else None

@@ -1,4 +1,4 @@
-"""Finds the units that move, or go back to the driver, as a whole, and their free bytes."""
+"""Finds the units of memory that move or are released as a whole, and their free bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_GRANULES = 1 << 17  # 256 GiB, more than any card has
 
 
 def granules(address: int, size: int) -> Iterator[tuple[int, int]]:
-    """A range in granules, each with its address and size.
+    """Splits a range into granules, each with its address and size.
 
-    A range that is larger than any card stays as it is: a damaged recording may have one.
+    A range larger than any card stays whole: a damaged recording may have one.
     """
     if size > _MOST_GRANULES * GRANULE:
         yield address, size
@@ -38,5 +38,5 @@ def free_bytes(segment: _core.SegmentInfo) -> int:
 
 
 def wholly_free_bytes(segment: _core.SegmentInfo) -> int:
-    """The size of a segment that is free as a whole; 0 where something in it is live."""
+    """Returns the size of a wholly free segment; 0 if a live block is in it."""
     return segment.total_size if free_bytes(segment) == segment.total_size else 0

@@ -1,15 +1,15 @@
-"""Orders advice: leaks first, then by cost, and for equal costs by saving.
+"""Sorts advice: leaks first, then by cost, and for equal costs by saving.
 
-The costs are, the least first:
+The costs, lowest first:
 
-- "nothing": the program computes the same, as fast as before, but for driver calls until memory has
-  grown to its peak;
-- "time": cached memory goes back to the driver so that requests are served, as under a limit of the
-  program's own; or a step of a changed script takes more than 1 % longer, or an unknown time;
-- "bus": memory is written to the host's memory, and read from there;
-- "results": what is computed differs.
+- "nothing": the program computes the same at the same speed, except for driver calls until memory
+  has grown to its peak;
+- "time": cached memory is released to the driver so that requests are served, as under a limit of
+  the program's own; or a step of a changed script takes more than 1 % longer, or an unknown time;
+- "bus": memory is written to host memory and read from there;
+- "results": the computed results differ.
 
-Where a request failed, what does not serve it comes after all that does.
+If a request failed, advice that does not serve it comes last.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 
 COSTS: tuple[AdviceCost, ...] = get_args(AdviceCost)
 LEAST_FULL = 0.1
-"""The share of a card below which what a program takes of it needs no setting."""
+"""The share of a card below which a program's use needs no setting."""
 NEARLY_FULL = 0.9
-"""The share from which host memory is worth its time."""
+"""The share of a card from which host memory is worth its time."""
 LEAST_TIME = 0.01
-"""The share of a step below which time is no cost."""
+"""The share of a step below which time counts as no cost."""
 
 
 def ranked(advice: Iterable[Advice]) -> list[Advice]:
-    """In this module's order; of what saves as much, what leaves the most of the card free."""
+    """Sorts in this module's order; equal savings by the most free memory on the card."""
     return sorted(advice, key=_rank)
 
 
 def needed(
     advice: Iterable[Advice], causes: Sequence[Cause], card: RecordedCard | None, used_bytes: int
 ) -> list[Advice]:
-    """Leave out needless advice, and advice that only puts off the end of a program that grows.
+    """Leaves out needless advice, and advice that only delays the failure of a growing program.
 
-    Settings and limits help a card that is at least a tenth full, and host memory one that is
-    nearly full. Where a program grows, another allocator lets it fail a little later.
+    Settings and limits help if the program uses at least a tenth of the card, host memory if it
+    uses nearly all. If the program grows, another allocator only lets it fail a little later.
 
     Args:
         advice: The advice.
-        causes: The causes that were found.
+        causes: The causes found.
         card: The card, if it is known.
-        used_bytes: The part of it that the program takes at its peak.
+        used_bytes: The program's use of the card at its peak.
     """
     share = None if card is None else used_bytes / card.total_bytes
     grows = any(cause.growth_bytes for cause in causes)

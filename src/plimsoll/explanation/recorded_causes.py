@@ -1,4 +1,4 @@
-"""The causes that recognisers find in a recording, with what replays saved."""
+"""The causes that recognisers find in a recording, with the savings found by replays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bool) -> list[Cause]:
-    """Find the causes of the explained device's memory, the most telling first.
+    """Finds the causes of the explained device's memory, the most telling first.
 
     Args:
         usage: The memory.
@@ -59,7 +59,7 @@ def recorded_causes(usage: ExplainedUsage, uses: Iterable[GpuUse], *, failed: bo
 
 
 def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardParts | None:
-    """The holders of the card when the driver refused a request; None where that is not known.
+    """Returns the holders of the card when the driver refused a request; None if unknown.
 
     Args:
         card: The card.
@@ -84,7 +84,7 @@ def card_parts(card: CardUse, failed: OutOfMemory, error: str | None) -> CardPar
 
 
 def with_savings(causes: Iterable[Cause], advice: Sequence[Advice]) -> list[Cause]:
-    """The causes, with the saving of the advice that is the same change."""
+    """Returns the causes, each with the saving of the advice that makes the same change."""
     by_kind: dict[str, int] = {}
     for one in advice:
         if one.serves_failed_requests is None:

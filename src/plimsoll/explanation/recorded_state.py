@@ -1,9 +1,9 @@
-"""The state after any event, put together from what was recorded: of any allocator.
+"""The state after any event, rebuilt from recorded events of any allocator.
 
-Reserved memory is what the events about segments say, and live blocks lie where their requests were
-served. Under the elastic allocator each such event is about one piece, which moves or goes back to
-the driver as a whole, and blocks take their size rounded to 512 bytes; so all figures are exact.
-Under PyTorch's, ends of blocks that are too small to split off pass for fragments.
+Segment events give the reserved memory, and live blocks lie at the addresses of their requests.
+Under the elastic allocator each segment event is about one piece, which moves or is released as a
+whole, and block sizes are rounded to 512 bytes, so all figures are exact. Under PyTorch's
+allocator, ends of blocks that are too small to split off count as fragments.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class RecordedPast(Past):
     Args:
         trace: The events.
         lifetimes: The blocks.
-        allocator: Which one was recorded.
-        conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
+        allocator: The recorded allocator.
+        conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
         fragments_bytes: The allocator's own figure of fragments, for a recording without a history,
-            which shows no pieces; None without such a figure.
+            which has no pieces; None without such a figure.
     """
 
     num_alloc_retries = None
@@ -96,7 +96,7 @@ class RecordedPast(Past):
         ranges = self._ranges
         reserved = self._level(ranges.size.astype(np.int64))
         dedicated = self._level((ranges.size - ranges.shared).astype(np.int64))
-        self.peak_allocated_bytes = 0  # more than their rounding is not known of blocks
+        self.peak_allocated_bytes = 0  # the events do not give block sizes beyond their rounding
         self.peak_dedicated_bytes = int(dedicated.max(initial=0))
         event = _served_at(self.trace, reserved)
         now = (ranges.start <= event) & (ranges.end > event)
@@ -104,7 +104,7 @@ class RecordedPast(Past):
         self.peak = self._breakdown(event)
 
     def _level(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bytes of ranges after each event."""
+        """Returns the bytes of ranges after each event."""
         count = self.trace.event_count
         change = np.zeros(count + 1, dtype=np.int64)
         np.add.at(change, np.maximum(self._ranges.start, 0), sizes)
@@ -123,7 +123,7 @@ class RecordedPast(Past):
                 rounding += max(block.size - block.requested, 0)
                 pending += block.size if block.state != "active_allocated" else 0
             reserved += unit.total_size
-            # PyTorch's expandable segments can shrink wherever they are free.
+            # PyTorch's expandable segments can release any free part.
             can_shrink = self._is_torch and unit.expandable
             cached += free if can_shrink or free == unit.total_size else 0
         if self._fragments is not None:
@@ -139,7 +139,7 @@ class RecordedPast(Past):
         )
 
     def after(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.after`; mapped neighbours of a stream and a pool are one segment."""
+        """See `Past.after`; adjacent mappings of one stream and pool are one segment."""
         found: list[_Range] = []
         for new in self._ranges_after(event):
             if found and found[-1].continues_in(new):
@@ -149,7 +149,7 @@ class RecordedPast(Past):
         return self._with_blocks(found, event)
 
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.units`; of pieces that were there before the first event, the granules."""
+        """See `Past.units`; pieces from before the first event count by granule."""
         found: list[_Range] = []
         for one in self._ranges_after(event):
             found += one.granules() if self.moves and not one.was_seen else [one]
@@ -190,13 +190,13 @@ class RecordedPast(Past):
             parts: list[_core.BlockInfo] = []
             at = one.address
             for row in range(first, last):
-                # Blocks of a damaged history may overlap: then the first one has the memory.
+                # Blocks of a damaged history may overlap; then the first one has the memory.
                 low, high = max(int(begin[row]), at), min(int(end[row]), one.end)
                 if high <= low:
                     continue
                 if low > at:
                     parts.append(_core.BlockInfo(at, low - at, 0, "inactive"))
-                # A block in several ranges has its rounding in the last one.
+                # The rounding of a block in several ranges counts in the last one.
                 asked = min(high, int(begin[row]) + int(requested[row])) - low
                 state = "active_pending_free" if is_pending[row] else "active_allocated"
                 parts.append(_core.BlockInfo(low, high - low, max(asked, 0), state))
@@ -208,7 +208,7 @@ class RecordedPast(Past):
 
 
 class _Range(NamedTuple):
-    """A range of addresses that is reserved."""
+    """A reserved range of addresses."""
 
     address: int
     size: int
@@ -216,7 +216,7 @@ class _Range(NamedTuple):
     pool: tuple[int, int]
     is_mapped: bool
     was_seen: bool
-    """Whether the event that took it was recorded."""
+    """Whether the event that reserved it was recorded."""
 
     @property
     def end(self) -> int:
@@ -252,7 +252,7 @@ def _events_about_segments(trace: DeviceTrace) -> tuple[NDArray[np.int64], Event
 
 
 def _served_at(trace: DeviceTrace, reserved: NDArray[np.int64]) -> int:
-    """Where the most is reserved: if possible, after the request that this was for."""
+    """Returns the event with the most reserved: if possible, the request that needed it."""
     if not len(reserved):
         return -1
     first = int(reserved.argmax())

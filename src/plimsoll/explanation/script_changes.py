@@ -1,7 +1,7 @@
-"""Changes to the program itself, tried by running the script on a simulated GPU.
+"""Tries changes of the program itself by running the script on a simulated GPU.
 
-A recording cannot say what a smaller batch would have done; the script can. The changes are those
-that `plimsoll fit` makes (`plimsoll.prediction.fitting.changes`), each tried by itself.
+A recording cannot tell what a smaller batch would have done; the script can. The changes are those
+of `plimsoll fit` (`plimsoll.prediction.fitting.changes`), each tried alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_CHANGES = 7
 _ALIKE = 0.05
-"""By less do the peaks of one program differ, recorded and simulated; docs/predict.md has both."""
+"""The largest difference between a program's recorded and simulated peaks; see docs/predict.md."""
 
 
 def try_changes(
@@ -46,24 +46,25 @@ def try_changes(
     recorded_bytes: int,
     is_whole: bool,
 ) -> tuple[list[Advice], ScriptRun, list[str]]:
-    """Run a script as it is, and with each change that may save the most.
+    """Runs a script unchanged, and with each change that may save the most.
 
     Args:
         script: The script.
         arguments: Its arguments.
         gpu: The card to simulate.
-        conf: As PYTORCH_CUDA_ALLOC_CONF.
-        allocator: Which one serves it.
-        vary: An argument to halve, such as "--batch-size"; None for none.
+        conf: In the syntax of PYTORCH_CUDA_ALLOC_CONF.
+        allocator: The allocator that serves it.
+        vary: An argument to halve, such as "--batch-size"; or None.
         recorded_bytes: The most that the recorded program allocated.
-        is_whole: Whether that is all it needed, for no request failed.
+        is_whole: Whether that is all it needed, because no request failed.
 
     Returns:
-        The changes that save 2 % or more, the script as it is, and notes.
+        Returns the changes that save 2 % or more, the run of the unchanged script, and notes.
 
     Raises:
-        InputError: If the script or `vary` cannot be used, or if it allocates nothing on a GPU.
-        ScriptError: If the script, as it is, ends with an error.
+        InputError: If the script or `vary` cannot be used, or the script allocates nothing on a
+            GPU.
+        ScriptError: If the unchanged script ends with an error.
     """
     halved = None if vary is None else halving_change(arguments, vary)
     profile = gpu_profile(gpu)
@@ -101,17 +102,17 @@ def try_changes(
 
 
 def _is_alike(simulated_bytes: int, recorded_bytes: int, is_whole: bool) -> bool:
-    """Whether one program can have both peaks; a recorded one that failed would have had more."""
+    """Whether one program can have both peaks; a failed recording would have had a higher one."""
     if simulated_bytes < recorded_bytes * (1 - _ALIKE):
         return False
     return not is_whole or simulated_bytes <= recorded_bytes * (1 + _ALIKE)
 
 
 def halving_change(arguments: Sequence[str], vary: str) -> Change:
-    """Half the value of an argument.
+    """Halves the value of an argument.
 
     Raises:
-        InputError: If it is not there, or no number that has a half.
+        InputError: If the argument is missing, or its value cannot be halved.
     """
     value, _ = take_out(arguments, vary)
     if value is None:
@@ -127,7 +128,7 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
 
 
 def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
-    """Yields possible changes, each in its strongest form, those that keep results first."""
+    """Yields possible changes, each in its strongest form; those that keep results come first."""
     survey, peak = base.survey, base.allocated_bytes()
     assert survey is not None
     if len(survey.models) == 1 and survey.models[0].recomputations:
@@ -141,7 +142,7 @@ def _changes(base: Attempt, script: ScriptText) -> Iterator[Change]:
 
 
 def _tried(attempts: Attempts, changes: Sequence[Change]) -> Iterator[Attempt]:
-    """Each change by itself, as many beside each other as there is room for."""
+    """Yields each change tried alone; as many run in parallel as memory allows."""
     step = attempts.at_a_time
     for first in range(0, len(changes), step):
         yield from attempts.run([(change,) for change in changes[first : first + step]])
@@ -171,7 +172,7 @@ def _advice(change: Change, attempt: Attempt, base: Attempt, script: ScriptText)
 
 
 def _how(change: Change, script: ScriptText) -> str:
-    """The lines that a change adds, or the arguments that it sets."""
+    """Returns the lines that a change adds, or the arguments that it sets."""
     options = " ".join(f"{name} {value}" for name, value in change.arguments)
     return options or "\n".join(script.added(change.edit(script)))
 
@@ -200,7 +201,7 @@ def _notes(change: Change, attempt: Attempt, base: Attempt) -> Iterator[str]:
 
 
 def _times_the_step(attempt: Attempt, base: Attempt) -> float | None:
-    """How long a step takes, in steps of the script as it is; None where that is not known."""
+    """Returns a step's time relative to the unchanged script; None if unknown."""
     if attempt.step_seconds is None or not base.step_seconds:
         return None
     return attempt.step_seconds / base.step_seconds
@@ -212,7 +213,7 @@ def _fits(attempt: Attempt) -> bool:
 
 
 def _reserved_bytes(attempt: Attempt) -> int:
-    """The most that its own allocator takes of the card."""
+    """Returns the most that its own allocator reserves of the card."""
     prediction = attempt.prediction
     assert prediction is not None
     if prediction.shared is None or not _spills(attempt):

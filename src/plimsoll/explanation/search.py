@@ -1,6 +1,6 @@
 """The search for advice: replays of a recording under other settings, limits and allocators.
 
-It ends when it has replayed as many events as it may: the same on every machine.
+The search ends at a fixed number of replayed events, so it is the same on every machine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SETTINGS = (
     *(f"max_split_size_mb:{size}" for size in (32, 64, 128, 256, 512)),
     *(f"roundup_power2_divisions:{divisions}" for divisions in (2, 4, 8, 16)),
 )
-"""The settings that are tried alone first. Those that help are then tried together."""
+"""The settings that are tried alone first. Those that help are then tried in combination."""
 
 COLLECTING = ("garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8")
-"""The settings that act only under a limit, and are tried there."""
+"""The settings that act only under a limit, and are tried under one."""
 
 _ENOUGH_SHARED = 1 << 40
 _NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
@@ -36,11 +36,11 @@ _NO_LIMIT: dict[str, Any] = {"gpu_memory": AMPLE_MEMORY}
 SEARCH_EVENTS = 400_000_000
 """The most events that a search replays: forty replays of ten million, a minute or two.
 
-A replay counts three times if frees wait for other streams, so that there are thirteen.
+A replay counts three times if frees wait for other streams, so thirteen replays are possible then.
 """
 
 _LIMIT_STEP = 2 * MiB
-_TIMINGS = 3  # of frees that wait for other streams: each is replayed
+_TIMINGS = 3  # each timing of the frees that wait for other streams is replayed
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Setting:
     """The allocator, the settings and the limit of a replay.
 
     Attributes:
-        conf: As PYTORCH_CUDA_ALLOC_CONF.
+        conf: In the syntax of PYTORCH_CUDA_ALLOC_CONF.
         limit: The most that may be reserved; None for the recorded limit.
         allocator: "native" or "elastic".
-        dedicated: The card's memory, where requests may spill into shared memory.
+        dedicated: The card's memory, if requests may spill into shared memory.
     """
 
     conf: str
@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting, and what its replay found."""
+    """A setting, and the result of its replay."""
 
     setting: Setting
     result: ReplayResult
@@ -80,7 +80,7 @@ class Search:
         recording: The recording.
         limit: The most that may be reserved, unless a setting has a lower limit.
         trials: The trials, in order.
-        ended_early: Whether trials were left out, because they had too many events.
+        ended_early: Whether trials were left out because they had too many events.
     """
 
     def __init__(
@@ -92,17 +92,17 @@ class Search:
         events: int | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        """Make a search.
+        """Makes a search.
 
         Args:
             recording: The recording.
             version: The version of PyTorch.
             limit: The most that may be reserved, unless a setting has a lower limit; None for the
-                limit that the recording shows.
-            events: How many events may be replayed; by default `SEARCH_EVENTS`. A trial takes
-                those up to where its replay ends, and three times as much where frees wait for
-                other streams, as it then looks at three timings.
-            progress: Called before each trial with what it is, in words.
+                recording's own limit.
+            events: The number of events that may be replayed; by default `SEARCH_EVENTS`. A trial
+                counts the events up to the end of its replay, three times if frees wait for other
+                streams, because three timings are replayed then.
+            progress: Called before each trial with its description.
         """
         self._tell = progress or (lambda _: None)
         self.limit = limit
@@ -114,7 +114,7 @@ class Search:
         self.ended_early = False
 
     def trial(self, setting: Setting, recording: Recording | None = None) -> Trial | None:
-        """Try a setting, by default on the recording itself; None where no events are left."""
+        """Tries a setting, by default on the recording itself; None if no events are left."""
         tried = recording or self.recording
         if self._timings * sum(trace.event_count for trace in tried.devices) > self._events_left:
             self.ended_early = True
@@ -127,7 +127,8 @@ class Search:
         elif limit := setting.limit or self.limit:
             tiers = {"limit": limit}
         elif self.recording.allocator != "native":
-            tiers = _NO_LIMIT  # what looks like one is this allocator's way
+            # a limit inferred from this allocator's events is only its own behaviour
+            tiers = _NO_LIMIT
         try:
             (result,) = replay(
                 tried,
@@ -136,7 +137,7 @@ class Search:
                 version=self._version,
                 **tiers,
             )
-        except InputError:  # a limit below what was live before the first event
+        except InputError:  # the limit is below the live bytes before the first event
             return None
         self._events_left -= self._timings * result.events
         found = Trial(setting, result)
@@ -144,7 +145,7 @@ class Search:
         return found
 
     def least_limit(self, setting: Setting, least: int, most: int) -> Trial | None:
-        """The trial under the least limit that serves everything, to 2 MiB."""
+        """Returns the trial under the least limit that serves everything, to 2 MiB."""
         best: Trial | None = None
         while most - least > _LIMIT_STEP:
             middle = (least + most) // 2
@@ -157,13 +158,13 @@ class Search:
                 best, most = tried, min(middle, tried.result.peak_reserved_bytes)
             else:
                 least = middle
-        if best is not None and most != best.setting.limit:  # it took less than it might
+        if best is not None and most != best.setting.limit:  # it used less than the limit
             return self.trial(replace(setting, limit=most)) or best
         return best
 
 
 def _frees_wait(trace: DeviceTrace) -> bool:
-    """Whether a free waits for another stream: its completion does not follow it at once."""
+    """Whether a free waits for another stream: its completion does not follow immediately."""
     waiting: int | None = None
     for batch in trace.batches():
         if not len(batch):
@@ -180,18 +181,18 @@ def _frees_wait(trace: DeviceTrace) -> bool:
 
 
 def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
-    """Try settings of PyTorch's allocator, alone and together; the least reserved first.
+    """Tries settings of PyTorch's allocator, alone and combined; the least reserved first.
 
     Args:
         search: The replays.
-        base: The replay under the recorded settings, which are kept where they are not replaced.
+        base: The replay under the recorded settings, which stay unless a setting replaces them.
     """
     own = conf_keys(base.conf)
 
     def confs(extra: str) -> str:
         return conf_text(own | conf_keys(extra))
 
-    # Beside what it ran with, and instead of it.
+    # Each setting is added to the recorded ones, and tried in place of them.
     alone = dict.fromkeys(
         [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
     )
@@ -225,7 +226,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
 
 
 def recorded_setting(recording: Recording) -> Setting | None:
-    """Returns the setting of the recorded run; None where it cannot be replayed."""
+    """Returns the setting of the recorded run; None if it cannot be replayed."""
     match recording.allocator:
         case "native":
             return Setting(recording.conf)
@@ -256,5 +257,5 @@ def conf_keys(conf: str) -> dict[str, str]:
 
 
 def conf_text(parts: dict[str, str]) -> str:
-    """The parts of a configuration as one text."""
+    """Joins the parts of a configuration to one text."""
     return ",".join(parts.values())

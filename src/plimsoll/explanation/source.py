@@ -1,4 +1,4 @@
-"""Reads the source of an explanation: a file, a recording that was read, a running process."""
+"""Reads the source of an explanation: a file, a recording, a running process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
-    """Read what is to be explained; a number is that of a running process.
+    """Reads the recording to explain; a number is a process id.
 
-    Snapshots need no history: then they say what there is now.
+    Snapshots need no history; without one they describe the present state.
 
     Raises:
         InputError: If it cannot be read.
@@ -31,7 +31,7 @@ def read_source(source: str | PathLike[str] | Recording | int) -> Recording:
 
 
 def has_history(recording: Recording) -> bool:
-    """Whether anything happens in it."""
+    """Whether the recording has events."""
     return any(
         bool((batch.action != Action.SNAPSHOT).any())
         for trace in recording.devices

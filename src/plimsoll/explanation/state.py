@@ -1,9 +1,9 @@
 """The allocator's state after any event: its segments and blocks.
 
-PyTorch's allocator is a matter of rules, so its state is had by replaying up to the event, and
-requests can be tried there. Where a replay is not what happened, above all under another allocator,
-the state is put together from the recorded events. The state under a smaller limit always comes
-from a replay, under any allocator.
+PyTorch's allocator follows known rules, so a replay up to the event gives its state, and requests
+can be tried there. If the replay differs from the recorded run, above all under another allocator,
+the state is rebuilt from the recorded events. The state under a smaller limit always comes from a
+replay, under any allocator.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ _ALIGNMENT = 512
 
 
 class Past(ABC):
-    """A history that can be gone back to.
+    """A history whose earlier states can be computed.
 
     Attributes:
         trace: The events.
         peak: The parts of reserved memory at its peak.
-        peak_allocated_bytes: The most in live blocks, as far as it is known beyond their rounding.
+        peak_allocated_bytes: The most in live blocks, with their rounding if that is known.
         peak_dedicated_bytes: The most reserved on the card.
         peak_shared_bytes: The part of `peak` in shared memory.
-        num_alloc_retries: Requests for which cached memory had to be returned; None for unknown.
-        is_exact: Whether all of this is to the byte what happened.
-        is_what_if: Whether it is what would have happened under a limit that was given.
-        has_recorded_addresses: Whether blocks lie where they lay in the recording.
-        moves: Whether free pieces go to where they are needed, as under the elastic allocator.
-        max_split_size: As configured.
+        num_alloc_retries: Requests for which cached memory was released; None for unknown.
+        is_exact: Whether all of this is exact to the byte.
+        is_what_if: Whether it is the state under a given limit instead of the recorded one.
+        has_recorded_addresses: Whether blocks have their recorded addresses.
+        moves: Whether free pieces move to where they are needed, as under the elastic allocator.
+        max_split_size: The configured value.
 
     Args:
         trace: The events.
-        allocator: Which one it was.
-        conf: As PYTORCH_CUDA_ALLOC_CONF, for PyTorch's.
+        allocator: The recorded allocator.
+        conf: PyTorch's configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         version: The version of PyTorch.
     """
 
@@ -73,28 +73,28 @@ class Past(ABC):
 
     @abstractmethod
     def after(self, event: int) -> list[_core.SegmentInfo]:
-        """The segments after an event; -1 is before the first."""
+        """Returns the segments after an event; -1 is before the first."""
 
     @abstractmethod
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """Returns the units, after an event, that move or go back to the driver only as a whole."""
+        """Returns the units after an event that move, or are released, only as a whole."""
 
     @abstractmethod
     def movable_bytes(self, event: int) -> int | None:
         """Returns the free bytes in movable pieces after an event; None if memory does not move."""
 
     def failures(self) -> list[int]:
-        """The events where requests failed."""
+        """Returns the events at which requests failed."""
         return recorded_failures(self.trace)
 
     def round_request(self, size: int) -> int:
-        """Returns the bytes that a request takes of a segment."""
+        """Returns the bytes that a request takes in a segment."""
         if self._is_torch:
             return self._config.round_request(size)
         return -(-size // _ALIGNMENT) * _ALIGNMENT
 
     def driver_request(self, size: int) -> int:
-        """Returns the request to the driver, where no free block serves a request."""
+        """Returns the request to the driver if no free block serves a request."""
         if self._is_torch:
             return self._config.segment_size(size)
         return -(-size // GRANULE) * GRANULE if self.moves else size
@@ -105,9 +105,9 @@ class ReplayedPast(Past):
 
     Args:
         trace: The events.
-        start: The segments before the first.
+        start: The segments before the first event.
         replayed: The result of their replay.
-        recorded_allocator: Which allocator the events are of.
+        recorded_allocator: The allocator of the recorded events.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class ReplayedPast(Past):
         return self._run(event).segments()
 
     def units(self, event: int) -> list[_core.SegmentInfo]:
-        """See `Past.units`; where memory moves, the granules."""
+        """See `Past.units`; if memory moves, the granules."""
         segments = self.after(event)
         return [one for s in segments for one in _in_granules(s)] if self.moves else segments
 
     def failures(self) -> list[int]:
-        """See `Past.failures`: not recorded ones that are served, but the one that ends it all."""
+        """See `Past.failures`: recorded ones that remain, and the one that ends the replay."""
         if not self.is_what_if:
             return super().failures()
         run = self._start_again()
@@ -176,7 +176,7 @@ class ReplayedPast(Past):
         return replace(peak, cached_bytes=cached, split_bytes=free - cached)
 
     def is_served_from_cache(self, event: int, size: int, stream: int) -> bool:
-        """Whether a request after `event` would get its memory without asking the driver."""
+        """Whether a request after `event` would be served without asking the driver."""
         run = self._run(event)
         before = _reserved(run.segments())
         columns = {
@@ -190,7 +190,7 @@ class ReplayedPast(Past):
         return not run.stopped and _reserved(run.segments()) <= before
 
     def _start_again(self) -> _core.Replay:
-        """The replay before the first event."""
+        """Restarts the replay before the first event."""
         replayed = self._replayed
         compare = replayed.matches_recording is True
         run = _core.Replay(
@@ -222,7 +222,7 @@ class ReplayedPast(Past):
 
 
 def recorded_failures(trace: DeviceTrace) -> list[int]:
-    """The `oom` events."""
+    """Returns the `oom` events."""
     found: list[int] = []
     passed = 0
     for batch in trace.batches():
@@ -232,7 +232,7 @@ def recorded_failures(trace: DeviceTrace) -> list[int]:
 
 
 def _in_granules(segment: _core.SegmentInfo) -> list[_core.SegmentInfo]:
-    """A segment in what moves as a whole."""
+    """Splits a segment into the units that move as a whole."""
     found = []
     blocks = deque(segment.blocks)
     for begin, size in granules(segment.address, segment.total_size):

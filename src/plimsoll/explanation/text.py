@@ -1,4 +1,4 @@
-"""An explanation in words."""
+"""An explanation as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALLOCATORS = {
     "elastic": "plimsoll's elastic allocator",
     "uncached": "an allocator that keeps nothing",
 }
-_OTHER_RETRIES = ("elastic", "spill")  # of plimsoll's own allocator, which caches no segments
+_OTHER_RETRIES = ("elastic", "spill")  # plimsoll's own allocator caches no segments
 _MOST_LEAKS = 5
 _INDENT = "  "
 
@@ -32,7 +32,7 @@ def explanation_text(explanation: ExplanationParts, width: int | None = None) ->
 
     Args:
         explanation: The explanation.
-        width: The number of columns; None leaves lines as long as they are.
+        width: The number of columns; None does not fold lines.
     """
     parts = (
         _title, _card, _reserved, _peak, _fragmentation, _leaks, _out_of_memory, _advice,
@@ -49,7 +49,7 @@ def explanation_text(explanation: ExplanationParts, width: int | None = None) ->
 
 
 def _devices(e: ExplanationParts, width: int | None) -> Iterator[str]:
-    """A row for each device, where there are several."""
+    """Yields a row for each device if there are several."""
     another = next((use.device for use in e.devices if use.device != e.device), None)
     if another is None:
         return
@@ -108,10 +108,10 @@ def _reserved(e: ExplanationParts) -> Iterator[str]:
 
 
 def _retries(e: ExplanationParts) -> Iterator[str]:
-    """How often PyTorch's allocator returned cached memory; others count other retries."""
+    """Says how often PyTorch's allocator released cached memory; others count other retries."""
     if e.allocator != "native" or not e.num_alloc_retries:
         return
-    # A request that fails counts as tried again, also where nothing was cached.
+    # A request that fails counts as retried even if nothing was cached.
     times = e.num_alloc_retries - sum(not failed.returned_bytes for failed in e.out_of_memory)
     if times > 0:
         yield (
@@ -206,7 +206,7 @@ def _out_of_memory(e: ExplanationParts) -> Iterator[str]:
         if number:
             yield ""
         yield from _failure(failed)
-        if failed is not e.out_of_memory[-1]:  # whose reason is in the first lines
+        if failed is not e.out_of_memory[-1]:  # the first lines give the last failure's reason
             yield f"{_INDENT}Why: {cause(failed)} {reason(failed)}"
         if not failed.recorded:
             yield f"{_INDENT}What the program does then is not known; what follows is not replayed."
@@ -264,7 +264,7 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
 
 
 def _one_advice(number: int, a: Advice, run_seconds: float | None) -> Iterator[str]:
-    """A line that says what to do, what to copy, and a line of what else is known."""
+    """Yields an advice, the text to copy, and a line of further figures."""
     yield f"{number:>3}. {a.what}{effect(a)}"
     for line in a.how.splitlines():
         yield Verbatim(f"{_INDENT * 2} {line}")
@@ -294,7 +294,7 @@ def _details(a: Advice, run_seconds: float | None) -> Iterator[str]:
 
 
 def _share_of_run(seconds: float, run_seconds: float | None) -> str:
-    """A time as a share of the recorded run, where the recording has times."""
+    """A time as a share of the recorded run, if the recording has times."""
     if run_seconds is None:
         return "(run's length unknown)"
     if seconds > run_seconds:

@@ -1,4 +1,4 @@
-"""Accelerate: a run's memory in all trackers of an `Accelerator`."""
+"""Accelerate: logs a run's memory to all trackers of an `Accelerator`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plimsoll.integrations.memory_watch import MemoryWatch, WatchOptions
 
 
 def watch(accelerator: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
-    """A watch whose `log` gives the figures to whatever the `Accelerator` logs with.
+    """Makes a watch whose `log` writes the figures to the trackers of the `Accelerator`.
 
     >>> from plimsoll.integrations.accelerate import watch  # doctest: +SKIP
     >>> accelerator = Accelerator(log_with="tensorboard", project_dir="logs")  # doctest: +SKIP
@@ -18,7 +18,7 @@ def watch(accelerator: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
     ...         train(batch)
     ...         memory.log(step)
 
-    Of a job, only the main process logs; each process warns of its own leaks and headroom.
+    Only the main process of a job logs; each process warns of its own leaks and headroom.
 
     Args:
         accelerator: An `accelerate.Accelerator`.

@@ -1,4 +1,4 @@
-"""`%%memory`: runs a cell, recorded, and shows what it took."""
+"""`%%memory`: runs and records a cell, and shows the memory that it took."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _OPTIONS.add_argument("--record", metavar="FILE", help="Keep the recording in th
 
 
 def run_cell(shell: Any, line: str, code: str) -> Any:
-    """Run a cell and show what it took of the GPU, and which lines hold it.
+    """Runs a cell and shows its GPU memory, and the lines that hold it.
 
     Args:
-        shell: IPython.
-        line: What follows `%%memory`.
+        shell: The IPython shell.
+        line: The text after `%%memory`.
         code: The rest of the cell.
 
     Returns:
-        The value of its last line, if that is one.
+        Returns the value of the last line, if that is an expression.
 
     Raises:
-        UsageError: If the line has an option that there is not, or the cell cannot be recorded; it
-            is not run then.
+        UsageError: If an option is unknown, or the cell cannot be recorded; the cell does not run
+            then.
     """
     try:
         asked = _OPTIONS.parse_args(shlex.split(line))
-    except ValueError as error:  # such as a quotation that does not end
+    except ValueError as error:  # for example an unclosed quotation
         raise UsageError(f"%%memory {line}: {error}") from None
     cell = _Cell(shell, f"%%memory {line}\n", code)
     with _shown(shell, cell.name, asked.record):
@@ -51,7 +51,7 @@ def run_cell(shell: Any, line: str, code: str) -> Any:
 
 @contextmanager
 def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
-    """Record what is done in here, and show it, also if it fails."""
+    """Record the block, and show its memory even if it fails."""
     import torch
 
     with ExitStack() as stack:
@@ -78,17 +78,17 @@ def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
 
 
 def _allocated(torch: Any) -> list[int]:
-    """In live blocks of each GPU."""
+    """Returns the bytes in live blocks of each GPU."""
     return [torch.cuda.memory_allocated(index) for index in range(torch.cuda.device_count())]
 
 
 class _Cell:
-    """A cell as IPython compiles it, whose lines have the numbers that they have in the notebook.
+    """A cell compiled as IPython does; its lines keep their numbers in the notebook.
 
     Args:
-        shell: IPython.
-        head: What stands above the code, with the magic.
-        code: The rest.
+        shell: The IPython shell.
+        head: The text above the code, with the magic.
+        code: The rest of the cell.
     """
 
     def __init__(self, shell: Any, head: str, code: str) -> None:
@@ -104,7 +104,7 @@ class _Cell:
         self._value = last and compiler(ast.Expression(last.value), self.name, "eval")
 
     def run(self) -> Any:
-        """Run it; the value of its last line, if that is one."""
+        """Runs it; returns the value of the last line, if that is an expression."""
         names = self._shell.user_ns
         exec(self._statements, names)  # noqa: S102
         return None if self._value is None else eval(self._value, names)  # noqa: S307

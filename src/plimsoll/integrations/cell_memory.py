@@ -1,4 +1,4 @@
-"""What a cell of a notebook took of the GPU: as text, and as tables."""
+"""The GPU memory of a notebook's cell, as text and as tables."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ _MOST_LINES = 6
 
 
 class NamesCells:
-    """Names cells as people know them, "In[3]", instead of by the files that IPython makes up.
+    """Names cells as IPython shows them, "In[3]", in place of IPython's temporary file names.
 
     Args:
-        format_code_name: IPython's, which gives ("Cell", "In[3]") for such a file, or None.
+        format_code_name: IPython's function, which returns ("Cell", "In[3]") for such a file, or
+            None.
     """
 
     def __init__(self, format_code_name: Callable[[str], tuple[str, str] | None]) -> None:
         self._format = format_code_name
 
     def __call__(self, file: str) -> str:
-        """The name of a file's cell; the file itself, if it is none's."""
+        """Returns the name of a file's cell; the file itself if it has none."""
         for name in (file, str(Path(file).absolute())):
             if (known := self._format(name)) is not None:
                 return known[1]
         return file
 
     def line(self, share: LineShare) -> LineShare:
-        """Returns a share whose line is named by its cell."""
+        """Returns a share whose line names its cell."""
         return replace(share, line=renamed(share.line, self._place))
 
     def _place(self, place: str) -> str:
@@ -52,17 +53,17 @@ class NamesCells:
 
 @dataclass(frozen=True)
 class CellMemory(NotebookForm):
-    """What a cell took of a GPU, the one with the most in use; shown by `%%memory`.
+    """A cell's memory on the GPU with the most in use; shown by `%%memory`.
 
     Attributes:
         cell: Its name, such as "In[3]".
-        device: The GPU; None where the cell used none, and all sizes are zero.
-        peak_bytes: The most in live blocks while it ran, those from before included.
-        took_bytes: Of it, what the cell asked for.
-        keeps_bytes: What is in live blocks after it, less what was before.
-        by_category: What the peak was for.
-        lines: Which lines held the most then.
-        recording: The file that it was recorded to, if that was kept.
+        device: The GPU; None if the cell used none, and all sizes are zero.
+        peak_bytes: The most in live blocks while it ran, including older blocks.
+        took_bytes: The part of it that the cell requested.
+        keeps_bytes: The live bytes after the cell, minus those before it.
+        by_category: The peak's bytes by category.
+        lines: The lines that held the most at the peak.
+        recording: The file of the recording, if that was kept.
     """
 
     cell: str
@@ -83,7 +84,7 @@ class CellMemory(NotebookForm):
         recording: str | None,
         names: NamesCells,
     ) -> Self:
-        """From the peak of a cell's recording; None where nothing happened."""
+        """Makes it from the peak of a cell's recording; None if there are no events."""
         if peak is None:
             return cls(cell, None, 0, 0, 0, {}, [], recording)
         return cls(
@@ -98,7 +99,7 @@ class CellMemory(NotebookForm):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         return asdict(self)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: a callback that watches the memory of a training."""
+"""Hugging Face's Trainer: a callback that watches the memory of a training run."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ except ImportError as error:
 
 
 class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers has no types for us
-    """Records a training, watches it for leaks, and adds its memory to what the Trainer logs.
+    """Records a training run, watches it for leaks, and adds its memory to the Trainer's logs.
 
     >>> from plimsoll.integrations.hugging_face import MemoryCallback  # doctest: +SKIP
     >>> MemoryCallback(record="run.plim").add_to(trainer)  # doctest: +SKIP
     >>> trainer.train()  # doctest: +SKIP
 
-    Each line that the Trainer logs then has the figures of `MemoryWatch` in it, wherever it reports
-    to and in `trainer.state.log_history`.
+    Each logged line then contains the figures of `MemoryWatch`, in every tracker and in
+    `trainer.state.log_history`.
     """
 
     def __init__(self, **options: Unpack[WatchOptions]) -> None:
-        """Make one for a Trainer, with `record`, `leaks` and `headroom` as for `MemoryWatch`."""
+        """Makes a callback, with `record`, `leaks` and `headroom` as for `MemoryWatch`."""
         self.memory = MemoryWatch(**options)
 
     def add_to(self, trainer: Any) -> None:
-        """Put it before a Trainer's other callbacks: those that report then find the figures.
+        """Insert it before a Trainer's other callbacks, so that those that report find the figures.
 
-        In the Trainer's argument `callbacks` it would come last, and they would not.
+        In the Trainer's argument `callbacks` it would come last, and the reporters would not find
+        them.
         """
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks
         callbacks.insert(0, callbacks.pop())
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin."""
+        """Start the watch."""
         self.memory.__enter__()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Add the figures to what is logged, and to what is kept of it."""
+        """Add the figures to the logged values and to the log history."""
         figures = self.memory.figures()
         logs.update(figures)
         state.log_history[-1].update(figures)

@@ -15,7 +15,7 @@ except ImportError as error:
 
 
 class MemoryCallback(Callback):  # type: ignore[misc]  # Lightning has no types for us
-    """Records a fit, watches it for leaks, and writes its memory to the loggers of the Trainer.
+    """Records a fit, watches it for leaks, and writes its memory to the Trainer's loggers.
 
     >>> from plimsoll.integrations.lightning import MemoryCallback  # doctest: +SKIP
     >>> trainer = Trainer(callbacks=[MemoryCallback(record="run.plim")])  # doctest: +SKIP
@@ -24,30 +24,30 @@ class MemoryCallback(Callback):  # type: ignore[misc]  # Lightning has no types 
     """
 
     def __init__(self, **options: Unpack[WatchOptions]) -> None:
-        """Make one for a Trainer, with `record`, `leaks` and `headroom` as for `MemoryWatch`."""
+        """Makes a callback, with `record`, `leaks` and `headroom` as for `MemoryWatch`."""
         self.memory = MemoryWatch(**options)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin."""
+        """Start the watch."""
         self._last_step = trainer.global_step
         self.memory.__enter__()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log the figures when the module's own are logged, and under the same number."""
+        """Log the figures together with the module's own, under the same step."""
         steps = trainer.global_step
         if steps == self._last_step or steps % trainer.log_every_n_steps:
             return
         self._last_step = steps
         figures = self.memory.figures()
         for logger in trainer.loggers:
-            logger.log_metrics(figures, step=steps - 1)  # Lightning counts them from 0
+            logger.log_metrics(figures, step=steps - 1)  # Lightning counts steps from 0
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """End the recording and the watch."""
         self.memory.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """End them, for there is no end of the fit."""
+        """End the recording and the watch: after an error on_fit_end is not called."""
         self.memory.end()

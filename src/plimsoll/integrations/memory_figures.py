@@ -21,19 +21,19 @@ _COUNTS = {"num_alloc_retries": "alloc_retries", "num_ooms": "ooms"}
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """One GPU of this process, now.
+    """The state of one GPU of this process.
 
     Attributes:
-        counters: What its allocator counts; peaks are since the program last reset them.
-        headroom_bytes: What of the card stays free when the process has its peak again, others
-            having what they have now.
+        counters: The counters of its allocator; peaks count since the program last reset them.
+        headroom_bytes: The bytes of the card that stay free when this process is at its peak again
+            and other processes keep their present memory.
     """
 
     counters: DeviceCounters
     headroom_bytes: int
 
     def figures(self) -> dict[str, float]:
-        """Sizes in GiB and counts, by the names that they have in a run's logger."""
+        """Returns sizes in GiB and counts, by their names in a run's logger."""
         sizes = {name: getattr(self.counters, name) for name in _SIZES}
         sizes["headroom_bytes"] = self.headroom_bytes
         of_gpu = {name.replace("_bytes", "_gib"): size / GiB for name, size in sizes.items()}
@@ -42,13 +42,13 @@ class GpuMemory:
 
 
 class GpusInUse:
-    """The GPUs that this process has taken memory of, simulated ones too."""
+    """The GPUs, real or simulated, on which this process has allocated memory."""
 
     def __init__(self) -> None:
         self._torch = TorchCounters()
 
     def read(self) -> list[GpuMemory]:
-        """Each of them now, by number; none before CUDA is in use."""
+        """Returns the state of each of them, by number; empty before CUDA is initialized."""
         now = (source_of_process() or self._torch).read()
         return [_gpu_memory(device) for device in now.devices if device.peak_reserved_bytes]
 

@@ -1,4 +1,4 @@
-"""`MemoryWatch`: what an integration does for a run, whatever the library that runs it."""
+"""`MemoryWatch`: the work of all integrations, independent of their libraries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class WatchOptions(TypedDict, total=False):
-    """What every integration can be told; see `MemoryWatch`."""
+    """The options of every integration; see `MemoryWatch`."""
 
     record: str | os.PathLike[str] | None
     leaks: bool
@@ -46,8 +46,8 @@ class MemoryWatch:
     ...         train(batch)
     ...         print(step, memory.figures())
 
-    What docs/integrations.md has for trainers and trackers is one of these each time. Without a
-    GPU, real or simulated, it does nothing, and has no figures.
+    Each integration with a trainer or tracker in docs/integrations.md makes one of these. Without a
+    GPU, real or simulated, it does nothing and has no figures.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class MemoryWatch:
         headroom: int | str = "1%",
         log: Log | None = None,
     ) -> None:
-        """Make a watch.
+        """Makes a watch.
 
         Args:
-            record: Record the run into this file, a .plim, as `plimsoll.record` does; a rank of a
-                job into one of its own, such as run.rank0.plim.
-            leaks: Watch the first 256 steps of optimizers for lines that keep more memory each
-                step, and warn of them (`plimsoll.LeakWatch`).
-            headroom: Warn, once a GPU, when less than this stays free at the peak: "2GiB", bytes,
-                or a part of the card as "5%"; 0 never warns.
-            log: What `log` gives the figures to, with the step.
+            record: A file to record the run into, a .plim, as `plimsoll.record` does; each rank of
+                a job writes its own, such as run.rank0.plim.
+            leaks: Whether to watch the first 256 steps of optimizers for lines that keep more
+                memory each step, and to warn of them (`plimsoll.LeakWatch`).
+            headroom: The least free memory at the peak: "2GiB", bytes, or a part of the card as
+                "5%". If less stays free, a warning is given, once a GPU; 0 never warns.
+            log: A function to which `log` passes the figures and the step.
 
         Raises:
-            InputError: If the headroom is no size, or the file's name ends as that of something
-                else.
+            InputError: If the headroom is no size, or the file's name has the ending of another
+                format.
         """
         if record is not None:
             check_new_recording(record)
@@ -87,17 +87,17 @@ class MemoryWatch:
 
     @property
     def leaks(self) -> list[Leak]:
-        """What was found so far, fastest first."""
+        """Returns the leaks so far, fastest first."""
         return [] if self._leak_watch is None else self._leak_watch.leaks
 
     def __enter__(self) -> MemoryWatch:
-        """Begin.
+        """Begin to watch.
 
         Raises:
-            InputError: If a recording was asked for and cannot begin: the file exists, another one
-                is on, or there is no GPU.
+            InputError: If the recording cannot begin: the file exists, another recording is
+                running, or there is no GPU.
         """
-        self.end()  # of a run before, which failed
+        self.end()  # an earlier run failed and did not end the watch
         self._warned.clear()
         with ExitStack() as stack:
             if self._record is not None:
@@ -121,20 +121,21 @@ class MemoryWatch:
             return
         try:
             self._leak_watch = stack.enter_context(LeakWatch())
-        except InputError as error:  # such as a recording that is on: the run goes on without
+        # for example a running recording: the run continues without a leak watch
+        except InputError as error:
             warnings.warn(f"leaks are not watched for: {error}", RuntimeWarning, stacklevel=4)
 
     def __exit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> None:
-        """End the recording and the watch; once is enough."""
+        """End the recording and the watch; further calls do nothing."""
         self._opened.close()
 
     def figures(self) -> dict[str, float]:
         """The memory of each GPU now, such as "gpu0_memory/peak_allocated_gib": sizes in GiB.
 
-        Peaks are since the program last reset them. A thin headroom is warned of here.
+        Peaks count since the program last reset them. This call also warns of little headroom.
         """
         gpus = self._gpus.read()
         for gpu in gpus:
@@ -142,10 +143,10 @@ class MemoryWatch:
         return {name: figure for gpu in gpus for name, figure in gpu.figures().items()}
 
     def log(self, step: int | None = None) -> None:
-        """Give the figures to the run's logger.
+        """Pass the figures to the run's logger.
 
         Args:
-            step: The number of the step; None for the one that the logger is at.
+            step: The number of the step; None for the logger's current one.
         """
         figures = self.figures()
         if self._log is not None and figures:

@@ -6,14 +6,14 @@ from typing import Any
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Give a notebook `%%memory`, which says what a cell took of the GPU and which lines hold it.
+    """Adds `%%memory` to a notebook: it shows a cell's GPU memory and the lines that hold it.
 
     IPython calls it for `%load_ext plimsoll`; docs/integrations.md has an example.
     """
-    from plimsoll.integrations.cell_magic import run_cell  # late: it needs IPython
+    from plimsoll.integrations.cell_magic import run_cell  # imported here because it needs IPython
 
     def memory(line: str, cell: str) -> Any:
-        """Run a cell and show what it took of the GPU, and which lines hold it.
+        """Runs a cell and shows its GPU memory and the lines that hold it.
 
         `%%memory --record FILE` keeps the recording, a .plim.
         """

@@ -1,4 +1,4 @@
-"""What a change to a program does to the predicted peaks of scripts, as a comment in Markdown."""
+"""The effect of a change on the predicted peaks of scripts, as a comment in Markdown."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class PeakChange:
 
     Attributes:
         command: The script and its arguments.
-        before: What it needed; a line that says why nobody knows, such as an error of its own.
-        after: What it needs; likewise.
+        before: The prediction before the change, or a line that says why there is none, such as the
+            script's own error.
+        after: The prediction after the change, or such a line.
     """
 
     command: str
@@ -41,20 +42,20 @@ class PeakChange:
 
     @property
     def grown_bytes(self) -> int | None:
-        """By how much more it takes of the card; None where one of the two is not known."""
+        """Returns the growth of the script's memory on the card; None if one is unknown."""
         if isinstance(self.before, str) or isinstance(self.after, str):
             return None
         return _on_card(self.after) - _on_card(self.before)
 
     @property
     def fails_now(self) -> bool:
-        """Whether the script fails, and did not before the change."""
+        """Whether the script fails only after the change."""
         return isinstance(self.after, str) and not isinstance(self.before, str)
 
     def is_worse(self, allowed: Headroom | None) -> bool:
-        """Whether the script does not fit since the change, or takes more than is allowed.
+        """Whether the script no longer fits after the change, or grows by more than is allowed.
 
-        A script that fitted before, and of which that is not known now, is worse too.
+        A script that fitted before and has no prediction now is worse too.
         """
         if isinstance(self.before, str) or isinstance(self.after, str):
             return False
@@ -66,20 +67,21 @@ class PeakChange:
 
 
 def find_change(command: str, before: Path, after: Path, *, gpu: str) -> PeakChange:
-    """Predict a script in two folders.
+    """Predicts a script in two folders.
 
     Args:
-        command: The script, as it is named from within either folder, and its arguments.
-        before: The folder that holds the program before the change.
-        after: The one that holds it after the change.
+        command: The script, relative to either folder, and its arguments.
+        before: The folder with the program before the change.
+        after: The folder with the program after the change.
         gpu: The card.
 
     Raises:
-        InputError: If the command is none, or it cannot be predicted after the change.
+        InputError: If the command is empty or malformed, or the script cannot be predicted after
+            the change.
     """
     try:
         script, *arguments = shlex.split(command)
-    except ValueError as error:  # nothing, or a quotation that does not end
+    except ValueError as error:  # empty, or an unclosed quotation
         raise InputError(f"{command!r} is no script with its arguments: {error}") from None
     with chdir(before):
         was = _predicted(script, arguments, gpu, new_is_known=True)
@@ -101,7 +103,7 @@ def _predicted(
 
 
 def markdown(changes: Sequence[PeakChange], gpu: str) -> str:
-    """The comment: the answer, a row for each script, and what holds more or less than before."""
+    """Returns the comment: the answer, a row for each script, and the functions that changed."""
     return "\n".join(
         [
             f"### {_answer(changes)}",
@@ -153,7 +155,7 @@ def _remark(change: PeakChange) -> str:
 
 
 def _details(change: PeakChange) -> Iterator[str]:
-    """What holds more, or less, at the peak; lines move, so functions stand for them."""
+    """Yields the functions that hold more or less at the peak; line numbers change too easily."""
     if isinstance(change.before, str) or isinstance(change.after, str):
         return
     parts = [
@@ -181,7 +183,7 @@ def _details(change: PeakChange) -> Iterator[str]:
 
 
 def _by_function(prediction: Prediction) -> Counter[str]:
-    """Bytes of "file function"; of the lines that hold the most."""
+    """Returns bytes by "file function" for the lines that hold the most."""
     held: Counter[str] = Counter()
     for share in prediction.top_lines:
         held[renamed(share.line, _without_number)] += share.bytes
@@ -210,5 +212,5 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Of a script's making, such as an error: nothing in it is Markdown or HTML."""
+    """Escapes text that comes from a script, such as an error, for Markdown and HTML."""
     return "".join(f"&#{ord(c)};" if c in _MARKS else c for c in printable(text))

@@ -1,7 +1,7 @@
-"""`python -m plimsoll.integrations.pull_request`: what the GitHub Action (action.yml) runs.
+"""`python -m plimsoll.integrations.pull_request`: the program of the GitHub Action (action.yml).
 
-Exit status: 0 done, 2 bad input or a script that fails since the change, 4 a script does not fit
-any more or takes more than is allowed. Python's own for a crash is 1.
+Exit status: 0 success, 2 bad input or a script that fails since the change, 4 a script no longer
+fits or grows by more than is allowed. A crash of Python has 1.
 """
 
 from __future__ import annotations

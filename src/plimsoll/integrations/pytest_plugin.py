@@ -1,10 +1,11 @@
 """pytest: `@pytest.mark.gpu_memory("2GiB")`, a budget of GPU memory for a test.
 
-What is live on a GPU counts, from the test's fixtures to its end, and what was there before; a test
-that goes beyond its budget fails with the lines that hold the memory. Where there is no GPU, tests
-with a budget run on a simulated one, in a process of their own (`simulated_tests.py`).
+All live memory of a GPU counts, from the test's fixtures to its end, including older memory. A test
+that exceeds its budget fails with the lines that hold the memory. Without a GPU, tests with a
+budget run on a simulated one, in a process of their own (`simulated_tests.py`).
 
-pytest imports this file in every project where plimsoll is installed, so it imports the rest late.
+pytest imports this file in every project where plimsoll is installed, so the other modules are
+imported on use.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MOST_LINES = 6
 
 @dataclass(frozen=True)
 class _Recording:
-    """The recording of a test that runs."""
+    """The recording of a running test."""
 
     budget_bytes: int
     recorder: Recorder
@@ -39,14 +40,14 @@ _RECORDING = pytest.StashKey[_Recording]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The card on which tests with a budget run where there is none."""
+    """Adds the option for the card to simulate if there is none."""
     parser.addini(
         _CARD, "What tests with a gpu_memory budget run on where there is no GPU.", default="H100"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Register the mark."""
     config.addinivalue_line(
         "markers",
         "gpu_memory(budget): fails the test if more than this, such as '2GiB', is allocated on a "
@@ -54,9 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(trylast=True)  # when it is known which tests run
+@pytest.hookimpl(trylast=True)  # after other plug-ins have selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check all budgets before the first test, and have those without a GPU run on a simulated one.
+    """Check all budgets before the first test, and select the tests for a simulated GPU.
 
     Raises:
         UsageError: If a budget is no size, the card is unknown, or nothing can be simulated here.
@@ -83,10 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _budget_of(item: pytest.Item) -> int | None:
-    """In bytes; None where the test has none.
+    """Returns the budget in bytes; None for a test without one.
 
     Raises:
-        InputError: If it is no size.
+        InputError: If the budget is no size.
     """
     from plimsoll.base.errors import InputError
     from plimsoll.base.units import parse_size
@@ -101,13 +102,13 @@ def _budget_of(item: pytest.Item) -> int | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Record a test that has a budget, from before its fixtures on."""
+    """Record a test with a budget, from before its fixtures."""
     budget_bytes = _budget_of(item)
     if budget_bytes is not None:
         from plimsoll.base.errors import InputError
         from plimsoll.torch.session.record import record
 
-        gc.collect()  # what earlier tests have left without need
+        gc.collect()  # frees memory that earlier tests left in reference cycles
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="plimsoll-"))
             try:
@@ -120,7 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that went well but for its budget."""
+    """Fail a test that passed but exceeded its budget."""
     result = yield
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
@@ -131,7 +132,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """End the recording, if the test did not come to its end."""
+    """End the recording if the test did not finish."""
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
         recording.opened.close()

@@ -1,4 +1,4 @@
-"""What a recorded piece of a program, such as a cell or a test, held at its peak, and where."""
+"""The peak of a recorded part of a program, such as a cell or a test, and its lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedPeak:
-    """The GPU of a process that held the most, at the moment when it did.
+    """The GPU on which the process held the most, at that moment.
 
     Attributes:
         device: The GPU, as PyTorch counts.
-        allocated_bytes: In live blocks then, as `torch.cuda.max_memory_allocated` has it.
-        before_bytes: Of it, what was there before the recording began.
-        by_category: All of it, by what it is for.
-        lines: The lines that hold it, most first; of what was there before, only some are known.
+        allocated_bytes: Bytes in live blocks, as `torch.cuda.max_memory_allocated` counts them.
+        before_bytes: The part of it that was allocated before the recording began.
+        by_category: All of it by category.
+        lines: The lines that hold it, most first; lines of older blocks are known only in part.
     """
 
     device: int
@@ -35,15 +35,15 @@ class RecordedPeak:
 
 
 def recorded_peak(path: str | PathLike[str]) -> RecordedPeak:
-    """Find the peak of a recording.
+    """Finds the peak of a recording.
 
     Raises:
-        InputError: If it cannot be read, or nothing has happened in it.
+        InputError: If it cannot be read, or has no events.
     """
     recording = read_recording(path)
     found = explain(recording, advice=False)
     fullest = max(found.devices, key=lambda use: use.peak_allocated_bytes or 0).device
-    if fullest != found.device:  # where requests failed, that device is explained first
+    if fullest != found.device:  # if requests failed, the explanation is of their device
         found = explain(recording, device=fullest, advice=False)
     (trace,) = (trace for trace in recording.devices if trace.device == found.device)
     lifetimes = find_lifetimes(trace)

@@ -1,6 +1,6 @@
-"""pytest in a process with a simulated GPU: writes its reports for the process that started it.
+"""pytest plug-in in a process with a simulated GPU: writes reports for the parent process.
 
-A line is JSON: a report, or the name of a test that begins. A test that begins and has no report of
+A line is JSON: a report, or the name of a test that begins. A test that began and has no report of
 its teardown has ended the process.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 FILE = "PLIMSOLL_TEST_REPORTS"
-"""In the environment: where to write them, one a line, as JSON."""
+"""The environment variable that names the file of the reports."""
 
 
 class ReportWriter:
-    """Writes what is reported.
+    """Writes the reports.
 
     Args:
-        config: Of this process.
-        file: Where to.
+        config: The configuration of this process.
+        file: The path of the file.
     """
 
     def __init__(self, config: pytest.Config, file: Path) -> None:
@@ -46,5 +46,5 @@ class ReportWriter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin; what tests start has nothing to report."""
+    """Register the writer. Processes that tests start write no reports."""
     config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

@@ -1,11 +1,11 @@
-"""Tests with a budget where there is no GPU: in one process that has a simulated one.
+"""Runs tests with a budget without a GPU, in one process that has a simulated one.
 
-A test that ends this process fails, and the tests that had not begun yet run in a new one.
+A test that ends this process fails, and the tests that had not begun run in a new one.
 
-The process is pytest as well, with the same configuration, but not the same options. It writes
-what it reports of each test to a file, and the reports are passed on here as if they were of this
-process. PyTorch can be given simulated GPUs only before it is imported, and for a whole process;
-other tests go on to find none.
+The process is pytest too, with the same configuration but not the same options. It writes its
+reports of each test to a file, and this process passes them on as its own. PyTorch accepts
+simulated GPUs only before it is imported, and for a whole process; all other tests still see no
+GPU.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def has_gpu() -> bool:
 
 
 class SimulatedTests:
-    """A plug-in that runs these tests elsewhere.
+    """A plug-in that runs these tests in another process.
 
     Args:
-        config: Of this process.
-        items: The tests; the first one starts them all.
-        card: What is simulated.
+        config: The configuration of this process.
+        items: The tests; the first one starts all of them.
+        card: The card to simulate.
 
     Raises:
         InputError: If there is no such card.
@@ -57,13 +57,13 @@ class SimulatedTests:
         self._config = config
         self._card = card
         self._names = [item.nodeid for item in items]
-        # A process of pytest-xdist is given its tests one by one, and knows only of these.
+        # A pytest-xdist worker gets its tests one by one, and knows no others.
         self._one_by_one = hasattr(config, "workerinput")
         self._reports: dict[str, list[pytest.TestReport]] = {}  # of the tests that have begun
-        self._endings: dict[str, str] = {}  # of the processes of these tests
+        self._endings: dict[str, str] = {}  # the exit of each test's process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Report what came of one of the tests."""
+        """Report the result of one of the tests."""
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:
@@ -79,7 +79,7 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Run tests in a new process, until one of them ends it; if none begins, all are lost."""
+        """Run tests in new processes until all have run; if none begins, all count as lost."""
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603
@@ -109,7 +109,8 @@ class SimulatedTests:
 
     def _command(self, names: Sequence[str]) -> list[str]:
         root = self._config.rootpath
-        # What the configuration adds to every command line holds there too, but chooses no tests.
+        # Options that the configuration adds to every command line apply there too, except those
+        # that select tests.
         options = [
             "-p",
             report_writer.__name__,
@@ -131,7 +132,7 @@ class SimulatedTests:
         return [sys.executable, "-m", *simulate, *options, *tests]
 
     def _lost(self, item: pytest.Item) -> pytest.TestReport:
-        """The report of a test that ended its process, or whose process ran no test."""
+        """Returns the report of a test that ended its process, or whose process ran no test."""
         ending = self._endings[item.nodeid]
         text = f"the process with the simulated GPU ended before this test did: {ending}"
         return pytest.TestReport(
@@ -140,6 +141,6 @@ class SimulatedTests:
 
 
 def _with_tuples(data: dict[str, Any]) -> dict[str, Any]:
-    """A report as pytest knows it: JSON has made lists of where it is of, and of why it skips."""
+    """Restores a report from JSON, which has turned tuples into lists."""
     places = {key: data[key] for key in ("location", "longrepr") if isinstance(data[key], list)}
     return data | {key: tuple(place) for key, place in places.items()}

@@ -8,7 +8,7 @@ from plimsoll.integrations.memory_watch import MemoryWatch, WatchOptions
 
 
 def watch(writer: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
-    """A watch whose `log` writes the figures as scalars.
+    """Makes a watch whose `log` writes the figures as scalars.
 
     >>> from plimsoll.integrations.tensorboard import watch  # doctest: +SKIP
     >>> with watch(SummaryWriter()) as memory:  # doctest: +SKIP
@@ -17,7 +17,7 @@ def watch(writer: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
     ...         memory.log(step)
 
     Args:
-        writer: A `torch.utils.tensorboard.SummaryWriter`, or what has its `add_scalar`.
+        writer: A `torch.utils.tensorboard.SummaryWriter`, or another object with its `add_scalar`.
         options: `record`, `leaks` and `headroom`, as for `MemoryWatch`.
     """
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run's memory beside what the program logs itself."""
+"""Weights & Biases: logs a run's memory beside the program's own figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plimsoll.integrations.memory_watch import MemoryWatch, WatchOptions
 
 
 def watch(run: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
-    """A watch whose `log` adds the figures to a run of W&B.
+    """Makes a watch whose `log` adds the figures to a run of W&B.
 
     >>> from plimsoll.integrations.wandb import watch  # doctest: +SKIP
     >>> with watch(wandb.init()) as memory:  # doctest: +SKIP
@@ -17,10 +17,10 @@ def watch(run: Any, **options: Unpack[WatchOptions]) -> MemoryWatch:
     ...         memory.log()
     ...         wandb.log({"loss": loss})
 
-    Without a step the figures go into the same row as what is logged next.
+    Without a step the figures go into the same row as the next logged values.
 
     Args:
-        run: What `wandb.init` returned.
+        run: The run that `wandb.init` returned.
         options: `record`, `leaks` and `headroom`, as for `MemoryWatch`.
     """
 

@@ -1,7 +1,7 @@
-"""Copies of storages to host memory and back, on two streams of their own, and waits for them.
+"""Copies storages to host memory and back on two side streams, and waits for the copies.
 
-The host does not wait for a copy. The *compute stream* does, where it needs the memory that the
-copy reads, or what the copy brings.
+The host does not wait for a copy. The *compute stream* waits when it needs the memory that a copy
+reads, or the data that a copy brings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Movements:
-    """What one step moved, in bytes, and the pairs of events between which the GPU waited."""
+    """The bytes moved by one step, and the pairs of events between which the GPU waited."""
 
     saved: int = 0
     out: int = 0
@@ -27,7 +27,7 @@ class Movements:
     waits: list[tuple[Any, Any]] = field(default_factory=list)
 
     def waited_seconds(self) -> float:
-        """How long the compute stream stood still; waits for the last of it."""
+        """Returns how long the compute stream waited; blocks until the last wait is over."""
         seconds = 0.0
         for begin, end in self.waits:
             end.synchronize()
@@ -40,11 +40,11 @@ class CopyStreams:
 
     Args:
         device: The device.
-        buffers: Where copies go.
+        buffers: The page-locked buffers for copies.
 
     Attributes:
         device: The device.
-        movements: Of this step.
+        movements: The movements of this step.
     """
 
     def __init__(self, device: Any, buffers: PinnedBuffers) -> None:
@@ -53,10 +53,10 @@ class CopyStreams:
         self._buffers = buffers
         self._out = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
-        self._streams: dict[int, Any] = {}  # by the driver's number
+        self._streams: dict[int, Any] = {}  # by the driver's number of the stream
 
     def current(self) -> Any:
-        """The device's, as `torch.cuda.current_stream`, which takes many times as long."""
+        """Returns the device's current stream; `torch.cuda.current_stream` is many times slower."""
         raw = torch._C._cuda_getCurrentRawStream(self.device.index)
         stream = self._streams.get(raw)
         if stream is None:
@@ -64,7 +64,7 @@ class CopyStreams:
         return stream
 
     def copy_out(self, storage: Any, size: int, stream: Any) -> PinnedBuffer:
-        """Copy a storage that a stream has filled; the copy is there after the buffer's `busy`."""
+        """Copies a storage that a stream has filled; the copy is complete after its `busy`."""
         buffer = self._buffers.take(size)
         self._out.wait_stream(stream)
         if buffer.busy is not None:
@@ -75,19 +75,19 @@ class CopyStreams:
         return buffer
 
     def copy_back(self, buffer: PinnedBuffer, size: int, copied: Any, stream: Any) -> Any:
-        """A storage in the current stream's memory, filled after the buffer's `busy`.
+        """Allocates a storage on the current stream, filled after the buffer's `busy`.
 
         Args:
-            buffer: What is copied.
-            size: How much of it, in bytes.
+            buffer: The copy in host memory.
+            size: The size of the copy, in bytes.
             copied: The event after which the buffer is filled.
-            stream: The current one.
+            stream: The current stream.
 
         Raises:
-            torch.OutOfMemoryError: If the device has no room for it; nothing has changed then.
+            torch.OutOfMemoryError: If the device has no room for it; the state is unchanged then.
         """
         there = torch.empty(size, dtype=torch.uint8, device=self.device)
-        self._back.wait_stream(stream)  # its memory may have been another's until now
+        self._back.wait_stream(stream)  # another tensor may have used this memory until now
         self._back.wait_event(copied)
         copy(there, buffer.bytes[:size], self._back)
         buffer.busy = self._back.record_event()
@@ -95,7 +95,7 @@ class CopyStreams:
         return there.untyped_storage()
 
     def wait(self, stream: Any, event: Any, *, by_host: bool) -> None:
-        """Let a stream, or the host, wait for a copy, and note for how long."""
+        """Let a stream, or the host, wait for a copy, and record how long it waits."""
         if event.query():
             return
         if by_host:

@@ -1,7 +1,7 @@
-"""Saved-tensor offload: what the backward pass needs waits in host memory where the card is short.
+"""Moves autograd's saved tensors to host memory when the card is short.
 
-`offload` hands what autograd saves to a `SavedStorages` a device, which moves it. What cannot or
-should not move stays as it is: weights, small tensors, what is not on a GPU.
+`offload` passes autograd's saved tensors to the `SavedStorages` of each device, which moves them.
+Weights, small tensors and tensors outside the GPU stay in place.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _devices: dict[tuple[int, int], SavedStorages] = {}  # by device and budget
 
 @dataclass(frozen=True)
 class OffloadStatistics:
-    """What the last step moved, on all devices.
+    """The movements of the last step, on all devices.
 
     Attributes:
-        saved_bytes: Of the storages that could move.
-        out_bytes: Copied to host memory.
-        back_bytes: Copied back.
-        kept_bytes: That never left.
-        waited_seconds: How long GPUs stood still because a copy was not done.
-        pinned_bytes: Page-locked host memory that all of plimsoll's offloading holds.
+        saved_bytes: Bytes of the storages that could move.
+        out_bytes: Bytes copied to host memory.
+        back_bytes: Bytes copied back.
+        kept_bytes: Bytes that stayed on the card.
+        waited_seconds: How long GPUs waited for unfinished copies.
+        pinned_bytes: Page-locked host memory of all of plimsoll's offloading.
     """
 
     saved_bytes: int
@@ -53,15 +53,15 @@ class OffloadStatistics:
 class offload(contextlib.ContextDecorator):  # noqa: N801
     """Keep a program within a budget of GPU memory by moving saved tensors to host memory.
 
-    What autograd saves inside the block leaves the card during the forward pass, as far as the
-    budget needs, and is back before the backward pass needs it, wherever that runs. Copies overlap
-    with computing. The first step moves all that can move, and measures; each later step that
-    repeats an earlier one moves just enough. What is learned is kept for the process, so a block
-    may be entered for each step or once for all.
+    Tensors that autograd saves inside the block leave the card during the forward pass, as far as
+    the budget requires, and are back before the backward pass needs them, even if that runs outside
+    the block. Copies overlap with computation. The first step moves all that can move, and
+    measures; each later step that repeats an earlier one moves just enough. The measurements are
+    kept for the process, so the block may be entered for each step or once for all.
 
-    The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`); it is
-    an aim, not a limit: a program whose weights, or whose largest operation, take more, takes more.
-    Of nested blocks the inner one counts.
+    The budget covers all tensors of the program on each GPU (`torch.cuda.memory_allocated`). It is
+    a target, not a limit: a program whose weights, or whose largest operation, need more will
+    exceed it. Of nested blocks the inner one applies.
 
     >>> with plimsoll.offload(budget="6GiB"):  # doctest: +SKIP
     ...     loss = train_step(batch)
@@ -70,7 +70,7 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
         budget: Bytes on each GPU, as a number or as "6GiB".
 
     Raises:
-        InputError: If it is not a size above zero, or, at entry, more than the largest GPU has.
+        InputError: If the budget is not a size above zero, or exceeds the largest GPU on entry.
     """
 
     def __init__(self, budget: int | str) -> None:
@@ -102,7 +102,7 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
         self._stack().pop().__exit__(kind, error, trace)
 
     def statistics(self) -> OffloadStatistics:
-        """What the last step moved; complete when its backward pass is."""
+        """Returns the movements of the last step; complete when its backward pass is."""
         steps = [
             device.movements() for (_, budget), device in _devices.items() if budget == self._budget
         ]
@@ -124,7 +124,8 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
 
     def _pack(self, tensor: Any) -> Any:
         if not may_move(tensor):
-            return tensor.detach()  # not itself: autograd would hold itself in a circle
+            # a detached tensor: with the tensor itself autograd would form a reference cycle
+            return tensor.detach()
         storage = tensor.untyped_storage()
         if storage.nbytes() < _SMALLEST or torch.cuda.is_current_stream_capturing():
             return tensor.detach()
@@ -140,14 +141,14 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
 
 
 def unpack(packed: Any) -> Any:
-    """What was saved."""
+    """Returns the saved tensor."""
     if isinstance(packed, Handle):
         return packed.saved.owner.unpack(packed)
     return packed
 
 
 def may_move(tensor: Any) -> bool:
-    """Whether a tensor is plain memory of a GPU, and no weight."""
+    """Whether a tensor is plain GPU memory, and not a weight."""
     if not tensor.is_cuda or type(tensor) is not torch.Tensor or tensor.layout != torch.strided:
         return False  # a Parameter has a type of its own
     if tensor.is_inference() or tensor.is_conj() or tensor.is_neg():

@@ -1,7 +1,7 @@
-"""Moves saved storages off the card and back, as the plan and the budget ask for.
+"""Moves saved storages off the card and back, as the plan and the budget require.
 
-Those that are needed last leave first; those that are used next come back ahead of time, as far as
-there is room.
+Storages that are needed last leave first. Storages that are used next return ahead of time, as far
+as there is room.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Pager:
     """Moves the saved storages of one device.
 
     Args:
-        plan: What is known of this step, and the budget.
-        residency: What is where.
-        memory: Told of each change of what is allocated.
+        plan: The plan of this step, with the budget.
+        residency: The location of each storage.
+        memory: Informed of each change of allocated memory.
 
     Attributes:
-        first: Serial of this step's first storage, the plan's number 0.
+        first: The serial of this step's first storage, the plan's number 0.
     """
 
     def __init__(self, plan: Plan, residency: Residency, memory: ProgramMemory) -> None:
@@ -37,15 +37,15 @@ class Pager:
         self._plan = plan
         self._residency = residency
         self._memory = memory
-        self._ahead = 0  # position up to which all that is used is on the card
+        self._ahead = 0  # position up to which all used storages are on the card
 
     def begin(self, first: int) -> None:
-        """A step begins; the serial of its first storage."""
+        """Begin a step whose first storage has this serial."""
         self.first = first
         self._ahead = 0
 
     def make_room(self, size: int, spare: int = -1) -> None:
-        """Let storages leave until the program and `size` bytes fit; those needed last go first."""
+        """Move storages out until the program and `size` bytes fit; those needed last go first."""
         residency = self._residency
         limit = self._plan.limit - size
         expected, ahead = self._plan.expected(), self._plan.expected_of_forward()
@@ -58,12 +58,12 @@ class Pager:
             for where in (residency.here, residency.returned, residency.held):
                 self._evict(where, max(limit - ahead, 0), spare)
         if residency.bytes_here > limit - expected and residency.held:
-            torch.clear_autocast_cache()  # casts of weights, which are made again if need be
+            torch.clear_autocast_cache()  # casts of weights, which autocast can make again
             self._memory.has_changed = True
             self._evict(residency.held, max(limit - expected, 0), spare)
 
     def bring_back(self, saved: SavedStorage) -> None:
-        """Bring a storage back now, whatever has to leave for it."""
+        """Bring a storage back now, and move others out for it if necessary."""
         self.make_room(saved.size)
         try:
             self._fetch(saved)
@@ -74,7 +74,7 @@ class Pager:
             self._fetch(saved)
 
     def discard(self, saved: SavedStorage) -> None:
-        """Only its shape is needed, once, if no other tensor was saved of it."""
+        """Free a storage if only its shape is needed, once, and no other tensor of it was saved."""
         keeps = torch._C._autograd._get_current_graph_task_keep_graph()
         if saved.views > 1 or keeps or saved.storage is None:
             return
@@ -84,18 +84,19 @@ class Pager:
         self._plan.discard(saved.serial - self.first)
 
     def prefetch(self, used: SavedStorage) -> None:
-        """Bring back what is used next, as far ahead as there is room."""
+        """Bring back the storages used next, as far ahead as there is room."""
         residency = self._residency
         for position, saved in self._next_away(used):
             expected = self._plan.expected(position)
-            if expected is None:  # room for as much again, for what is computed from it
+            # without a plan, keep as much room again for the results computed from it
+            if expected is None:
                 allocated = allocated_bytes(self._memory.device).now
                 expected = allocated - residency.bytes_here + saved.size
             if residency.bytes_here + saved.size + expected > self._plan.limit:
                 return
             try:
                 self._fetch(saved)
-            except torch.OutOfMemoryError:  # there is room, but not in one piece
+            except torch.OutOfMemoryError:  # there is enough free memory, but not contiguous
                 self._plan.keep_away(saved.size)
                 return
 

@@ -11,16 +11,16 @@ Tree = TypeVar("Tree")
 
 
 def pin(tree: Tree) -> Tree:
-    """Copy a tree's host tensors into page-locked memory, from where the GPU copies at full speed.
+    """Copies a tree's host tensors into page-locked memory, from which GPUs copy at full speed.
 
-    Page-locked memory counts as shared GPU memory; plimsoll's allocator keeps it in a pool, so that
-    only the first time is slow. Tensors that are on a GPU or page-locked already, and whatever is
-    no tensor, are returned as they are.
+    Page-locked memory counts as shared GPU memory; plimsoll's allocator keeps it in a pool, so only
+    the first use is slow. Tensors that are on a GPU or page-locked already, and other objects, are
+    returned unchanged.
 
     >>> batch = plimsoll.pin(batch)  # doctest: +SKIP
 
     Args:
-        tree: Tensors in lists, tuples, dictionaries and what else `torch.utils._pytree` knows.
+        tree: Tensors in lists, tuples, dictionaries and other containers of `torch.utils._pytree`.
     """
 
     def pin_one(leaf: object) -> object:

@@ -1,7 +1,7 @@
-"""Page-locked host memory that is used again and again.
+"""Page-locked host memory that is reused.
 
-Locking pages takes half a second for a GiB, so it is done once: buffers are carved out of slabs,
-and one that is not used any more waits for the next that it fits.
+Locking pages takes half a second for a GiB, so it is done once: buffers are parts of slabs, and a
+free buffer waits for the next request that fits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from plimsoll.base.units import MiB
 
-_SLAB = 256 * MiB  # a power of two, for PyTorch rounds page-locked memory up to one
+_SLAB = 256 * MiB  # a power of two, because PyTorch rounds page-locked memory up to one
 _STEPS = 8  # sizes between two powers of two
 
 
@@ -25,9 +25,9 @@ class PinnedBuffer:
     """A piece of page-locked memory.
 
     Attributes:
-        bytes: It, as a tensor of bytes.
-        busy: The event after which nothing uses it, or None.
-        size: Bytes that it has.
+        bytes: The memory as a tensor of bytes.
+        busy: The event after which the buffer is unused, or None.
+        size: The size in bytes.
     """
 
     bytes: Any
@@ -45,22 +45,22 @@ def rounded(size: int) -> int:
 
 
 class PinnedBuffers:
-    """Buffers that were locked already, by size. Any thread may use it."""
+    """Locked buffers for reuse, by size. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[PinnedBuffer] = []  # by size
+        self._free: list[PinnedBuffer] = []  # sorted by size
         self._slab: Any = None
         self._carved = 0
         self._held_bytes = 0
 
     @property
     def held_bytes(self) -> int:
-        """Page-locked memory in all, used or not."""
+        """Returns the page-locked memory in total, used or not."""
         return self._held_bytes
 
     def take(self, size: int) -> PinnedBuffer:
-        """A buffer of at least `size` bytes; who writes to it must wait for its `busy` first."""
+        """Returns a buffer of at least `size` bytes; wait for its `busy` before writing to it."""
         wanted = rounded(size)
         with self._lock:
             place = bisect.bisect_left(self._free, wanted, key=attrgetter("size"))
@@ -69,7 +69,7 @@ class PinnedBuffers:
             return PinnedBuffer(self._carve(wanted))
 
     def give_back(self, buffer: PinnedBuffer) -> None:
-        """Keep a buffer for the next who needs one."""
+        """Return a buffer for reuse."""
         with self._lock:
             bisect.insort(self._free, buffer, key=attrgetter("size"))
 

@@ -1,11 +1,11 @@
-"""Which saved storages must leave the card, from what the step before has shown. Knows no PyTorch.
+"""Plans which saved storages must leave the card, from earlier steps. Independent of PyTorch.
 
 A step is a sequence of events: a storage is saved (forward), a storage is used (backward). Between
-two events the program takes memory of its own, besides what is saved; the most of it is measured.
-While a step repeats an earlier one, event by event, the plan knows how much the program is about
-to take, which storages are used next, and how many bytes have to leave at all. Storages saved first
-are used last, so they are the ones to leave. Where a step departs from what is known, nothing is
-known until it ends, and every storage that can leave should.
+two events the program allocates memory of its own, besides saved storages; the most of it is
+measured. While a step repeats an earlier one, event by event, the plan knows the memory that the
+program is about to allocate, the storages that are used next, and the bytes that have to leave.
+Storages saved first are used last, so they are the ones to leave. If a step differs from all known
+ones, the plan knows nothing until the step ends, and every storage that can leave should.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GENERATION = 16  # steps
 
 
 class Event(NamedTuple):
-    """A storage, counted in the order of saving, is saved or used."""
+    """A saved or used storage, counted in the order of saving."""
 
     is_use: bool
     storage: int
@@ -38,18 +38,18 @@ class Event(NamedTuple):
 
 @dataclass
 class Profile:
-    """What one step did, or equal steps.
+    """The profile of one step, or of equal steps.
 
     Attributes:
-        events: In order.
-        program_bytes: For each event, the most that the program took of its own until the next one,
-            above what it had when the step began.
-        older_bytes: The same of the generation of steps before; what equal steps take differs, as
-            when only the first of some makes the gradients.
-        steps: In this generation.
-        gone: For each storage that was dropped, how many events there were by then.
-        held: Storages that the program itself held on to until the backward pass: to drop them
-            frees nothing.
+        events: The events in order.
+        program_bytes: For each event, the most that the program allocated of its own until the next
+            one, above its memory at the step's begin.
+        older_bytes: The same for the previous generation of steps. Equal steps differ in memory,
+            for example when only the first of some allocates the gradients.
+        steps: The number of steps in this generation.
+        gone: For each dropped storage, the number of events by then.
+        held: Storages that the program itself held until the backward pass: dropping them frees
+            nothing.
         unread: Storages that were dropped because only their shape was needed.
     """
 
@@ -62,18 +62,18 @@ class Profile:
     unread: set[int] = field(default_factory=set)
 
     def has_backward(self) -> bool:
-        """Whether anything was used."""
+        """Whether any storage was used."""
         return any(event.is_use for event in self.events)
 
     def resembles(self, known: Profile) -> bool:
-        """Whether this step has been as the known one, as far as it went."""
+        """Whether this step repeats the known one so far."""
         return len(self.events) <= len(known.events) and all(
             event.resembles(wanted)
             for event, wanted in zip(self.events, known.events, strict=False)
         )
 
     def follow(self, before: Profile) -> None:
-        """Learn from an equal step before this one."""
+        """Update from an equal, earlier step."""
         if before.steps < _GENERATION:
             self.steps = before.steps + 1
             self.program_bytes = list(map(max, self.program_bytes, before.program_bytes))
@@ -82,18 +82,18 @@ class Profile:
             self.older_bytes = before.program_bytes
 
     def expected(self, first: int, last: int) -> int:
-        """The most that the program takes of its own from one event until after another."""
+        """The most that the program allocates of its own from one event until after another."""
         span = slice(first, last + 1)
         return max(max(self.program_bytes[span]), max(self.older_bytes[span], default=0))
 
     def expected_of_forward(self) -> list[int]:
-        """For each event of the forward pass, the most that is taken from it on until it ends."""
+        """For each event of the forward pass, the most allocated from it until the pass ends."""
         first_use = next(at for at, event in enumerate(self.events) if event.is_use)
         backwards = (self.expected(at, at) for at in reversed(range(first_use)))
         return list(accumulate(backwards, max))[::-1]
 
     def excess(self, limit: int) -> int:
-        """By how much the step would pass a limit, above its beginning, if nothing left."""
+        """By how much the step would exceed a limit, above its beginning, if no storage left."""
         dropped: dict[int, int] = {}
         sizes = [event.size for event in self.events if not event.is_use]
         for storage, position in self.gone.items():
@@ -108,16 +108,16 @@ class Profile:
 
 
 class Plan:
-    """Steps as they happen, beside what is known of them.
+    """The current step, compared with the known ones.
 
     Args:
-        budget: Bytes of the card for the whole program.
+        budget: The bytes of the card for the whole program.
     """
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._margin = min(_SMALLEST_MARGIN, budget // 32)
-        self._profiles: list[Profile] = []  # the last one first
+        self._profiles: list[Profile] = []  # the most recent first
         self._now = Profile()
         self._known: Profile | None = None
         self._base = 0
@@ -132,16 +132,16 @@ class Plan:
 
     @property
     def position(self) -> int:
-        """Events of this step so far."""
+        """The number of events of this step so far."""
         return len(self._now.events)
 
     @property
     def is_known(self) -> bool:
-        """Whether this step has been as an earlier one, so far."""
+        """Whether this step repeats an earlier one so far."""
         return self._known is not None
 
     def begin(self, program_bytes: int) -> None:
-        """A new step; what the program takes of its own now."""
+        """Begin a step, with the program's own memory now."""
         if self._now.has_backward():
             self._remember(self._now)
         self._now = Profile()
@@ -149,48 +149,48 @@ class Plan:
         self._saved = 0
 
     def save(self, size: int) -> int:
-        """A storage is saved: its index."""
+        """Note that a storage is saved; returns its index."""
         self._saved += 1
         self._follow(Event(False, self._saved - 1, size))
         return self._saved - 1
 
     def use(self, index: int, size: int) -> None:
-        """A storage is used."""
+        """Note that a storage is used."""
         self._follow(Event(True, index, size))
 
     def drop(self, index: int) -> None:
-        """A storage is not needed any more."""
+        """Note that a storage is no longer needed."""
         if 0 <= index < self._saved:
             self._now.gone.setdefault(index, self.position)
 
     def discard(self, index: int) -> None:
-        """A storage is not needed any more, and its values never were."""
+        """Note that a storage is no longer needed, and that its values never were."""
         self.drop(index)
         if 0 <= index < self._saved:
             self._now.unread.add(index)
 
     def hold(self, indices: Iterable[int]) -> None:
-        """The program still has these itself when the backward pass begins."""
+        """Note that the program itself still holds these when the backward pass begins."""
         self._now.held.update(index for index in indices if 0 <= index < self._saved)
 
     def measure(self, program_bytes: int) -> None:
-        """The most that the program took of its own since the last event."""
+        """Note the most that the program allocated of its own since the last event."""
         if self.position:
             most = max(self._now.program_bytes[-1], program_bytes - self._base)
             self._now.program_bytes[-1] = most
 
     def keep_away(self, size: int) -> None:
-        """Stay farther away from the budget by `size` bytes, for there was no room in one piece."""
+        """Increase the budget's margin by `size` bytes, because contiguous memory was lacking."""
         self._margin = min(self._margin + size, self._budget // 4)
 
     def expected(self, position: int | None = None) -> int | None:
-        """The most that the program will take of its own, from now on until after an event.
+        """The most that the program will allocate of its own, from now until after an event.
 
         Args:
-            position: Of the event, or None for the one that has just been.
+            position: The position of the event, or None for the latest.
 
         Returns:
-            Bytes, or None if they are not known.
+            Bytes, or None if unknown.
         """
         if self._known is None:
             return None
@@ -198,20 +198,20 @@ class Plan:
         return self._base + self._known.expected(now, now if position is None else position)
 
     def expected_of_forward(self) -> int | None:
-        """The most that the program will take of its own until the backward pass begins.
+        """The most that the program will allocate of its own until the backward pass begins.
 
-        What has to leave by then may as well leave at once: what is saved next lies where it was,
-        and the most that is taken finds room in one piece.
+        Storages that must leave by then may leave at once: the next saved storage gets their
+        address, and the largest allocation finds contiguous memory.
         """
         now = self.position - 1
         return self._base + self._forward[now] if now < len(self._forward) else self.expected()
 
     def leaves(self, index: int) -> bool:
-        """Whether a storage should start to leave as soon as it is saved."""
+        """Whether a storage should begin to leave as soon as it is saved."""
         return self._known is not None and index in self._early
 
     def coming(self, position: int) -> Iterator[tuple[int, int]]:
-        """Uses to come, as (position, index), from a position on."""
+        """Yields the coming uses, as (position, index), from a position on."""
         if self._known is not None:
             events = self._known.events
             for ahead in range(max(position, self.position), len(events)):
@@ -232,14 +232,15 @@ class Plan:
             self._forward = [] if self._known is None else self._known.expected_of_forward()
 
     def _find(self) -> Profile | None:
-        """The profile that this step resembles, of the smallest batch."""
+        """Returns the profile that this step repeats, of the smallest batch."""
         resembled = (profile for profile in self._profiles if self._now.resembles(profile))
         return min(resembled, key=lambda profile: profile.events[0].size, default=None)
 
     def _choose(self, known: Profile) -> set[int]:
-        """As many of those that were saved first as have to go.
+        """Chooses the earliest saved storages until enough bytes leave.
 
-        Where little is still to go, large ones stay: if it is true, one leaves when it is known.
+        If little is left to choose, large storages stay; if the excess is real, one leaves once
+        that is known.
         """
         excess = known.excess(self.limit - self._base)
         chosen = set()
@@ -251,7 +252,7 @@ class Plan:
         return chosen
 
     def _remember(self, step: Profile) -> None:
-        # From the last event on the optimizer has the card; nothing that is saved is in its way.
+        # After the last event the optimizer uses the card, and no saved storage is left.
         step.program_bytes[-1] = 0
         for profile in self._profiles:
             if profile.events == step.events:

@@ -1,4 +1,4 @@
-"""What a program takes of a device's memory besides saved storages, as the allocator counts it."""
+"""The program's memory on a device without saved storages, from the allocator's counters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from plimsoll.engine.current import opened_engine
 
 
 class Allocated(NamedTuple):
-    """Bytes of a device's memory that are allocated: now, at the peak, and in all the time."""
+    """Allocated bytes of a device: now, at the peak, and summed over all time."""
 
     now: int
     peak: int
@@ -19,12 +19,12 @@ class Allocated(NamedTuple):
 
 
 class ProgramMemory:
-    """Measures what the program takes of its own between two events.
+    """Measures the program's own memory between two events.
 
     Attributes:
         device: The device.
-        allocated: When it was last looked at.
-        has_changed: Since then, by offloading itself.
+        allocated: The counters at the last reading.
+        has_changed: Whether offloading itself has changed them since.
     """
 
     def __init__(self, device: Any) -> None:
@@ -34,7 +34,7 @@ class ProgramMemory:
         self._saved_then = 0
 
     def measure(self) -> int:
-        """The most bytes that the program took since `settle`."""
+        """Returns the most bytes that the program allocated since `settle`."""
         before, now = self.allocated, allocated_bytes(self.device)
         grown = before.now + now.total - before.total
         self.allocated = now
@@ -42,14 +42,14 @@ class ProgramMemory:
         return max(min(grown, now.peak), now.now) - self._saved_then
 
     def settle(self, saved_bytes: int) -> None:
-        """The program goes on; so much on the card are saved storages."""
+        """Begin a measurement, with so many bytes on the card in saved storages."""
         if self.has_changed:
             self.allocated = allocated_bytes(self.device)
         self._saved_then = saved_bytes
 
 
 def allocated_bytes(device: Any) -> Allocated:
-    """The allocator's counters; `torch.cuda.memory_stats` takes many times as long.
+    """Reads the allocator's counters; `torch.cuda.memory_stats` is many times slower.
 
     Raises:
         InputError: If the allocator has none.

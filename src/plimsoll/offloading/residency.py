@@ -1,7 +1,7 @@
-"""Which saved storages are on the card, which are away, and how many bytes that is.
+"""The location of saved storages, on the card or in host memory, and their bytes.
 
-The books hold weak references, for a storage lives as long as autograd has it. One may die in any
-thread at any time; it is taken out of the books when `remove_dead` is called.
+The books hold weak references, because a storage lives as long as autograd holds it. A storage may
+be deleted in any thread at any time; `remove_dead` removes it from the books.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Residency:
     """The books of one device; each of the first four is by serial.
 
     Attributes:
-        here: On the card; never left since they were saved.
-        returned: On the card again.
-        held: On the card, and held by the program as well.
-        away: In host memory alone.
-        bytes_here: On the card, in all.
-        count: Of the storages that have not died.
-        dead: Those that have died and are still in the books: serial, bytes on the card, buffer.
+        here: Storages on the card that have never left since they were saved.
+        returned: Storages on the card that have returned.
+        held: Storages on the card that the program holds as well.
+        away: Storages in host memory only.
+        bytes_here: All their bytes on the card.
+        count: The number of living storages.
+        dead: Deleted storages that are still in the books: serial, bytes on the card, buffer.
     """
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Residency:
         self._by_address: References = {}
 
     def at(self, address: int) -> SavedStorage | None:
-        """The storage on the card that begins at an address."""
+        """Returns the storage on the card that begins at an address."""
         reference = self._by_address.get(address)
         return None if reference is None else reference()
 
     def add(self, saved: SavedStorage) -> None:
-        """A storage was saved."""
+        """Add a saved storage."""
         reference = weakref.ref(saved)
         self.here[saved.serial] = reference
         self._by_address[saved.storage.data_ptr()] = reference
@@ -54,13 +54,13 @@ class Residency:
         self.count += 1
 
     def release(self, saved: SavedStorage) -> None:
-        """Free a storage's memory on the card; it stays in the book that it is in."""
+        """Free a storage's memory on the card; its book stays the same."""
         self._by_address.pop(saved.storage.data_ptr(), None)
         saved.release()
         self.bytes_here -= saved.size
 
     def discard(self, saved: SavedStorage) -> None:
-        """Free a storage that has no copy, for good."""
+        """Free a storage without a copy, for good."""
         self.release(saved)
         for where in (self.here, self.returned, self.held):
             where.pop(saved.serial, None)
@@ -69,7 +69,7 @@ class Residency:
         """Start a storage's copy to the card.
 
         Raises:
-            torch.OutOfMemoryError: If the card has no room for it; nothing has changed then.
+            torch.OutOfMemoryError: If the card has no room for it; the state is unchanged then.
         """
         saved.copy_back()
         self.bytes_here += saved.size
@@ -78,12 +78,12 @@ class Residency:
         self._by_address[saved.storage.data_ptr()] = reference
 
     def reclaim_held(self) -> None:
-        """The backward pass begins: count those that the program held as here again."""
+        """Count storages that the program held as here again, when the backward pass begins."""
         self.here = dict(sorted((self.here | self.held).items()))
         self.held = {}
 
     def remove_dead(self) -> tuple[int, PinnedBuffer | None]:
-        """Take the first of the dead out of the books: its serial, and its buffer, if any."""
+        """Remove the first dead storage from the books; returns its serial and any buffer."""
         serial, size, buffer = self.dead.popleft()
         self.count -= 1
         self.bytes_here -= size
@@ -92,7 +92,7 @@ class Residency:
         return serial, buffer
 
     def forget_addresses(self) -> None:
-        """Forget where the dead were. Looks at all addresses, so it is for once a step."""
+        """Forget the addresses of dead storages. Scans all addresses, so call it once a step."""
         self._by_address = {
             address: reference
             for address, reference in self._by_address.items()
@@ -101,6 +101,6 @@ class Residency:
 
 
 def living(where: References, key: int) -> SavedStorage | None:
-    """The storage of a key, if it is there and has not died."""
+    """Returns the storage of a key, if it is in the book and alive."""
     reference = where.get(key)
     return None if reference is None else reference()

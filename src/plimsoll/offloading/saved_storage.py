@@ -1,6 +1,6 @@
-"""One storage that autograd saved, and the handles of the tensors that were saved of it.
+"""A storage that autograd saved, and the handles of its saved tensors.
 
-The storage is on the card, in host memory, or in both. A handle is a view to be made again.
+The storage is on the card, in host memory, or in both. A handle describes a view to be made again.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ if TYPE_CHECKING:
     from plimsoll.offloading.copy_streams import CopyStreams
     from plimsoll.offloading.pinned import PinnedBuffer
 
-# Backward functions that read only the shape of a saved tensor that has this many dimensions.
+# Backward functions that read only the shape of a saved tensor with this many dimensions.
 _SHAPE_ONLY = {"NllLossBackward0": 2, "NllLoss2DBackward0": 4}
-_NOWHERE = 512  # an address: not null, which would say that memory is still to be allocated
+# an address that is not null: a null pointer means that memory is still to be allocated
+_NOWHERE = 512
 
 
 class Owner(Protocol):
-    """Who keeps the saved storages of a device."""
+    """The owner of a device's saved storages."""
 
     def unpack(self, handle: Handle) -> Any:
         """Make a saved tensor again, on the current stream."""
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """A storage has died, in whatever thread: what it had on the card and in host memory."""
+        """Note that a storage was deleted, in any thread, with its bytes on the card and buffer."""
 
 
 class SavedStorage:
     """One storage that autograd saved: on the card, in host memory, or in both.
 
     Attributes:
-        owner: Who keeps it.
-        streams: Where it is copied.
-        serial: Counted over all steps of the device.
-        size: In bytes.
-        version: Of the tensor's contents when it was saved.
-        counted: What PyTorch counts versions of, see `counted_part`.
-        is_computed: Made on the compute stream, so memory may go back to it in stream order.
+        owner: The owner of the storage.
+        streams: The streams for its copies.
+        serial: Its number, counted over all steps of the device.
+        size: The size in bytes.
+        version: The version of the tensor's contents when it was saved.
+        counted: The part that PyTorch counts versions of, see `counted_part`.
+        is_computed: Whether it was made on the compute stream, so its memory may return there in
+            stream order.
         storage: The storage on the card, or None.
         stream: The stream that the storage's memory belongs to.
         buffer: Its copy in host memory, or None.
         copied: The event after which `buffer` is filled, or None.
         arrived: The event after which `storage` is filled, until the compute stream has waited.
-        views: How many tensors were saved of it.
-        used_in: The backward pass that has asked for it last.
-        is_discarded: Its values are nowhere: only its shape was needed.
+        views: The number of its saved tensors.
+        used_in: The last backward pass that used it.
+        is_discarded: Whether its values are gone: only its shape was needed.
     """
 
     __slots__ = (
@@ -78,13 +80,13 @@ class SavedStorage:
         self.is_discarded = False
 
     def has_values_of(self, tensor: Any) -> bool:
-        """Whether what was saved, or is still to be copied, is what a tensor of it has now."""
+        """Whether a tensor still has the values that were saved or are to be copied."""
         if self.version != tensor._version:
             return False
         return self.copied is None or self.counted == counted_part(tensor)
 
     def is_held_elsewhere(self) -> bool:
-        """Whether the program has the storage, too, so that dropping it frees nothing."""
+        """Whether the program also holds the storage, so that dropping it frees nothing."""
         return bool(torch._C._storage_Use_Count(self.storage._cdata) > 1)
 
     def copy_out(self) -> None:
@@ -96,7 +98,7 @@ class SavedStorage:
         """Start its copy to the card, to be used on the current stream.
 
         Raises:
-            torch.OutOfMemoryError: If the card has no room for it; nothing has changed then.
+            torch.OutOfMemoryError: If the card has no room for it; the state is unchanged then.
         """
         assert self.buffer is not None
         stream = self.streams.current()
@@ -106,7 +108,7 @@ class SavedStorage:
         self.is_computed = True
 
     def release(self) -> None:
-        """Free its memory on the card, for use after the copies that are under way."""
+        """Free its memory on the card, for use after the running copies."""
         for event in (self.copied, self.arrived):
             if event is not None:
                 self.streams.wait(self.stream, event, by_host=not self.is_computed)
@@ -123,13 +125,14 @@ class SavedStorage:
 
 
 class Handle:
-    """A saved tensor: which view of which storage."""
+    """A saved tensor: a view of a storage."""
 
     __slots__ = ("dtype", "offset", "saved", "sequence", "shape", "strides")
 
     def __init__(self, saved: SavedStorage, tensor: Any) -> None:
         self.saved = saved
-        self.sequence = torch._C._autograd._get_sequence_nr()  # of the next node: not who saves it
+        # the number of the next node, which is not the saving one
+        self.sequence = torch._C._autograd._get_sequence_nr()
         self.dtype = tensor.dtype
         self.shape = tensor.size()
         self.strides = tensor.stride()
@@ -137,15 +140,15 @@ class Handle:
         saved.views += 1
 
     def tensor(self) -> Any:
-        """The view; the storage is on the card."""
+        """Returns the view; its storage must be on the card."""
         storage = self.saved.storage
         empty = torch.empty(0, dtype=self.dtype, device=storage.device)
         return empty.set_(storage, self.offset, self.shape, self.strides)
 
     def shape_alone(self) -> Any:
-        """A tensor of the same shape without any memory, for who reads none.
+        """Returns a tensor of the same shape without memory, for readers of the shape only.
 
-        An expanded number would not do: who wants it contiguous would copy it.
+        An expanded scalar would not do: `contiguous` would copy it.
         """
         device = self.saved.streams.device
         size = math.prod(self.shape) * self.dtype.itemsize
@@ -155,10 +158,10 @@ class Handle:
 
 
 def needs_shape_alone(handle: Handle) -> bool:
-    """Whether the backward function that asks for a tensor reads nothing but its shape.
+    """Whether the backward function that unpacks a tensor reads only its shape.
 
-    If it is to be differentiated itself, what it saves of the tensor may be read. And it must have
-    saved the tensor itself: a checkpoint around it asks for its own inputs while it runs.
+    A backward function that is itself differentiated may save the tensor and read it later. It must
+    also have saved the tensor itself: a checkpoint around it unpacks its own inputs while it runs.
     """
     if not handle.dtype.is_floating_point or len(handle.shape) < 2 or torch.is_grad_enabled():
         return False

@@ -1,8 +1,8 @@
-"""All that autograd saves on one device, under one budget: its hooks, and the steps they tell of.
+"""Saves autograd's tensors of one device under one budget: its hooks, and its steps.
 
 When memory is needed, the compute stream waits until a copy has left, and the storage is freed at
-once. The memory is the next request's in stream order, and what is allocated at each point of the
-program does not depend on how fast copies are.
+once. The next request gets the memory in stream order, so allocations at each point of the program
+do not depend on the speed of copies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class SavedStorages:
-    """All that autograd has saved on one device, under one budget.
+    """All of autograd's saved tensors on one device, under one budget.
 
     Args:
         device: The device.
-        budget: Bytes of the device for the whole program.
-        buffers: Where copies go.
+        budget: The bytes of the device for the whole program.
+        buffers: The page-locked buffers for copies.
     """
 
     def __init__(self, device: Any, budget: int, buffers: PinnedBuffers) -> None:
@@ -40,7 +40,7 @@ class SavedStorages:
         self._residency = Residency()
         self._memory = ProgramMemory(device)
         self._pager = Pager(self._plan, self._residency, self._memory)
-        self._next = 0  # serial
+        self._next = 0  # the next serial
         self._in_backward = False
 
     def pack(self, tensor: Any, storage: Any) -> Handle:
@@ -62,7 +62,7 @@ class SavedStorages:
                     "reads its shape alone"
                 )
             pass_now = torch._C._current_graph_task_id()
-            if saved.used_in != pass_now:  # what the program does, whatever has left meanwhile
+            if saved.used_in != pass_now:  # independent of the storages that have left meanwhile
                 saved.used_in = pass_now
                 self._use(saved, fetch=not shape_alone)
             elif saved.storage is None and not shape_alone:
@@ -72,7 +72,8 @@ class SavedStorages:
             if shape_alone:
                 return handle.shape_alone()
             stream = self._streams.current()
-            if saved.arrived is not None:  # for all who use it, each of whom follows its stream
+            # one wait serves all users, because each of them follows the storage's stream
+            if saved.arrived is not None:
                 self._streams.wait(saved.stream, saved.arrived, by_host=False)
                 saved.arrived = None
             tensor = handle.tensor()
@@ -82,11 +83,11 @@ class SavedStorages:
             return tensor
 
     def bury(self, serial: int, bytes_here: int, buffer: PinnedBuffer | None) -> None:
-        """A storage has died, in whatever thread; the next event clears up after it."""
+        """Note that a storage was deleted, in any thread; the next event cleans up."""
         self._residency.dead.append((serial, bytes_here, buffer))
 
     def movements(self) -> Movements:
-        """Of the last step."""
+        """Returns the movements of the last step."""
         return self._streams.movements
 
     def _save(self, tensor: Any, storage: Any) -> SavedStorage:
@@ -131,7 +132,7 @@ class SavedStorages:
         self._residency.forget_addresses()
 
     def _observe(self) -> None:
-        """Clear up after the dead, and measure what the program took since the last event."""
+        """Clean up deleted storages, and measure the program's memory since the last event."""
         while self._residency.dead:
             serial, buffer = self._residency.remove_dead()
             self._plan.drop(serial - self._pager.first)

@@ -1,4 +1,4 @@
-"""What PyTorch knows of storages, where its public functions do not tell or take too long."""
+"""Access to PyTorch's storages where its public functions are missing or slow."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """The part of its storage that PyTorch counts a tensor's versions for; None if never changed.
+    """Returns the part of its storage that a tensor's version counts; None if never changed.
 
-    Views have the counter of their base. Those of `unsafe_chunk` and `unsafe_split` have one each,
-    so that equal numbers may stand for different contents of the storage.
+    Views share the counter of their base. Views by `unsafe_chunk` and `unsafe_split` have one each,
+    so equal numbers may mean different contents of the storage.
     """
     if tensor._version == 0:
         return None
@@ -20,7 +20,7 @@ def counted_part(tensor: Any) -> tuple[int, int] | None:
 
 
 def copy(to: Any, source: Any, stream: Any) -> None:
-    """Queue a copy on a stream, as in `torch.cuda.stream`, which takes as long as the copy."""
+    """Queue a copy on a stream; `torch.cuda.stream` would take as long as the copy itself."""
     if torch._C._cuda_getDevice() != stream.device_index:
         with torch.cuda.stream(stream):
             to.copy_(source, non_blocking=True)
@@ -34,5 +34,5 @@ def copy(to: Any, source: Any, stream: Any) -> None:
 
 
 def as_bytes(storage: Any) -> Any:
-    """A storage as a tensor."""
+    """Returns a storage as a tensor of bytes."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)

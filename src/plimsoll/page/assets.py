@@ -1,16 +1,15 @@
-"""The page's own files, `web/`, as one: markup with one style sheet and one script in it.
+"""Joins the page's files, `web/`, into one: markup with one style sheet and one script.
 
-`web/index.html`, and `web/ranks.html` of many ranks, name the style sheets in their order and the
-first module. Modules import each
-other as browsers have it, by `import { names } from "./module.js";`, and export functions, classes
-and constants where they are declared. In the page each module is a function that returns what it
-exports, after those that it imports, so that its names are its own; comments of types, which stand
-on lines of their own, stay out.
+`web/index.html`, and `web/ranks.html` for many ranks, name the style sheets in their order and the
+first module. Modules import each other in the form of browsers, `import { names } from
+"./module.js";`, and export functions, classes and constants at their declaration. In the page each
+module becomes a function that returns its exports. It comes after the modules that it imports, and
+keeps its own names private. Comments with types, which have lines of their own, are left out.
 
-Browsers could load the modules themselves from an import map of data: URLs. Under a policy of
-hashes that takes the map's `integrity`, which browsers know since 2024 and 2025 only: older ones
-would show an empty page. So the modules are joined here; an import or export in another form, a
-circle of imports, or an import of what is not exported is an error.
+Browsers could load the modules themselves from an import map of data: URLs. With a policy of hashes
+this needs the map's `integrity`, which browsers support only since 2024 and 2025; older ones would
+show an empty page. So the modules are joined here. Other forms of import or export, import cycles,
+and imports of missing names are errors.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _OTHER = re.compile(r"^\s*(?:import|export)\b.*|\bimport\s*[(.].*", re.MULTILINE
 
 @cache
 def page_template(name: str = "index.html") -> str:
-    """A page without what it shows: @DATA@ and @CONNECT@ stand where data and policy go.
+    """Returns a page without data; @DATA@ and @CONNECT@ mark the places of data and policy.
 
     Args:
-        name: "index.html", of recordings, or "ranks.html", of all ranks of a job.
+        name: "index.html" for recordings, or "ranks.html" for all ranks of a job.
     """
     page = (_FOLDER / name).read_text("utf-8")
     modules = {
@@ -60,15 +59,15 @@ def _hash(text: str) -> str:
 
 
 def join_modules(modules: dict[str, str], first: str) -> str:
-    """Join ES modules into one script that can stand in a page.
+    """Joins ES modules into one script for a page.
 
     Args:
         modules: The text of each, by its path.
-        first: The path of the one that is run.
+        first: The path of the module that runs first.
 
     Raises:
-        ValueError: If a module imports or exports in another way than this one reads, imports what
-            there is not, or is imported by what it imports.
+        ValueError: If a module uses another form of import or export, imports a missing name, or is
+            part of an import cycle.
     """
     names: dict[str, str] = {}
     exports: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Blocks as a page takes them: all that overlap a window, or the largest that fit."""
+"""Packs blocks for a page: all that overlap a window, or the largest that fit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _MULTIPLE = 512
 
 
 def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """Pack some blocks, given by their indices in order.
+    """Packs blocks, given by their indices in order.
 
-    `rounding` is what the allocator's rule adds beyond the next multiple of 512 bytes, which is
-    most often nothing. `life` is one more than what `end` is after `start`, `wait` one more than
-    what `completed` is after `end`; 0 stands for never.
+    `rounding` is the allocator's rounding beyond the next multiple of 512 bytes, usually 0. `life`
+    is `end` - `start` + 1, and `wait` is `completed` - `end` + 1; 0 means never.
     """
     blocks = view.lifetimes[rows]
     events = view.event_count
@@ -46,30 +45,31 @@ def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def blocks_between(view: DeviceView, begin: int, end: int) -> NDArray[np.int64]:
-    """The blocks that were held at any time after event `begin` and before event `end`.
+    """Returns the blocks held at any time after event `begin` and before event `end`.
 
-    Held, since a block that waits for other streams still has its place.
+    A freed block that waits for other streams is still held.
     """
     lifetimes = view.lifetimes
     return np.flatnonzero((lifetimes.start < end) & (lifetimes.completed > begin))
 
 
 def largest_that_fit(view: DeviceView, room: int) -> tuple[dict[str, Any], NDArray[np.int64], int]:
-    """As many blocks as fit into a page, the largest first.
+    """Packs as many blocks as fit into a page, the largest first.
 
     Args:
         view: The device.
-        room: Bytes of text that they may take.
+        room: The bytes of text that they may take.
 
     Returns:
-        The packed blocks, their indices, and the size from which on they are all there; 0 for all.
+        Returns the packed blocks, their indices, and the least size from which all blocks are
+        included; 0 for all.
     """
     size = view.lifetimes.size
     rows = np.arange(len(size))
     least = 0
     packed = pack_blocks(view, rows)
     distinct, counts = np.unique(size, return_counts=True)
-    # How many blocks there are of each distinct size or more.
+    # The number of blocks of each distinct size or more.
     at_least = counts[::-1].cumsum()[::-1]
     while (taken := packed_size(packed)) > room and len(rows):
         most = int(len(rows) * min(room / taken, 0.98) * 0.97)

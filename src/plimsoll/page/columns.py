@@ -1,8 +1,8 @@
-"""Columns of whole numbers as text that a page can carry: byte planes, deflated, in base64.
+"""Packs columns of integers as text for a page: byte planes, deflated, in base64.
 
-A column's values are brought close to zero first, then split into planes: all lowest bytes, all
-second bytes, and so on, which deflate far better than whole numbers do, and are joined again in a
-page without a branch. `web/columns.js` is the inverse.
+A column's values are brought close to zero, then split into planes: all lowest bytes, all second
+bytes, and so on. Planes deflate far better than whole numbers, and a page joins them without a
+branch. `web/columns.js` is the inverse.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 Code = Literal["plain", "delta"]
 
 MOST = 2**53
-"""Beyond this a page's numbers are no longer exact."""
+"""Larger numbers are not exact in a page."""
 
 
 def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
-    """Pack a column of integers.
+    """Packs a column of integers.
 
     Args:
         values: The numbers; each of them, and each difference of neighbours, below 2**53.
-        code: "delta" for what grows or changes slowly, "plain" for the rest.
+        code: "delta" for values that grow or change slowly, "plain" for the rest.
 
     Raises:
         InputError: If a number is too large for a page.
@@ -42,7 +42,8 @@ def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
     if len(numbers) and code == "delta":
         base = int(numbers[0])
         change = np.diff(numbers, prepend=numbers[:1])
-        numbers = (change << 1) ^ (change >> 63)  # small in both directions
+        # zigzag: small for small changes in both directions
+        numbers = (change << 1) ^ (change >> 63)
         step = 1
     elif len(numbers):
         base = least
@@ -67,7 +68,7 @@ def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
 
 
 def unpack_column(column: dict[str, Any]) -> NDArray[np.int64]:
-    """The inverse of `pack_column`."""
+    """Unpacks a column, the inverse of `pack_column`."""
     count, planes = column["count"], column["planes"]
     octets = np.zeros((count, 8), dtype=np.uint8)
     if planes:
@@ -83,5 +84,5 @@ def unpack_column(column: dict[str, Any]) -> NDArray[np.int64]:
 
 
 def packed_size(columns: dict[str, dict[str, Any]]) -> int:
-    """About how many bytes these columns take in a page."""
+    """Returns the approximate bytes of these columns in a page."""
     return sum(len(column["data"]) + 120 for column in columns.values())

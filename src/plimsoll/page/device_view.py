@@ -1,4 +1,4 @@
-"""All that there is to show of one device's history, as tables."""
+"""One device's history as tables for the page."""
 
 from __future__ import annotations
 
@@ -51,24 +51,25 @@ class DeviceView:
 
     Attributes:
         device: The device's number.
-        event_count: How many events there are.
-        begin_us: The time of the first, microseconds since the epoch.
-        time_us: The time of each, from the first; never falling. int64.
-        allocator: Which allocator it was, as `Recording.allocator` says.
-        max_split_size: PyTorch's blocks of so many bytes and more are never split; None for no such
+        event_count: The number of events.
+        begin_us: The time of the first event, in microseconds since the epoch.
+        time_us: The time of each event from the first; never falling. int64.
+        allocator: The allocator, as in `Recording.allocator`.
+        max_split_size: The size in bytes from which PyTorch's blocks are never split; None for no
             limit.
         lifetimes: Its blocks; their `stack` is an index into the stack table, their `stream` into
             `streams`.
-        rounded: What each block takes of its segment by the allocator's rule for its size. uint64.
-        freed_by: Of each block, the index of the stack that asked for its free. int64.
-        level: Bytes live after each event. int64.
+        rounded: The bytes that each block takes of its segment, rounded by the allocator's rule.
+            uint64.
+        freed_by: For each block, the index of the stack that freed it. int64.
+        level: Live bytes after each event. int64.
         streams: Stream handles.
         stacks: The call stacks.
-        category: Of each block, the index of its category in `CATEGORIES`. uint8.
-        keys: By what blocks can be grouped.
-        segments: What was reserved.
-        moments: What the timeline marks, in order.
-        notes: What has to be said about the history.
+        category: For each block, the index of its category in `CATEGORIES`. uint8.
+        keys: The keys by which blocks can be grouped.
+        segments: The reserved segments.
+        moments: The marks of the timeline, in order.
+        notes: Notes on the history.
     """
 
     device: int
@@ -91,16 +92,19 @@ class DeviceView:
 
     @property
     def origin(self) -> int:
-        """The lowest address; a page counts addresses from it, since its numbers end at 2**53."""
+        """The lowest address.
+
+        A page stores addresses relative to it, since its numbers end at 2**53.
+        """
         starts = np.concatenate([self.lifetimes.address, self.segments.address])
         return int(starts.min(initial=2**64 - 1)) if len(starts) else 0
 
     def overview(self) -> Overview:
-        """The history in spans."""
+        """Returns the history in spans."""
         return make_overview(self.lifetimes, self.level, self.time_us)
 
     def numbers_for(self, key: Key) -> NDArray[Any]:
-        """The number of each block that decides its group."""
+        """Returns the number of each block that decides its group."""
         lifetimes = self.lifetimes
         columns: dict[str, NDArray[Any]] = {
             "category": self.category,
@@ -112,7 +116,7 @@ class DeviceView:
         return columns[key.by]
 
     def bytes_by_group(self, key: Key, events: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The bytes live after each of some events, which are in order, one column a group."""
+        """Returns the live bytes after each of some sorted events, one column a group."""
         lifetimes = self.lifetimes
         if key.by == "tier":
             everything = np.zeros(len(lifetimes), dtype=np.int64)
@@ -124,7 +128,7 @@ class DeviceView:
 
 
 _ALIGNMENT = np.uint64(512)
-"""What blocks of plimsoll's own allocators are multiples of."""
+"""The alignment of blocks of plimsoll's own allocators."""
 
 _CATEGORY_NOTES = {
     "program": "The running program said what its tensors are.",
@@ -135,15 +139,15 @@ _CATEGORY_NOTES = {
 
 
 def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
-    """Prepare one device's history.
+    """Prepares one device's history.
 
     Raises:
-        InputError: If it holds nothing that can be shown.
+        InputError: If it has nothing to show.
     """
     rare, numbers, time_us, asked_by = _pass_through(trace)
     lifetimes = find_lifetimes(trace)
     _check(recording, lifetimes.size, rare.size)
-    # A damaged history may say that there is more in shared memory than there is.
+    # A damaged history may claim more bytes in shared memory than the block has.
     lifetimes = replace(lifetimes, shared=np.minimum(lifetimes.shared, lifetimes.size))
     segments, notes = find_segments(rare, numbers, trace, recording.conf)
     steps = find_steps(lifetimes, recording.marks, device=trace.device)
@@ -169,7 +173,7 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
         stream=np.searchsorted(streams, lifetimes.stream).astype(np.uint64),
     )
     level = lifetimes.level()
-    config = None  # of PyTorch's allocator only
+    config = None  # only PyTorch's allocator has one
     if recording.allocator == "native":
         config = _core.AllocatorConfig.parse(recording.conf, recording.version)
     reserved_before = int(segments.size[segments.start < 0].sum())
@@ -204,7 +208,7 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
 def _pass_through(
     trace: DeviceTrace,
 ) -> tuple[EventBatch, NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
-    """The events that are about segments or failures and their numbers; time and stack of all."""
+    """Returns segment events and failures with their numbers; times and stacks of all events."""
     times, rare, numbers, stacks = [], [], [], []
     passed = 0
     for batch in trace.batches():
@@ -254,7 +258,7 @@ def _keys(
     by_line = key_of_numbers(
         "line", "Source line", stacks.lines, stacks.stack_line[lifetimes.stack], weights
     )
-    # What decides is the stack: blocks know their stacks.
+    # The stack decides the line, and blocks know their stacks.
     table = [by_line.table[line] for line in stacks.stack_line.tolist()]
     keys = [
         key_of_categories(CATEGORIES, category),

@@ -1,8 +1,8 @@
-"""The page as one HTML document: everything it shows and everything that shows it.
+"""The page as one HTML document with its data, script and styles.
 
-Its Content-Security-Policy allows the one script and the one style sheet that are in it, by their
-hashes, and nothing else; so the page can ask nobody for anything. What it says comes as JSON in
-script elements that are no scripts.
+Its Content-Security-Policy allows only the one script and the one style sheet in it, by their
+hashes, so the page cannot contact any server. The data is JSON in script elements that are not
+executed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from plimsoll.page.run import Run
 
 MOST_BYTES = 19_000_000
-"""A page is not to be larger than this."""
+"""The largest size of a page."""
 
-_SUMS_BYTES = 12  # for each span, about
+_SUMS_BYTES = 12  # approximate bytes for each span
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page and what it leaves out.
+    """A page, and the number of blocks that it leaves out.
 
     Attributes:
-        html: The page.
-        events: How many events the histories have.
-        blocks: How many blocks they have.
-        blocks_left_out: How many of these are only in sums.
-        least_bytes: Blocks of this size and more are all there; 0 where nothing is left out.
+        html: The document.
+        events: The number of events in the histories.
+        blocks: The number of their blocks.
+        blocks_left_out: The number of blocks that only sums include.
+        least_bytes: The size from which all blocks are included; 0 if none is left out.
     """
 
     html: str
@@ -53,7 +53,7 @@ class Page:
 
 
 FORMAT = 2
-"""Of the data in a page; a page reads those of its own format."""
+"""The format of the data in a page; a page reads only its own."""
 
 
 def make_page(
@@ -63,19 +63,19 @@ def make_page(
     most_bytes: int = MOST_BYTES,
     first_device: int = 0,
 ) -> Page:
-    """Make the page of one run, or of two side by side.
+    """Makes the page of one run, or of two side by side.
 
     Args:
-        runs: What to show.
-        served: Whether a server stands behind the page, which it may ask for what it leaves out.
-        most_bytes: The size that the page is to stay under, if that can be.
-        first_device: What the server calls the first of their devices; the others follow it.
+        runs: The runs to show.
+        served: Whether a server serves the page, which can request blocks that it leaves out.
+        most_bytes: The size to stay below, if possible.
+        first_device: The server's number for the first of their devices; the others follow it.
     """
     devices = [view for run in runs for view in run.devices]
     packed = [_pack_device(view) for view in devices]
     template = page_template()
     taken = len(template) + sum(len(_json(one)) for one in packed)
-    # The sums of what does not fit take room, too.
+    # The sums of left-out blocks take space too.
     sums = _SUMS_BYTES * sum(one["overview"]["top"]["count"] for one in packed)
     room = max(most_bytes - taken - sums, 0)
     events = sum(view.event_count for view in devices)
@@ -155,7 +155,7 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
 
 
 def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str, Any]:
-    """What the blocks that are not in the page amount to, in each span."""
+    """Returns the sum of the left-out blocks in each span."""
     rest = np.ones(len(view.lifetimes), dtype=bool)
     rest[rows] = False
     small = view.lifetimes[np.flatnonzero(rest)]
@@ -168,11 +168,11 @@ def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str,
 
 
 def data_element(name: str, data: dict[str, Any]) -> str:
-    """What a page carries, as a script element that is none."""
+    """Returns a page's data as a script element that is not executed."""
     return f'<script type="application/json" id="{name}">{_json(data)}</script>'
 
 
 def _json(data: dict[str, Any]) -> str:
-    """ASCII only, and nothing in it that could end an element or begin a comment."""
+    """Returns JSON in ASCII that cannot end an element or begin a comment."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

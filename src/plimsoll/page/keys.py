@@ -1,4 +1,4 @@
-"""By what memory is coloured: each key puts every block into one of a few groups."""
+"""The keys by which the page colours memory: each puts every block into one of a few groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 MOST_GROUPS = 11
-"""More than these cannot be told apart by eye; the last one is then "other"."""
+"""The most groups that the eye can tell apart; further ones are joined as "other"."""
 
 _SIZE_BOUNDS = (64 * KiB, MiB, 10 * MiB, 100 * MiB, GiB)
 _SIZE_NAMES = (
@@ -36,9 +36,9 @@ class Key:
 
     Attributes:
         name: Its short name, such as "line".
-        title: What the page calls it.
+        title: Its title on the page.
         groups: The groups' names.
-        by: Which number of a block decides: "category", "line" (its stack decides), "stream",
+        by: The number of a block that decides: "category", "line" (its stack decides), "stream",
             "pool", "size", or "tier", by which a block may be in both groups at once.
         table: The group by that number; for sizes, the least size of each group but the first.
     """
@@ -50,12 +50,12 @@ class Key:
     table: Sequence[int]
 
     def to_dict(self) -> dict[str, Any]:
-        """For a page."""
+        """Returns the values for a page."""
         return {"name": self.name, "title": self.title, "groups": list(self.groups),
                 "by": self.by, "table": list(self.table)}  # fmt: skip
 
     def groups_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """The group of each block, from the number that decides."""
+        """Returns the group of each block, from the deciding number."""
         if self.by == "size":
             bounds = np.array(self.table, dtype=np.uint64)
             return np.searchsorted(bounds, numbers, side="right").astype(np.int64)
@@ -63,12 +63,12 @@ class Key:
         return groups
 
 
-# From the bottom of the picture to its top: what stays is under what comes and goes.
+# From the bottom of the picture to its top: long-lived memory is below short-lived memory.
 _CATEGORY_ORDER = ("parameters", "optimizer_state", "gradients", "inputs", "workspaces", "other")
 
 
 def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
-    """By what blocks are for.
+    """Makes a key of the blocks' categories.
 
     Args:
         names: The categories.
@@ -84,12 +84,12 @@ def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
 
 
 def key_of_sizes() -> Key:
-    """By classes of requested sizes; those up to 1 MiB come from PyTorch's small pool."""
+    """Makes a key of size classes; sizes up to 1 MiB come from PyTorch's small pool."""
     return Key("size", "Size", _SIZE_NAMES, "size", _SIZE_BOUNDS)
 
 
 def key_of_tiers() -> Key:
-    """By where the bytes lie: a block may have some in each tier."""
+    """Makes a key of tiers: a block may have bytes in both."""
     return Key("tier", "Tier", ("dedicated", "shared"), "tier", (0, 1))
 
 
@@ -100,12 +100,12 @@ def key_of_numbers(
     numbers: NDArray[Any],
     weights: NDArray[np.int64],
 ) -> Key:
-    """A key whose groups are the numbers that hold the most; all others are one group, the last.
+    """Makes a key whose groups are the numbers with the most bytes; the last group has all others.
 
     Args:
-        name: The key's name, and which number of a block decides.
-        title: What the page calls it.
-        names: What each number stands for.
+        name: The key's name, which is also the number that decides.
+        title: Its title on the page.
+        names: The name of each number.
         numbers: Each block's number.
         weights: How much each block counts.
     """
@@ -122,9 +122,10 @@ def key_of_numbers(
 
 
 def weights_at_peak(lifetimes: Lifetimes, level: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How much each block counts when the largest groups are sought.
+    """Returns each block's weight for finding the largest groups.
 
-    What is live at the peak counts by its bytes; the rest counts too little to come before it.
+    Blocks that are live at the peak count by their bytes; all others count too little to come
+    before them.
     """
     peak = int(np.argmax(level)) if len(level) else -1
     size = lifetimes.size.astype(np.int64)
@@ -133,11 +134,11 @@ def weights_at_peak(lifetimes: Lifetimes, level: NDArray[np.int64]) -> NDArray[n
 
 
 def stream_names(streams: Sequence[int]) -> list[str]:
-    """What people call these streams."""
+    """Returns the names of these streams for the page."""
     return ["default stream" if stream == 0 else f"stream {stream:#x}" for stream in streams]
 
 
 def pool_names(pools: Sequence[tuple[int, int]]) -> list[str]:
-    """What people call these pools."""
+    """Returns the names of these pools for the page."""
     return ["default pool" if pool == (0, 0) else f"private pool {pool[0]}.{pool[1]}"
             for pool in pools]  # fmt: skip

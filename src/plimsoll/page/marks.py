@@ -1,4 +1,4 @@
-"""The moments that a timeline marks: where memory was refused or released, steps, and names."""
+"""The marks of a timeline: failed requests, released memory, steps, and names."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Moment:
     """A mark on the timeline.
 
     Attributes:
-        event: The event it happened at.
-        kind: What it is.
-        text: What it says.
+        event: The event at which it happened.
+        kind: Its kind.
+        text: Its text.
         stack: The index of the call stack that led to it; None for unknown.
     """
 
@@ -43,12 +43,12 @@ class Moment:
 def find_failures(
     events: EventBatch, numbers: NDArray[np.int64], stacks: Sequence[int]
 ) -> list[Moment]:
-    """Where a request failed.
+    """Finds the failed requests.
 
     Args:
-        events: The events that are about segments, and failures.
+        events: The events of segments and failures.
         numbers: Their numbers in the history.
-        stacks: Of each failure, the index of the stack that asked.
+        stacks: For each failure, the index of the requesting stack.
     """
     rows = np.flatnonzero(events.action == Action.OOM)
     return [
@@ -66,16 +66,16 @@ def find_failures(
 def find_releases(
     events: EventBatch, numbers: NDArray[np.int64], reserved_before: int, *, collects: bool
 ) -> list[Moment]:
-    """Where cached memory went back to the driver, and why as far as the history shows.
+    """Finds the releases of cached memory, and their causes as far as the history shows them.
 
-    Releases directly before a failure, or before memory is taken that would have made more than
-    was ever reserved, are those of a request that was refused at first. With a garbage collection
-    threshold, releases before new memory may be either. The rest is `empty_cache`.
+    A release directly before a failure, or before a new peak of reserved memory, belongs to a
+    request that was first refused. With a garbage collection threshold, a release before new memory
+    may have either cause. All others are by `empty_cache`.
 
     Args:
-        events: The events that are about segments, and failures.
+        events: The events of segments and failures.
         numbers: Their numbers in the history.
-        reserved_before: What was reserved before the first event.
+        reserved_before: The bytes reserved before the first event.
         collects: Whether a garbage collection threshold was set.
     """
     takes = np.isin(events.action, [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
@@ -116,7 +116,7 @@ _NAMES = {
 
 
 def step_moments(steps: Steps, event_count: int) -> list[Moment]:
-    """Where steps end; the first boundary is where the first begins."""
+    """Marks the ends of steps; the first boundary is the begin of the first step."""
     ends = steps.boundaries[1:].tolist()
     return [
         Moment(min(event, event_count - 1), "step", f"step {number} ends")
@@ -125,7 +125,7 @@ def step_moments(steps: Steps, event_count: int) -> list[Moment]:
 
 
 def named_marks(marks: Iterable[Mark], device: int, event_count: int) -> list[Moment]:
-    """What the program said itself, of one device, but for the ends of steps."""
+    """Marks the program's own names on one device, except the ends of steps."""
     return [
         Moment(min(max(mark.event, 0), event_count - 1), "mark", printable(mark.name))
         for mark in marks

@@ -1,9 +1,9 @@
-"""A history in some ten thousand spans of events, for drawing all of it without waiting.
+"""A history in some ten thousand spans of events, to draw all of it quickly.
 
-Of each span the overview keeps the moment at which the most was live, with what was live then by
-every key, and the least. Spans are joined into longer ones by keeping the higher of two moments, so
-a peak never vanishes however far one zooms out, and what is drawn is always the state at one real
-moment, never a mean. Up to `MOST_SPANS` events, a span is one event and nothing is left out.
+For each span the overview keeps the moment with the most live memory, its live memory by every key,
+and the least. Spans are joined into longer ones by keeping the higher of two moments. So a peak is
+visible at any zoom, and the picture always shows the state at a real moment, never a mean. With up
+to `MOST_SPANS` events, each span is one event and nothing is left out.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ MOST_SPANS = 1 << 16
 
 @dataclass(frozen=True)
 class Overview:
-    """The spans, as columns of length k; each has `span` events, but for the last.
+    """The spans, as columns of length k; each has `span` events, except the last.
 
     Attributes:
-        span: Events in a span.
-        top: The event of a span after which the most was live; the first of several. int64.
-        high: Bytes live then. int64.
-        low: The least that was live after an event of the span. int64.
+        span: The number of events in a span.
+        top: The event after which the most was live in the span; the first of equal ones. int64.
+        high: Live bytes after `top`. int64.
+        low: The least live bytes after an event of the span. int64.
         shared: Bytes in shared memory after `top`. int64.
-        begin_us: Time of its first event, microseconds since the history's first. int64.
+        begin_us: The time of its first event, in microseconds since the history's first. int64.
     """
 
     span: int
@@ -44,7 +44,7 @@ class Overview:
     begin_us: NDArray[np.int64]
 
     def pack(self) -> dict[str, Any]:
-        """For a page."""
+        """Returns the values for a page."""
         first = np.arange(len(self.top)) * self.span
         return {
             "span": self.span,
@@ -59,11 +59,11 @@ class Overview:
 def make_overview(
     lifetimes: Lifetimes, level: NDArray[np.int64], time_us: NDArray[np.int64]
 ) -> Overview:
-    """Divide a history into spans.
+    """Divides a history into spans.
 
     Args:
         lifetimes: Its blocks.
-        level: Bytes live after each event.
+        level: Live bytes after each event.
         time_us: The time of each event, from the first.
     """
     events = lifetimes.event_count
@@ -85,24 +85,24 @@ def bytes_by_group(
     groups: int,
     events: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """The bytes in live blocks after each of some events, which are in order, by group.
+    """Returns the bytes in live blocks after each of some sorted events, by group.
 
     Args:
         lifetimes: The blocks.
-        group: The group of each.
-        sizes: What each counts.
-        groups: How many groups there are.
+        group: The group of each block.
+        sizes: The bytes that each block counts.
+        groups: The number of groups.
         events: The events.
 
     Returns:
-        One row an event, one column a group.
+        Returns one row an event, one column a group.
     """
     rows = len(events) + 1
     lived = lifetimes.end > lifetimes.start
     change = np.zeros(rows * groups, dtype=np.int64)
     for when, sign in ((lifetimes.start, 1), (lifetimes.end, -1)):
         row = np.searchsorted(events, when[lived])
-        # Whole numbers up to 2**53 are exact in the sums that bincount makes.
+        # bincount sums in float64, which is exact up to 2**53.
         sums = np.bincount(
             row * groups + group[lived], weights=sizes[lived], minlength=rows * groups
         )
@@ -112,12 +112,12 @@ def bytes_by_group(
 
 
 def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], ...]:
-    """The least and the most of a level in each span."""
+    """Returns the least and the most of a level in each span."""
     return -_highest(-level, span)[0], _highest(level, span)[0]
 
 
 def _highest(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The most in each span, and the first event at which it is reached."""
+    """Returns the most in each span, and the first event that reaches it."""
     whole = len(level) // span * span
     table = level[:whole].reshape(-1, span)
     first = np.arange(len(table)) * span

@@ -1,4 +1,4 @@
-"""The page as a file."""
+"""Writes the page to a file."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ViewResult(NotebookForm):
-    """A page that was written.
+    """A written page.
 
-    Made by `plimsoll.view`; see docs/view.md.
+    `plimsoll.view` returns it; see docs/view.md.
 
     Attributes:
         page: The file.
         page_bytes: Its size.
-        events: How many events it shows.
-        blocks: How many blocks it shows.
-        blocks_summed_up: How many of these are in it only in sums, so that it stays small.
-        summed_up_below_bytes: Blocks smaller than this are; None where each is shown.
+        events: The number of events on it.
+        blocks: The number of blocks on it.
+        blocks_summed_up: The number of these that only sums include, so that the page stays small.
+        summed_up_below_bytes: The size below which blocks are only in sums; None if each is shown.
     """
 
     page: str
@@ -43,7 +43,7 @@ class ViewResult(NotebookForm):
     summed_up_below_bytes: int | None
 
     def __str__(self) -> str:
-        """What `plimsoll view` prints."""
+        """Returns the text that `plimsoll view` prints."""
         counts = f"{format_count(self.events, 'event')}, {format_count(self.blocks, 'block')}"
         text = f"{printable(self.page)}: {counts}, {format_size(self.page_bytes)}"
         if self.summed_up_below_bytes is None:
@@ -57,7 +57,7 @@ class ViewResult(NotebookForm):
         return answer(str(self)) + link(self.page)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         return asdict(self)
 
 
@@ -68,20 +68,20 @@ def view(
     output: str | PathLike[str] | None = None,
     force: bool = False,
 ) -> ViewResult:
-    """Write a recording as one self-contained page, which needs no network.
+    """Writes a recording as one self-contained page, which needs no network.
 
     >>> import plimsoll
     >>> plimsoll.view("run.plim", "run.html")  # doctest: +SKIP
 
     Args:
         source: A snapshot, a trace, or a `Recording`.
-        other: Another one, to show both side by side on one scale.
-        output: The page; by default it lies beside the file and has its name.
-        force: Replace a file of that name.
+        other: Another recording, to show both side by side on one scale.
+        output: The page; by default the recording's path with another ending.
+        force: Whether to replace an existing file.
 
     Raises:
-        InputError: If a recording cannot be read, or the page exists already or is to have a name
-            of something else.
+        InputError: If a recording cannot be read, or the page exists or its name has the ending of
+            another format.
     """
     if output is not None:
         check_ending(output, ".html", ".htm", what="a page")

@@ -1,4 +1,4 @@
-"""A recording, prepared to be shown."""
+"""Prepares a recording for the page."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A recording and what there is to show of each of its devices."""
+    """A recording with the views of its devices."""
 
     name: str
     devices: Sequence[DeviceView]
 
     @property
     def title(self) -> str:
-        """Its name, as it can be shown."""
+        """Its printable name."""
         return printable(self.name)
 
 
 def prepare(recording: Recording) -> Run:
-    """Prepare a recording to be shown.
+    """Prepares a recording for the page.
 
     Raises:
-        InputError: If one of its devices holds nothing that can be shown.
+        InputError: If one of its devices has nothing to show.
     """
     devices = [make_device_view(recording, trace) for trace in recording.devices]
     return Run(Path(recording.name).name, devices)
 
 
 def open_recording(source: str | PathLike[str] | Recording) -> Recording:
-    """Read a file, unless it is read already.
+    """Reads a file; returns a recording unchanged.
 
     Raises:
         InputError: If it cannot be read.
@@ -50,9 +50,9 @@ def open_recording(source: str | PathLike[str] | Recording) -> Recording:
 
 
 def path_beside(recordings: Sequence[Recording], ending: str) -> Path:
-    """Where something made of recordings goes by default: beside the first, under their names.
+    """Returns the default path of an output: beside the first recording, with their names.
 
-    What is of no file goes into this folder.
+    Recordings without a file give a path in this folder.
     """
     names = "-and-".join(without_ending(Path(one.name).name) for one in recordings)
     path = Path(recordings[0].name)

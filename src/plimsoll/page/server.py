@@ -1,8 +1,8 @@
-"""The page with a server behind it, which has the blocks that the page has no room for.
+"""Serves the page, and the blocks that do not fit into it.
 
-It answers on the loopback interface only, on a port of the system's choice. Every address begins
-with a token that nobody can guess, and the Host header must name this server, so that no page of
-another origin gets at it, whatever name it gives this machine.
+The server listens only on the loopback interface, on a port that the system chooses. Every address
+begins with a random token, and the Host header must name this server. So pages of other origins
+cannot access it, under any name for this machine.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_EVENTS = 1 << 24
-"""The longest window that is answered."""
+"""The longest window of a request, in events."""
 
 _MOST_UNREAD = 1 << 24
-"""Of a request that is refused: more than these bytes are not waited for."""
+"""The most bytes that are read of a refused request."""
 
 _PIECE = 1 << 20
-_DIGITS = 16  # of the length of a recording, at most
+_DIGITS = 16  # the most digits of a recording's length
 
 _REDIRECT = """\
 <!doctype html>
@@ -62,13 +62,13 @@ class PageServer:
     Used as a context manager it serves in a thread; `serve_forever` serves in the caller's.
 
     Attributes:
-        url: Where the page is.
+        url: The address of the page.
 
     Args:
-        runs: What is shown.
-        most_bytes: The size that the page is to stay under.
-        page: Another page to show first, from which ranks are opened.
-        open_rank: Prepares a rank's recording; raises `KeyError` where there is no such rank.
+        runs: The runs to show.
+        most_bytes: The size that the page stays below.
+        page: Another page to show first, with links to ranks.
+        open_rank: Prepares a rank's recording; raises `KeyError` for an unknown rank.
     """
 
     def __init__(
@@ -101,10 +101,10 @@ class PageServer:
 
     @contextmanager
     def opening_file(self) -> Iterator[Path]:
-        """A file that leads whoever opens it to the page, and that only this user can read.
+        """Yields a file that redirects to the page, and that only this user can read.
 
-        Browsers are to be given this and not `url`: what a process is started with, everybody on
-        the machine may read.
+        Start browsers with this file and not with `url`: all users of the machine can read the
+        arguments of processes.
         """
         with TemporaryDirectory(prefix="plimsoll-") as folder:
             path = Path(folder) / "view.html"
@@ -126,7 +126,7 @@ class PageServer:
 def serve(
     source: str | PathLike[str] | Recording, other: str | PathLike[str] | Recording | None = None
 ) -> PageServer:
-    """A server for the page of a recording, or of two side by side.
+    """Makes a server for the page of a recording, or of two side by side.
 
     Raises:
         InputError: If a recording cannot be read.
@@ -139,20 +139,20 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of who asked and has gone before the answer."""
+        """Ignore errors of clients that have disconnected."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 class _Shown:
-    """The devices of all runs that are shown, in the order in which they came."""
+    """The devices of all shown runs, in order of arrival."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.devices = [view for run in runs for view in run.devices]
         self._adding = Lock()
 
     def add(self, run: Run) -> int:
-        """Add a run's devices; the number of the first."""
+        """Add a run's devices; returns the number of the first."""
         with self._adding:
             first = len(self.devices)
             self.devices.extend(run.devices)
@@ -160,9 +160,9 @@ class _Shown:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers what the page asks; the class of a server knows what it shows.
+    """Answers the requests of the page; a subclass for each server holds its state.
 
-    Whatever comes gets an answer of HTTP's.
+    Every request gets a valid HTTP answer.
     """
 
     page: bytes
@@ -176,14 +176,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def parse_request(self) -> bool:
-        """Read what is asked for; refuse what is none of HTTP's requests."""
+        """Parse a request; refuse invalid ones."""
         is_request = super().parse_request()
         if not is_request and not self.requestline.split():
             self._refuse(HTTPStatus.BAD_REQUEST, "the request is empty")
         return is_request
 
     def do_GET(self) -> None:
-        """Answer one request."""
+        """Answer a GET request."""
         asked = self._asked()
         if asked is None:
             return
@@ -198,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def do_POST(self) -> None:
-        """Take a recording to show, and answer with its page."""
+        """Receive a recording and answer with its page."""
         asked = self._asked()
         if asked is None:
             return
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
-        """What is asked for, of whom is allowed to; all others are refused."""
+        """Returns the request's path and query if it is authorized; refuses it otherwise."""
         try:
             address = urlsplit(self.path)
         except ValueError:
@@ -261,7 +261,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())
 
     def _receive(self, path: Path, length: int) -> bool:
-        """Write what comes to a file that only this user can read; whether it was all there."""
+        """Writes the body to a file that only this user can read; returns whether it was whole."""
         with NewFile(path) as file:
             while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
                 file.write(piece)
@@ -291,7 +291,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._read_the_rest()
 
     def _read_the_rest(self) -> None:
-        """A connection that is closed upon what was not read takes the answer with it."""
+        """Read the rest of a request: closing with unread data would drop the answer."""
         with suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
@@ -301,7 +301,7 @@ class _Handler(BaseHTTPRequestHandler):
                 left -= len(piece)
 
     def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
-        self.request_version = "HTTP/1.0"  # what was asked in an older one gets a status line too
+        self.request_version = "HTTP/1.0"  # a request in an older version gets a status line too
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
@@ -315,4 +315,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing: the token would be in it."""
+        """Print nothing: the log would contain the token."""

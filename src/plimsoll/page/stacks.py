@@ -1,4 +1,4 @@
-"""Call stacks as tables: each string, frame and path from the root once."""
+"""Call stacks as tables that store each string, frame and path from the root once."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class StackTable:
         frame_file: By frame, the file's name. int64, like all that follows.
         frame_line: By frame, the line.
         frame_function: By frame, the function's name.
-        frame_program: By frame, 2 if it is in the user's own files, 1 if in a library's, and 0 if
-            it is PyTorch's or Python's own.
-        node_frame: By node, its frame; of node 0, nothing.
-        node_parent: By node, the node of what called it.
-        stack_node: By stack, its innermost frame's node.
-        stack_line: By stack, the index of the source line it stands for.
+        frame_program: By frame, 2 for the user's own files, 1 for a library's, and 0 for PyTorch's
+            or Python's own.
+        node_frame: By node, its frame; unused for node 0.
+        node_parent: By node, the node of its caller.
+        stack_node: By stack, the node of its innermost frame.
+        stack_line: By stack, the index of its source line in `lines`.
         lines: Source lines.
     """
 
@@ -51,7 +51,7 @@ class StackTable:
     lines: Sequence[str]
 
     def frames(self, stack: int) -> list[Frame]:
-        """The frames of a stack, innermost first."""
+        """Returns the frames of a stack, innermost first."""
         found = []
         node = int(self.stack_node[stack])
         while node:
@@ -62,7 +62,7 @@ class StackTable:
         return found
 
     def pack(self) -> dict[str, Any]:
-        """For a page."""
+        """Returns the values for a page."""
         return {
             "strings": self.strings,
             "lines": self.lines,
@@ -78,7 +78,7 @@ class StackTable:
 
 
 def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
-    """Put stacks, each with its innermost frame first, into tables, with text as it is shown."""
+    """Puts stacks, each with its innermost frame first, into tables, with printable text."""
     strings: dict[str, int] = {}
     frames: dict[Frame, int] = {}
     nodes: dict[tuple[int, int], int] = {}

@@ -1,4 +1,4 @@
-"""Says the assumptions of a prediction in the words of a user of PyTorch."""
+"""Describes the assumptions of a prediction in terms of PyTorch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READS = {
     "among them",
     READS_RANDOM: "random numbers that the script reads from the GPU are not those of a real one",
 }
-"""The assumptions about values that the script reads, of which the line says enough."""
+"""The assumptions about values that the script reads; their line describes them fully."""
 _PLAIN = {
     SIZES_BY_DATA[0]: "how large these results are depends on data that plimsoll did not compute",
     SIZES_BY_DATA[1]: "how large these results are depends on random numbers",
@@ -28,9 +28,10 @@ _PLAIN = {
 
 
 def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
-    """Yields the assumptions that may matter, those that may cost the most bytes first.
+    """Yields the assumptions that may matter, those with the most bytes first.
 
-    That values were not computed changes nothing by itself: what reads them has a line of its own.
+    Values that were not computed do not matter by themselves; each read of them has a line of its
+    own.
     """
     by_text: dict[str, dict[str, None]] = {}
     for each in sorted(assumptions, key=_order):
@@ -48,7 +49,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
 
 
 def _named(assumed: Assumed) -> str:
-    """What it is about: an operation or, where the script reads a value, its line."""
+    """Names the operation, or the line if the script reads a value."""
     if assumed.what in _READS and assumed.line:
         return assumed.line
     where = f" ({assumed.line})" if assumed.line and _matters(assumed) else ""
@@ -57,10 +58,10 @@ def _named(assumed: Assumed) -> str:
 
 
 def _order(assumed: Assumed) -> tuple[bool, int]:
-    """Watchers that failed come first, then what may cost the most bytes."""
+    """Sorts failed watchers first, then by the bytes at stake."""
     return assumed.what != WATCHER_FAILED, -(assumed.bytes or 0)
 
 
 def _matters(assumed: Assumed) -> bool:
-    """Whether the line says where the program went on with it."""
+    """Whether the line shows where the program used it."""
     return any(word in assumed.what for word in ("nobody knows", "random", "loop", "check"))

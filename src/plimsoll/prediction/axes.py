@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _INTERVALS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 Look = tuple[str, str]
-"""A sign, and its style; no meaning is in the style alone."""
+"""A character and its style; the style alone carries no meaning."""
 LIMIT: Look = ("╌", "bold red")
 NOTHING: Look = (" ", "")
 
@@ -84,7 +84,7 @@ class Scale:
 def round_scale(
     low: float, high: float, *, labels: int, cells: int, units: Sequence[Unit]
 ) -> Scale:
-    """The finest scale with round labels that goes from `low`, or below, to `high`, or above.
+    """Returns the finest scale with round labels from at most `low` to at least `high`.
 
     Args:
         low: The least value; 0 for a scale that begins at zero.
@@ -106,7 +106,7 @@ def round_scale(
 
 
 def _round_numbers(least: float) -> Iterator[float]:
-    """From the first that is at least `least` on, without end."""
+    """Yields round numbers from the first that is at least `least`, without end."""
     power = 10.0 ** math.floor(math.log10(least))
     while True:
         for each in _INTERVALS:
@@ -116,12 +116,12 @@ def _round_numbers(least: float) -> Iterator[float]:
 
 
 def margin(scale: Scale) -> int:
-    """How wide the labels of a vertical axis are, and its unit."""
+    """Returns the width of a vertical axis's labels with its unit."""
     return max(len(scale.unit.name), *(len(scale.label(row)) for row in range(scale.cells)))
 
 
 def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
-    """A row of a picture, behind its label; cells that look alike are joined."""
+    """Draws a row of a picture after its label; equal cells are joined."""
     label = scale.label(number)
     line = Text(f"{label:>{margin(scale)}} {'┤' if label else '│'}")
     for (sign, style), alike in groupby(cells):
@@ -131,7 +131,7 @@ def row(scale: Scale, number: int, cells: Sequence[Look]) -> Text:
 
 
 def legend(entries: Iterable[tuple[Look, str]], width: int) -> Iterator[Text]:
-    """Yields the meaning of signs, in lines of at most `width` columns."""
+    """Yields the meaning of the characters, in lines of at most `width` columns."""
     line = Text()
     for (sign, style), name in entries:
         if line and len(line) + len(sign) + len(name) + 4 > width:

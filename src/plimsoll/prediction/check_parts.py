@@ -1,4 +1,4 @@
-"""The result of a check, which compares a prediction with a recording, as data."""
+"""The result of comparing a prediction with a recording, as data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Held:
 
     Attributes:
         what: The line, "file:line function", or the size.
-        predicted_bytes: Requested and live at the predicted peak.
-        recorded_bytes: Requested and live at the recorded peak.
+        predicted_bytes: Bytes requested and live at the predicted peak.
+        recorded_bytes: Bytes requested and live at the recorded peak.
     """
 
     what: str
@@ -22,7 +22,7 @@ class Held:
 
     @property
     def difference_bytes(self) -> int:
-        """Predicted less recorded."""
+        """Predicted minus recorded bytes."""
         return self.predicted_bytes - self.recorded_bytes
 
 
@@ -35,14 +35,14 @@ class CheckParts:
         recording: The file.
         gpu: The card of the prediction.
         matches: Whether both peaks differ by no more than `tolerance`.
-        tolerance: As a part of the recorded peak, 0.02.
-        predicted_reserved_bytes: The most taken from the driver.
-        recorded_reserved_bytes: The most taken from the driver in a replay of the recording.
-        predicted_allocated_bytes: The most in live blocks.
+        tolerance: The tolerance as a part of the recorded peak, 0.02.
+        predicted_reserved_bytes: The most that the prediction reserves from the driver.
+        recorded_reserved_bytes: The most that a replay of the recording reserves from the driver.
+        predicted_allocated_bytes: The most in live blocks of the prediction.
         recorded_allocated_bytes: The most in live blocks in a replay of the recording.
         predicted_requests: The number of predicted requests for memory.
         recorded_requests: The number of recorded requests.
-        held_by: The kind of `held`: "line", or "size" where the recording has no call stacks.
+        held_by: The kind of `held`: "line", or "size" if the recording has no call stacks.
         held: The differences at the peaks, the largest first.
         reasons: The known reasons for the differences, a sentence each.
     """
@@ -63,5 +63,5 @@ class CheckParts:
     reasons: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         return asdict(self)

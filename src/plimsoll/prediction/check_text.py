@@ -1,4 +1,4 @@
-"""A check in words."""
+"""A check as text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ROWS = 12
 
 
 def check_text(check: CheckParts, width: int | None = None) -> str:
-    """The answer, what differs, and why; without a width, lines are as long as they are."""
+    """Returns the answer, the differences, and their reasons; without a width no line is folded."""
     return paragraphs([_answer(check), _held(check), _reasons(check)], width)
 
 

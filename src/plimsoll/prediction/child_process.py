@@ -1,4 +1,4 @@
-"""Runs a request, in a process of its own or in the place of this process."""
+"""Runs a request in a process of its own, or in place of this process."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 MOST_AT_A_TIME = 4
-"""The most runs beside each other. Each holds PyTorch and the script's data in memory."""
+"""The most parallel runs. Each holds PyTorch and the script's data in memory."""
 _SECONDS_TO_ANSWER = 60
 _MOST_FETCHED = 8
-"""So many repositories of the hub are fetched for a script, which runs again after each."""
+"""The most repositories of the hub that are fetched for a script, which runs again after each."""
 _REPORT, _RECORDED = "report.json", "recorded.plim"
 _GROUPS, _SURVEY = "groups.json", "survey.json"
 
@@ -57,7 +57,7 @@ def become(request: Request) -> NoReturn:
     """
     _prepare(request.setup)
     file = _file_of(request)
-    if sys.stdout is not None:  # else it is closed
+    if sys.stdout is not None:  # otherwise stdout is closed
         sys.stdout.flush()
     sys.stderr.flush()
     command = _command(file)
@@ -92,17 +92,17 @@ def started(
 ) -> Iterator[Callable[[], Prediction]]:
     """Starts a request's process, and yields the function that waits for its answer.
 
-    The process ends with the context. If the script fails because a model's configuration is not
-    here, the yielded function fetches it, and starts the request again.
+    The process ends with the context. If the script fails because a model's configuration is
+    missing, the yielded function fetches it and starts the request again.
 
     Args:
         request: The request. The yielded function raises the errors of `run`.
         shows_output: As for `run`.
-        is_aside: The process runs beside others: it reads no input, no interrupt reaches it, and a
-            failure shows nothing.
+        is_aside: Whether the process runs beside others: it then reads no input, gets no Ctrl-C,
+            and prints nothing about a failure.
         failed_output: The file for the output of a script that fails, if the output is not shown.
-            The default is stderr; a process beside others has none.
-        fetched: The names of the hub's repositories that were fetched for it.
+            The default is stderr, or none for a process beside others.
+        fetched: The names of the hub's repositories fetched for it so far.
 
     Raises:
         InputError: If there is no library of simulated GPUs, and none can be built.
@@ -165,10 +165,10 @@ class MissingRepositoryError(InputError):
 
 
 def _redirected(request: Request, folder: Path) -> Request:
-    """Returns the request with the files that the process writes in a folder of ours.
+    """Returns the request with the files that the process writes in a temporary folder.
 
-    The script's own writes lie in the same folder until the trial ends, and plimsoll's files beside
-    them, so that both can be read then.
+    The script's own writes lie in the same folder until the trial ends, beside plimsoll's files, so
+    that both can be read then.
     """
 
     def inner(wanted: str | None, name: str) -> str | None:
@@ -208,8 +208,8 @@ class _Run:
         """Waits for the process and returns its answer.
 
         Args:
-            output: The file with the script's output; None where the output was shown.
-            shown_failed: The file for this output if the script fails; None for nowhere.
+            output: The file with the script's output; None if the output was shown.
+            shown_failed: The file for this output if the script fails; None to drop it.
         """
         request, report = self._request, self._folder / _REPORT
         is_held = not request.keep_writes
@@ -240,7 +240,7 @@ class _Run:
         return outcome_of(self._folder)
 
     def _move(self, name: str, wanted: str | None) -> None:
-        """Moves a file of the folder to where the caller wants it, if the process wrote it."""
+        """Moves a file from the folder to the caller's path, if the process wrote it."""
         if wanted is not None and (self._folder / name).exists():
             shutil.move(self._folder / name, wanted)
 
@@ -271,12 +271,12 @@ def _check_room(folder: Path, error: Exception) -> None:
 
 
 def _threads_aside() -> int:
-    """Returns the threads of one run, so that runs beside each other share the CPU's cores."""
+    """Returns the threads of one run, so that parallel runs share the CPU's cores."""
     return max(1, (os.cpu_count() or 1) // MOST_AT_A_TIME)
 
 
 def _by_itself(request: Request, written: list[Written]) -> list[Written]:
-    """Returns the files that the script wrote, without those whose text plimsoll had replaced."""
+    """Returns the files that the script wrote, except those whose text plimsoll had replaced."""
     given = set(request.files)
     return [one for one in written if str(Path(one.path).absolute()) not in given]
 
@@ -330,12 +330,12 @@ def _file_of(request: Request) -> int:
 
 
 def _hold_interrupts() -> None:
-    """Blocks Ctrl-C. `child` unblocks it once the script's process has imported what it needs."""
+    """Blocks Ctrl-C. The child unblocks it after its imports."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 def _command(request: int) -> list[str]:
-    # -P keeps modules in the current folder out, which may have any name.
+    # -P keeps modules in the current folder out, since they may have any name.
     return [sys.executable, "-P", "-m", "plimsoll.prediction.child.program", str(request)]
 
 
@@ -383,14 +383,14 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
 
 
 def _why_bad_usage(request: Request, status: int) -> str | None:
-    """Returns what a user may have missed where a script without arguments refuses its usage."""
+    """Returns a hint on arguments if a script without arguments exits with a usage error."""
     if status == BAD_INPUT and not request.arguments:
         return "its own arguments go after `--`"
     return None
 
 
 def _taken(prediction: dict[str, Any]) -> str | None:
-    """Returns the peaks of memory in words; None if there is nothing to tell."""
+    """Returns the peaks of memory in words; None if there are none."""
     allocated, reserved = prediction["peak_allocated_bytes"], prediction["peak_reserved_bytes"]
     if not reserved:
         return None
@@ -398,7 +398,7 @@ def _taken(prediction: dict[str, Any]) -> str | None:
 
 
 def _refused(outcome: Outcome | None) -> str | None:
-    """Returns the first change that a script was refused, in words."""
+    """Returns the first change that the trial refused, in words."""
     if outcome is None or outcome.kept_apart is None or not outcome.kept_apart.refused:
         return None
     first = outcome.kept_apart.refused[0]

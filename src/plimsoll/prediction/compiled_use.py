@@ -12,9 +12,9 @@ class CompiledFunction:
 
     Attributes:
         line: Its first line.
-        graphs: The number of graphs that were made of it.
+        graphs: The number of its graphs.
         recompilations: The number of graphs made because an earlier one's guards failed.
-        reason: The reason for the first recompilation, in one line; None where there was none.
+        reason: The reason for the first recompilation, in one line; None without one.
     """
 
     line: str
@@ -29,8 +29,8 @@ class EagerUse:
 
     Attributes:
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from the driver.
-        step_seconds: The time of a step by the simulated clock; None where there is no step.
+        peak_reserved_bytes: The most reserved from the driver.
+        step_seconds: The time of a step by the simulated clock; None without steps.
     """
 
     peak_allocated_bytes: int
@@ -50,9 +50,9 @@ class CompiledUse:
         own_kernels: The names of the kernels in the script itself.
         launches: The number of launches of Triton kernels.
         first_calls_bytes: The most memory that each activity of first calls, such as autotuning,
-            took beside the blocks that were live before.
-        peak_in: The activity in which memory was fullest; None where that was at another time.
-        eager: The use of eager execution; None where torch.compile was not used, or the script does
+            took beside older blocks.
+        peak_in: The activity at the peak of memory; None if that was at another time.
+        eager: The use of eager execution; None if torch.compile was not used, or the script does
             not run without it.
     """
 

@@ -1,10 +1,10 @@
-"""Which ranks of a large job are run, so that each role is: the others are taken as equal to them.
+"""Chooses the ranks of a large job that run, one for each role; all others count as equal to them.
 
-One rank runs alone first, and tells which process groups the script makes, and through which of
-them ranks send each other letters: those join the stages of a pipeline. Stages differ in what they
-hold, so the first, the next and the last one run, once of the ranks that come first otherwise, and
-once of those that come last: where the parts of a tensor or of the data are not equal, the last
-part is the smallest.
+One rank runs alone first. It reports the process groups that the script makes, and those through
+which ranks send to each other (send/recv), which connect the stages of a pipeline. Stages differ in
+their memory, so the first, the second and the last stage run, each once with the ranks that come
+first in their other groups, and once with those that come last: if the parts of a tensor or of the
+data are unequal, the last part is the smallest.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Roles:
-    """The ranks that run, and for how many ranks each of them stands, itself included."""
+    """The ranks that run, and the number of ranks that each represents, itself included."""
 
     stands_for: dict[int, int]
 
     @property
     def ranks(self) -> list[int]:
-        """Those that run."""
+        """The ranks that run."""
         return sorted(self.stands_for)
 
 
 def find_roles(request: Request) -> Roles:
-    """Run one rank of a job, alone, up to its first letter, and choose by its process groups.
+    """Runs one rank of a job alone up to its first send, and chooses ranks by its process groups.
 
     Raises:
         InputError: If it cannot be simulated.
@@ -47,7 +47,7 @@ def find_roles(request: Request) -> Roles:
         told = Path(folder) / "groups.json"
         setup = replace(request.setup, unlimited=True)
         asked = replace(request, setup=setup, groups=str(told), account=None)
-        # No rank answers the first letter, so the run may end there.
+        # No rank answers the first send, so the run may end there.
         with (
             started(asked, shows_output=False, is_aside=True) as answer,
             suppress(ScriptError, InputError),
@@ -58,12 +58,12 @@ def find_roles(request: Request) -> Roles:
 
 
 def choose_roles(world: int, groups: list[list[int]], letters: list[list[int]]) -> Roles:
-    """Choose ranks.
+    """Chooses the ranks to run.
 
     Args:
         world: The number of ranks.
         groups: The ranks of each process group that a rank made, its own or others'.
-        letters: The ranks of its own groups through which it sent letters.
+        letters: The ranks of its own groups through which it sent to other ranks.
     """
     stages = max(letters, key=len, default=[])
     if len(stages) < 2:
@@ -86,7 +86,7 @@ def choose_roles(world: int, groups: list[list[int]], letters: list[list[int]]) 
 
 
 def _representative(place: int, count: int) -> int:
-    """The stage that a stage is taken as: the first, the next, or the last."""
+    """Returns the stage that represents a stage: the first, the second, or the last."""
     if place in (0, count - 1):
         return place
     return 1

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _HEADS = ("GPU", "allocated", "reserved", "on the card", "to spare")
 _LEFT_OUT = ("on the card", "allocated")
-"""The columns that a narrow terminal goes without, the first one first."""
+"""The columns that a narrow terminal leaves out, in that order."""
 
 
 def gpu_rows(uses: Sequence[GpuUse], width: int | None = None) -> Iterator[str]:
-    """A row for each GPU, without the columns of which nothing is known.
+    """Yields a row for each GPU, without columns whose values are all unknown.
 
     Args:
         uses: The memory that the process used of each GPU.
-        width: The columns that the terminal has; None for as many as are needed.
+        width: The columns of the terminal; None for as many as the rows need.
     """
     columns = zip(_HEADS, *map(_cells, uses), strict=True)
     known = [column for column in columns if any(cell != "?" for cell in column[1:])]

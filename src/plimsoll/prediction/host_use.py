@@ -24,11 +24,11 @@ class HostCost:
     file_bytes: int
 
 
-# Python itself, and what it takes besides when PyTorch is imported, CUDA has a context and a
-# program's kernels, and its libraries are used first: on an H200 with PyTorch 2.11, as
-# `benchmarks/host_memory.py parts` prints it. Kernels are loaded when they are called first, and
-# the more kinds of numbers a program multiplies the more of cuBLAS: these two are the middle of
-# what was seen. A further context was not measured.
+# Python itself; the additional memory of importing PyTorch, of a CUDA context with a program's
+# kernels, and of the first use of its libraries: on an H200 with PyTorch 2.11, as
+# `benchmarks/host_memory.py parts` prints it. Kernels are loaded on their first call, and a program
+# that multiplies more number types loads more of cuBLAS: these two figures are medians. A further
+# context was not measured.
 PYTHON = HostCost(10 * MiB, 7 * MiB)
 TORCH = HostCost(267 * MiB, 208 * MiB)
 CONTEXT = HostCost(150 * MiB, 90 * MiB)
@@ -36,7 +36,7 @@ FURTHER_CONTEXT = HostCost(60 * MiB, 0)
 CUBLAS = HostCost(150 * MiB, 15 * MiB)
 CUDNN = HostCost(68 * MiB, 60 * MiB)
 _COSTS_VARY = 0.25
-"""By how much these may differ from one machine to another, as a part of them."""
+"""The relative variation of these figures between machines."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class HostUse:
 
     Attributes:
         host: The number of its machine.
-        peak_bytes: The most that the program itself takes at once.
-        least_bytes: The part that was seen at one moment.
+        peak_bytes: The most memory of the program itself at once.
+        least_bytes: The part that was measured at one moment.
         own_bytes: The memory of Python, PyTorch and CUDA in this process.
         file_bytes: The files that these map.
     """
@@ -59,9 +59,9 @@ class HostUse:
 
 
 def host_peak(uses: Iterable[HostUse]) -> tuple[int, tuple[int, int]] | None:
-    """Returns the memory of the fullest machine's processes, with a range; None for no process.
+    """Returns the memory of the fullest machine's processes, with a range; None without processes.
 
-    It takes all peaks to be at the same time. Mapped files count once.
+    All peaks are assumed to be simultaneous. Mapped files count once.
     """
     by_host: dict[int, list[HostUse]] = {}
     for use in uses:

@@ -17,7 +17,7 @@ _MOST_LINES = 8
 
 
 def prediction_html(prediction: PredictionParts) -> str:
-    """Whether it fits, the figures, and what the peak was for."""
+    """Returns whether it fits, the figures, and the peak by category."""
     text = prediction_text(prediction)
     first = answer(text.splitlines()[0])
     if not prediction.uses_cuda:

@@ -1,7 +1,7 @@
-"""A model or a data set of Hugging Face's hub that a script asks for, and that is not here.
+"""A model or a data set of Hugging Face's hub that a script needs and that is not cached.
 
-A prediction needs no weights. It takes a model's configuration and tokenizer, or the description of
-a data set, and fetches these outside of the trial, which has no network.
+A prediction needs no weights. It needs a model's configuration and tokenizer, or the description of
+a data set, and fetches these outside the trial, which has no network.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ _DESCRIBING = {
     "model": ("*.json", "*.model", "*.txt", "*.jinja"),
     "dataset": ("README.md", "dataset_infos.json"),
 }
-"""The files that describe a repository, by its kind. They are small."""
+"""The small files that describe a repository, by its kind."""
 _NOT_DESCRIBING = ["*.index.json", "*/*"]
-"""Files that name the files of weights: with one, a library looks for these too. And folders."""
+"""Files that list the files of weights: if one exists, a library looks for these too.
+
+And subfolders.
+"""
 _NAME = re.compile(r"(?:[\w.-]{1,96}/)?[\w.-]{1,96}", re.ASCII)
 _REVISION = re.compile(r"[\w./-]{1,96}", re.ASCII)
 _FIRST = {"model": "config.json", "dataset": "README.md"}
@@ -39,12 +42,12 @@ class HubRepository:
     """A repository of the hub, and why a file of it is missing.
 
     Attributes:
-        name: Its name, as "meta-llama/Llama-3.1-8B".
+        name: Its name, such as "meta-llama/Llama-3.1-8B".
         kind: "model", "dataset" or "space".
-        why: The hub cannot be reached ("unreachable"), gives the repository only to those whom its
-            owner lets in ("gated"), or shows no such repository ("unknown").
+        why: The hub cannot be reached ("unreachable"), gives the repository only to users whom its
+            owner admits ("gated"), or has no such repository ("unknown").
         reason: The text of the error, one line.
-        file: The file that is missing; None where the script asked for the repository alone.
+        file: The missing file; None if the script asked for the repository alone.
         revision: The branch, tag or commit; None for the main branch.
     """
 
@@ -57,7 +60,7 @@ class HubRepository:
 
     @property
     def needs_description(self) -> bool:
-        """Whether what is missing is in the files that describe the repository."""
+        """Whether the missing file is one that describes the repository."""
         if not _NAME.fullmatch(self.name) or not _REVISION.fullmatch(self.revision or "main"):
             return False
         patterns = _DESCRIBING.get(self.kind, ())
@@ -67,12 +70,12 @@ class HubRepository:
 
     @property
     def needs_configuration(self) -> bool:
-        """Whether what is missing is a model's configuration or tokenizer."""
+        """Whether the missing file is a model's configuration or tokenizer."""
         return self.kind == "model" and self.needs_description
 
     @property
     def command(self) -> str:
-        """The command that fetches what is missing, and no weights."""
+        """Returns the command that fetches the missing files, without weights."""
         files = [self.file or ""]
         if self.needs_description:
             files = ["--include", "*.json"] if self.kind == "model" else [_FIRST[self.kind]]
@@ -81,7 +84,7 @@ class HubRepository:
         return shlex.join(["hf", "download", self.name, *filter(None, files), *kind, *revision])
 
     def missing_text(self, script: str) -> str:
-        """Returns one line: what the script asks for, why it is not here, and the command for it.
+        """Returns one line: the missing repository, why it is missing, and the command to fetch it.
 
         Args:
             script: The script's title.
@@ -103,7 +106,7 @@ class HubRepository:
 
 
 def why_missing(error: BaseException) -> Why | None:
-    """Returns why the hub gave nothing, by its library's error; None for any other error."""
+    """Returns why the hub gave nothing, from its library's error; None for any other error."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
@@ -140,7 +143,8 @@ def fetch(repository: HubRepository, script: str) -> None:
 
     name, kind, revision = repository.name, repository.kind, repository.revision
     try:
-        # One request first: if the hub cannot be reached, a download tries for half a minute.
+        # A single request first: if the hub cannot be reached, a download retries for half a
+        # minute.
         first = hub.hf_hub_url(name, _FIRST[kind], repo_type=kind, revision=revision)
         # A pipeline has no config.json.
         with suppress(getattr(errors, "RemoteEntryNotFoundError", errors.EntryNotFoundError)):

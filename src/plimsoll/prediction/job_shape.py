@@ -1,4 +1,4 @@
-"""How many ranks a job has, on how many machines, and which of them run."""
+"""The number of a job's ranks and machines, and the ranks that run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from plimsoll.base.errors import InputError
 DISTINCT: Literal["distinct"] = "distinct"
 _MOST_RUNNING = 1024
 _MOST_UNASKED = 64
-"""Processes that are started where the ranks that run were not chosen; each takes a GiB or so."""
+"""The most processes that are started unless the user chose the ranks; each takes about a GiB."""
 _MOST_RANKS = 1 << 20
 _ON_A_NODE = 8
-"""Processes on a machine, where only their number in all is given."""
+"""Processes on a machine if only their total number is given."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class JobShape:
     """A job.
 
     Attributes:
-        nproc_per_node: Ranks on each machine; None where the script is no job.
-        nnodes: Machines.
-        ranks: Those that run, "distinct" for one of each role, or None for all.
+        nproc_per_node: Ranks on each machine; None if the script is no job.
+        nnodes: The number of machines.
+        ranks: The ranks that run, "distinct" for one of each role, or None for all.
     """
 
     nproc_per_node: int | None = None
@@ -34,16 +34,16 @@ class JobShape:
     def parse(
         cls, nproc_per_node: int | None, nnodes: int, world: int | None, ranks: str | None
     ) -> Self:
-        """As the options have it.
+        """Makes the shape from the options.
 
         Args:
             nproc_per_node: Ranks on each machine.
-            nnodes: Machines.
-            world: Ranks in all, instead of `nnodes`.
-            ranks: Those that run, as "0,64,448", or "distinct".
+            nnodes: The number of machines.
+            world: All ranks, instead of `nnodes`.
+            ranks: The ranks that run, such as "0,64,448", or "distinct".
 
         Raises:
-            InputError: If it is no job.
+            InputError: If the options describe no job.
         """
         if world is not None:
             if world < 1:

@@ -1,4 +1,4 @@
-"""Predictions of jobs in words: the verdict over all ranks, and a row for each."""
+"""Formats predictions of jobs: the verdict over all ranks, and a row for each."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from plimsoll.prediction.rank_use import RankUse
 
 _MOST_ROWS = 16
-"""The most rows. Ranks of equal figures share a row beyond it."""
+"""The most rows; with more ranks, those with equal figures share a row."""
 _HEAD = ("allocated", "reserved", "NCCL", "on the card", "fits")
 _LEFT_OUT = ("NCCL", "allocated", "reserved")
-"""The columns that a narrow terminal goes without, the first one first."""
+"""The columns that a narrow terminal leaves out, in that order."""
 _VERDICTS = {True: "yes", False: "no", None: "-"}
 
 
@@ -28,14 +28,14 @@ def is_job(p: PredictionParts) -> bool:
 
 
 def card_of(p: PredictionParts) -> str:
-    """The card, and what there is beside it."""
+    """Names the card, with its part that other programs use."""
     if p.shared is None:
         return p.gpu
     return f"{p.gpu} with {format_size(p.shared.total_bytes)} of shared memory"
 
 
 def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
-    """Over all ranks, with a row for each; nothing where the script is no job."""
+    """Yields the verdict over all ranks, with a row for each; nothing if the script is no job."""
     if not is_job(p):
         return
     yield _verdict(p)
@@ -47,7 +47,7 @@ def job_verdict(p: PredictionParts, width: int | None = None) -> Iterator[str]:
 
 
 def shared_card_rows(p: PredictionParts) -> Iterator[str]:
-    """Says of each card that several processes use how much they take together."""
+    """Yields the total use of each card that several processes use."""
     for card in p.shared_cards:
         where = f"GPU {card.device}" + (f" of host {card.host}" if _hosts(p.ranks) > 1 else "")
         ranks = [f"ranks {_numbers(card.ranks)}"] if card.ranks else []
@@ -119,7 +119,7 @@ def _figures(use: RankUse) -> tuple[str, ...]:
 
 
 def _cell(size: int | None, bounds: tuple[int, int] | None) -> str:
-    """A figure, or its range where the ends read differently."""
+    """Formats a figure, or its range if the bounds print differently."""
     ends = dict.fromkeys(map(format_size, bounds or ([] if size is None else [size])))
     return " to ".join(ends) or "-"
 
@@ -129,7 +129,7 @@ def _hosts(ranks: list[RankUse]) -> int:
 
 
 def _numbers(numbers: Iterable[int]) -> str:
-    """As "0-6, 8"."""
+    """Formats numbers as "0-6, 8"."""
     ordered = enumerate(sorted(numbers))
     runs = [list(run) for _, run in groupby(ordered, key=lambda entry: entry[1] - entry[0])]
     return ", ".join(

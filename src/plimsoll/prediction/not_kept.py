@@ -1,6 +1,6 @@
-"""Promises that a prediction could not keep: what is a guess in it, and writes that were not held.
+"""Guarantees that a prediction could not give: guesses in it, and writes that were not kept apart.
 
-They are data (`not_kept` in JSON), and lines on stderr. Reports list each assumption by itself.
+They are data (`not_kept` in JSON), and lines on stderr. Reports list each assumption separately.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _SAID = {
     "values": "the memory depends on data that was not computed",
     "watching": "plimsoll did not see all of the run",
 }
-"""The beginning of the line that people read, by promise."""
+"""The begin of the printed line, by guarantee."""
 
 
 @dataclass(frozen=True)
 class NotKept:
-    """A promise that could not be kept.
+    """A guarantee that could not be given.
 
     Attributes:
-        promise: A key of `_SAID`: "isolation" (the script's writes are thrown away), "card"
-            (memory is that of measured kernels), "pace" (it does not hang on the host's pace),
+        promise: A key of `_SAID`: "isolation" (the script's writes are thrown away), "card" (memory
+            is that of measured kernels), "pace" (the result does not depend on the host's pace),
             "values" (the values that sizes depend on are computed), or "watching" (all of it was
-            seen).
+            observed).
         why: The reason.
     """
 
@@ -61,11 +61,11 @@ class NotKept:
 def promises_not_kept(
     assumptions: Sequence[Assumed], kept_apart: KeptApart | None
 ) -> list[NotKept]:
-    """Find the promises that a run could not keep, each once.
+    """Returns the guarantees that a run could not give, each once.
 
     Args:
         assumptions: The assumptions of the run.
-        kept_apart: The means that kept it from real files; None where its writes were kept.
+        kept_apart: The means that protected real files; None if the writes were kept.
     """
     found = []
     if kept_apart is not None and kept_apart.kind == Kind.LAYER:
@@ -82,7 +82,7 @@ def promises_not_kept(
 
 
 def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
-    """The promises that any of several runs could not keep, each with its first reason."""
+    """Returns the guarantees that any of several runs could not give, each with one reason."""
     by_promise: dict[str, NotKept] = {}
     for run in several:
         for each in run:
@@ -91,7 +91,7 @@ def each_once(several: Iterable[Sequence[NotKept]]) -> list[NotKept]:
 
 
 def tell(not_kept: Iterable[NotKept]) -> None:
-    """Print a line for each promise on stderr."""
+    """Print a line for each on stderr."""
     for each in not_kept:
         print(printable(f"plimsoll: {_SAID[each.promise]}: {each.why}"), file=sys.stderr)
 

@@ -1,7 +1,7 @@
 """Settings under which experiment trackers and model hubs stay off the network.
 
-Each setting is in the tool's own documentation. A script that asks for a connection explicitly, as
-by `wandb.init(mode="online")`, overrules its tracker's setting.
+Each setting is in the tool's own documentation. A script that asks for a connection explicitly, for
+example by `wandb.init(mode="online")`, overrides its tracker's setting.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ OFFLINE = {
     "DVC_STUDIO_OFFLINE": "1",  # DVCLive
     "HF_DATASETS_OFFLINE": "1",  # datasets
     "HF_HUB_DISABLE_TELEMETRY": "1",  # huggingface_hub
-    "HF_HUB_OFFLINE": "1",  # huggingface_hub, and all that loads by it
+    "HF_HUB_OFFLINE": "1",  # huggingface_hub, and libraries that use it
     "NEPTUNE_MODE": "offline",  # Neptune
     "SWANLAB_MODE": "disabled",  # SwanLab
     "TRANSFORMERS_OFFLINE": "1",  # transformers
-    "WANDB_MODE": "disabled",  # Weights & Biases: offline, it would start a program that writes
+    "WANDB_MODE": "disabled",  # Weights & Biases: "offline" would start a program that writes
 }
 _MLFLOW = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _LOCAL = ("", "file", "sqlite")
@@ -32,12 +32,12 @@ _HUBS = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def offline(environment: Mapping[str, str], *, with_hubs: bool = False) -> dict[str, str]:
-    """The variables to set, beside those of `environment`.
+    """Returns the variables to set, beside those of `environment`.
 
-    Hubs are only read from, so where a trial has a network they need not be offline.
+    Hubs are only read, so if a trial has a network they need not be offline.
 
-    MLflow has no such setting; one that would write to a server writes to files instead, into the
-    folder `mlruns`.
+    MLflow has no such setting; if it would write to a server, it writes to files in the folder
+    `mlruns` instead.
     """
     hubs = _HUBS if with_hubs else ()
     settings = {name: value for name, value in OFFLINE.items() if name not in hubs}

@@ -35,7 +35,7 @@ _CONF = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """As `plimsoll.predict` takes and explains them."""
+    """The options; `plimsoll.predict` documents them."""
 
     gpu: str = "H100"
     gpus: int | None = None
@@ -66,10 +66,10 @@ class Options:
         *,
         is_module: bool = False,
     ) -> Request:
-        """Check everything, and say what the process that runs the script is to do.
+        """Checks everything, and makes the request for the process that runs the script.
 
         Raises:
-            InputError: As `predict`.
+            InputError: As for `predict`.
         """
         if not is_module:
             script = script_file(os.fspath(script))
@@ -168,7 +168,7 @@ class Options:
             )
 
     def _who_spills(self, tiers: Tiers) -> tuple[DriverName, SpillPolicyName]:
-        """The driver and the policy: where PyTorch's memory spills, the driver is Windows'."""
+        """Returns the driver and the policy: if PyTorch's memory spills, the driver is Windows'."""
         if self.driver == "wddm":
             if tiers.policy == "strict":
                 raise InputError("the wddm driver spills by itself; strict is for the linux driver")
@@ -187,7 +187,7 @@ class Options:
         return 2 * tiers.shared_bytes
 
     def _checked_conf(self) -> str:
-        """The configuration, which the environment may give, as the installed PyTorch takes it."""
+        """Returns the configuration for the installed PyTorch, by default the environment's."""
         conf = self.conf or next((os.environ[name] for name in _CONF if name in os.environ), "")
         try:
             _core.AllocatorConfig.parse(conf, rules_version())

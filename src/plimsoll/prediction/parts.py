@@ -24,7 +24,7 @@ CATEGORIES = tuple(name for name in ALL_CATEGORIES if name != "unknown")
 
 
 _WORKED_OUT = ("device_used_range_bytes", "not_kept", "why", "next")
-"""These keys of a prediction's data follow from the other keys."""
+"""Entries of a prediction's data that follow from the other entries."""
 
 _Number = TypeVar("_Number", int, float)
 
@@ -36,7 +36,7 @@ class Stopped:
     Attributes:
         why: The reason.
         line: The script's line at that moment.
-        steady_since_event: The event at which memory was fullest; nothing higher came after it.
+        steady_since_event: The event at the peak of memory.
         events: The number of events.
     """
 
@@ -53,7 +53,7 @@ class FewerSteps:
     Attributes:
         at_most: The number of steps after which a loop was to end.
         made: The number of steps that the program made, of all its optimizers.
-        planned: The number of steps of a whole run; None where it is not known.
+        planned: The number of steps of a whole run; None if unknown.
         has_ended: Whether a loop could be ended. Otherwise all steps were made.
     """
 
@@ -70,10 +70,10 @@ class CardVerdict:
     Attributes:
         gpu: The card.
         total_bytes: Its memory.
-        fits: Whether it fits; kernels are taken to be those of the predicted card.
+        fits: Whether it fits, assuming the kernels of the predicted card.
         headroom_bytes: The memory that would stay free at the peak of the run on the predicted
             card; negative if memory is missing. A card with a negative number can still fit, if
-            PyTorch returns cached memory to the driver in time.
+            PyTorch releases cached memory to the driver in time.
     """
 
     gpu: str
@@ -88,13 +88,13 @@ class GpuUse:
 
     Attributes:
         device: The GPU; None for a process that was killed before it named its GPU.
-        peak_allocated_bytes: The most in live blocks; None where the process was killed, as by
-            SIGKILL or SIGTERM.
-        peak_reserved_bytes: The most taken from the driver by PyTorch; None if it is not known.
-        card_bytes: The most that nvidia-smi would show of the process, also of one that was killed;
-            None where that is not known.
+        peak_allocated_bytes: The most in live blocks; None if a signal such as SIGKILL or SIGTERM
+            ended the process.
+        peak_reserved_bytes: The most that PyTorch reserved from the driver; None if unknown.
+        card_bytes: The most that nvidia-smi would show of the process, even if it was killed; None
+            if unknown.
         headroom_bytes: The memory that the process leaves free there, as in a `PredictionParts`,
-            without regard to other processes; None where it is not known.
+            without regard to other processes; None if unknown.
     """
 
     device: int | None
@@ -109,7 +109,7 @@ class ProcessUse(GpuUse):
     """The memory that one of several processes used of one GPU.
 
     Attributes:
-        process: The number of the process.
+        process: The process id.
     """
 
     process: int
@@ -130,7 +130,7 @@ class LineTime:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The time of a step by the simulated clock. Times are estimates, where bytes are exact.
+    """The time of a step by the simulated clock. Times are estimates, while bytes are exact.
 
     Attributes:
         what: "step", from the end of one optimizer's step to the next. Programs without an
@@ -141,12 +141,12 @@ class StepTime:
         copies_seconds: The part in which only copies run, between host and devices or among
             devices.
         waiting_seconds: The part in which the GPU waits for the host to queue operations. Other
-            work of the host, such as loading data, takes no time here.
+            work of the host, such as loading data, is not counted here.
         host_seconds: The time that the host needs to queue all operations.
         kernels: The number of operations and copies that the host queues.
-        samples_per_second: The rate by the first dimension of the outermost module's input; None
-            where that dimension is not known.
-        lines: The source lines that take the most, most first.
+        samples_per_second: The rate by the first dimension of the outermost module's input; None if
+            that dimension is unknown.
+        lines: The source lines with the most time, most first.
     """
 
     what: str
@@ -162,7 +162,7 @@ class StepTime:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `asdict`."""
+        """Makes it from the result of `asdict`."""
         low, high = values["seconds_range"]
         lines = [LineTime(**line) for line in values["lines"]]
         return cls(**{**values, "seconds_range": (low, high), "lines": lines})
@@ -177,50 +177,49 @@ class PredictionParts:
         gpu: The card.
         driver: "linux" or "wddm".
         allocator: The allocator whose rules the simulation follows.
-        policy: "strict", or "spill": requests go on in shared memory.
-        conf: The allocator's settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
+        policy: "strict", or "spill": requests beyond dedicated memory get shared memory.
+        conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         torch: PyTorch's version.
         total_bytes: The part of the card's memory that the program can have.
         context_bytes: The memory of CUDA's context on the card.
-        nccl_bytes: The memory that NCCL takes there, outside PyTorch's allocator: the middle of
+        nccl_bytes: NCCL's memory there, outside PyTorch's allocator: the middle of
             `nccl_range_bytes`.
-        nccl_range_bytes: The least and the most that NCCL may take; None where it takes nothing.
-        peak_allocated_bytes: The most in live blocks, on the GPU that has the least to spare.
-        peak_reserved_bytes: The most taken from the driver there.
+        nccl_range_bytes: The least and the most that NCCL may take; None if it takes nothing.
+        peak_allocated_bytes: The most in live blocks, on the GPU with the least headroom.
+        peak_reserved_bytes: The most reserved from the driver there.
         device_used_bytes: The memory that nvidia-smi would show at that peak: context, NCCL, and
             memory reserved on the card. If the script does not fit, the least memory of a card that
             holds the peak. If several processes use the card, the most that all have at one time.
         shared_used_bytes: The most reserved in shared memory. With `wddm` the driver spills
             silently.
-        plan: How far the requests followed the plan; None where there was none.
-        shared: The use of shared memory, and the least that it costs; None where no memory could
+        plan: How far the requests followed the plan; None without one.
+        shared: The use of shared memory, and a lower bound of its cost; None if no memory could
             spill or be placed there. If the script does not fit, this and the next two cover the
             run up to the failure.
-        shared_by_category: Bytes in shared memory by `CATEGORIES`, when it held the most.
-        shared_lines: The source lines that had the most there then, most first.
-        fits: Whether the script gets all the memory it asks for; None where that is not known.
+        shared_by_category: Bytes in shared memory by `CATEGORIES`, at the peak of shared memory.
+        shared_lines: The source lines with the most in shared memory at that moment, most first.
+        fits: Whether the script gets all the memory that it requests; None if unknown.
         may_fail_with_bytes: The allocated memory, in the peak's range, for which the card is too
-            small; None where it is large enough for all of the range.
-        why_unknown: The reason why `fits` is not known; None where it is.
+            small; None if it is large enough for the whole range.
+        why_unknown: Why `fits` is unknown; None if it is known.
         headroom_bytes: The memory that stays free at the peak, of the card and of the shared memory
             that requests may spill into, or of the program's own limit if that is less. Negative if
             memory is missing. All processes that use the card count.
-        limit_bytes: The program's own limit on the memory that PyTorch may reserve, as set by
-            `set_per_process_memory_fraction`; the one that left the least, if there are several.
-            None where the program set none.
+        limit_bytes: The program's own limit on PyTorch's reserved memory, as set by
+            `set_per_process_memory_fraction`; the one with the least room left, if there are
+            several. None if the program set none.
         used_bytes: The memory of the card that other programs already have, outside `total_bytes`.
         least_reserved_bytes: The estimated least that PyTorch can reserve for the same requests, if
-            it returns cached memory to the driver when needed; None where no replay looked for it
-            or found it.
+            it releases cached memory to the driver when needed; None if no replay found it.
         peak_allocated_range_bytes: The least and the most that `peak_allocated_bytes` can be, over
-            all contents of unknown data; None where no size depends on them. The least is the sum
-            of the requested sizes, because the rounding of blocks depends on their addresses.
+            all contents of unknown data; None if no size depends on them. The least is the sum of
+            the requested sizes, because the rounding of blocks depends on their addresses.
         peak_reserved_range_bytes: The least and the most that `peak_reserved_bytes` can be.
-        stopped: The reason why plimsoll ended the script early; None if it did not. All figures are
-            then those up to that moment.
-        fewer_steps: The training loops that plimsoll ended early; None where it left no step out.
+        stopped: Why plimsoll ended the script early; None if it did not. All figures are then those
+            up to that moment.
+        fewer_steps: The training loops that plimsoll ended early; None if no step was left out.
         out_of_memory: PyTorch's text of the error that ended the script, or None.
-        num_ooms: Requests that failed, also those after which the script went on.
+        num_ooms: Failed requests, including those after which the script continued.
         by_category: Bytes live at the peak by `CATEGORIES`; they add up to `peak_allocated_bytes`.
         top_lines: The source lines that hold the most at the peak, most first.
         step_peaks_bytes: The peak of each step that an optimizer ended.
@@ -229,35 +228,34 @@ class PredictionParts:
         step_seconds_range: The range in which measured times lie.
         step: The parts of that time.
         other_cards: The verdict on other cards, for all GPUs of the program, without spilling.
-        no_other_cards: The reason why `other_cards` is empty; None where it is not, or where the
-            script does not fit.
+        no_other_cards: Why `other_cards` is empty; None if it is not, or if the script does not
+            fit.
         devices: The memory that the process used of each GPU, by number. The figures above are
-            those of the GPU that has the least to spare; `fits`, `headroom_bytes` and `other_cards`
+            those of the GPU with the least headroom; `fits`, `headroom_bytes` and `other_cards`
             hold for all of them.
         assumptions: All assumptions of the simulation.
         convolutions: The convolutions that cuDNN ran, in words; `plimsoll measure` measures them.
-        written: The files that the script wrote, the largest first; empty where its writes were
-            kept, because plimsoll does not look for them then.
+        written: The files that the script wrote, the largest first; empty if its writes were kept,
+            because plimsoll does not look for them then.
         serving: How a serving engine that ran divided the card; None without one.
-        causes: Why it takes what it takes, the most telling first; of the GPU that the figures are
-            of.
-        kept_apart: The means that kept the script from real files, and the accesses that the kernel
-            refused; None where the script's writes were kept.
+        causes: Why the GPU of the figures needs its memory, the most telling first.
+        kept_apart: The means that protected real files from the script, and the accesses that the
+            kernel refused; None if the script's writes were kept.
         uses_cuda: Whether the script touched CUDA at all.
-        events: Requests and frees that were simulated.
-        seconds: Time that the prediction took.
-        processes: The use of each process, the script's own too, where the script started processes
-            without a rank that used GPUs. All other figures are then those of the process that took
-            the most of the fullest card. Only `fits`, `headroom_bytes` and `device_used_bytes`
+        events: The number of simulated requests and frees.
+        seconds: The time of the prediction.
+        processes: The use of each process, the script's own too, if the script started processes
+            without a rank that used GPUs. All other figures are then those of the process with the
+            most memory on the fullest card. Only `fits`, `headroom_bytes` and `device_used_bytes`
             count all processes.
-        worst_rank: The rank of a job that has the least to spare; None if the script is no job. All
+        worst_rank: The rank of a job with the least headroom; None if the script is no job. All
             other figures are those of this rank.
         ranks: The use of each rank.
         shared_cards: The cards that several processes use.
-        compiled: The use of compiled functions; None where none ran.
-        timeline: Memory over the run, for a picture; None where the script allocated nothing.
-        host_peak_bytes: The estimated most that all processes of the program take of one machine's
-            memory; None where it is not known.
+        compiled: The use of compiled functions; None if none ran.
+        timeline: Memory over the run, for a picture; None if the script allocated nothing.
+        host_peak_bytes: The estimated most memory of one machine that all processes of the program
+            use; None if unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
     """
 
@@ -322,14 +320,15 @@ class PredictionParts:
 
     @property
     def room_bytes(self) -> int:
-        """The memory of the card that PyTorch's allocator can have."""
+        """The memory of the card for PyTorch's allocator."""
         return self.total_bytes - self.context_bytes - self.nccl_bytes
 
     @property
     def device_used_range_bytes(self) -> tuple[int, int] | None:
-        """The least and the most of `device_used_bytes`; None where it has no range.
+        """The least and the most of `device_used_bytes`; None without a range.
 
-        It has those of the reserved memory and of NCCL's, unless several processes share the card.
+        It combines the ranges of reserved memory and NCCL's, unless several processes share the
+        card.
         """
         reserved, nccl = self.peak_reserved_range_bytes, self.nccl_range_bytes
         if not (reserved or nccl) or self.shared_cards:
@@ -341,12 +340,12 @@ class PredictionParts:
 
     @property
     def needs_trials(self) -> bool:
-        """Whether only other trials tell the ends of a range: the program itself may change."""
+        """Whether only further trials give the ends of a range: the program itself may change."""
         return any(assumed.what in NEEDS_TRIALS for assumed in self.assumptions)
 
     @property
     def not_kept(self) -> list[NotKept]:
-        """The promises that this prediction could not keep."""
+        """The guarantees that this prediction could not give."""
         return promises_not_kept(self.assumptions, self.kept_apart)
 
     @property
@@ -363,7 +362,7 @@ class PredictionParts:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the parts that `to_dict` turned into plain data."""
+        """Makes the parts from the plain data of `to_dict`."""
         return cls(
             **{
                 **{key: value for key, value in values.items() if key not in _WORKED_OUT},

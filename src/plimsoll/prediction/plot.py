@@ -1,7 +1,7 @@
-"""Memory over a run as a picture in the terminal: areas of block characters, one on the other.
+"""Draws memory over a run in the terminal: stacked areas of block characters.
 
-A cell shows what is live at the height of its middle. No meaning is in a colour alone: each
-category has a texture of its own, so the picture is the same in a pipe.
+A cell shows the memory that is live at the height of its middle. Each category has a texture
+besides its colour, so the picture is readable in a pipe too.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _AREAS = {
     "temporaries": ("▚", "cyan"),
     "rounding": ("▖", "bright_black"),
 }
-"""From the bottom to the top: what stays is under what comes and goes."""
+"""From the bottom to the top: long-lived memory is below short-lived memory."""
 _RESERVED: axes.Look = ("─", "bold")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A run to be drawn.
+    """A run to draw.
 
     Attributes:
         name: Its title.
         timeline: Its memory.
-        limit_bytes: The memory of the card that PyTorch can have.
+        limit_bytes: The memory of the card for PyTorch.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Picture:
 def plot(
     pictures: Sequence[Picture], width: int = IN_A_PIPE, *, limit_name: str = "the card"
 ) -> Text:
-    """Draw runs one above the other, on the same scale.
+    """Draws runs one above the other, on the same scale.
 
     Args:
         pictures: The runs, such as one before and one after a change.
@@ -109,7 +109,7 @@ def _picture(picture: Picture, scale: axes.Scale, width: int) -> Iterator[Text]:
 
 
 def _what(timeline: Timeline) -> str:
-    """Which part of the run it is."""
+    """Names the part of the run."""
     count = format_count(timeline.end_event - timeline.first_event, "event")
     if not timeline.first_event and timeline.first_step == 1:
         return f"memory over {count}"
@@ -118,7 +118,7 @@ def _what(timeline: Timeline) -> str:
 
 
 def _columns(timeline: Timeline, count: int) -> list[int]:
-    """The point that each column shows: of those that fall into it, the one with the most."""
+    """Returns the point that each column shows: the one with the most of those in it."""
     allocated = timeline.allocated_bytes
     points = len(allocated)
     shown = []
@@ -130,7 +130,7 @@ def _columns(timeline: Timeline, count: int) -> list[int]:
 
 
 def _area(timeline: Timeline, point: int, scale: axes.Scale) -> list[axes.Look]:
-    """Returns the signs of a column's rows, from the lowest up."""
+    """Returns the characters of a column's rows, from the lowest up."""
     sizes = [(look, timeline.by_category[name][point]) for name, look in _AREAS.items()
              if name in timeline.by_category]  # fmt: skip
     edges = [round(edge / scale.cell_size) for edge in accumulate(size for _, size in sizes)]
@@ -141,7 +141,7 @@ def _area(timeline: Timeline, point: int, scale: axes.Scale) -> list[axes.Look]:
 
 
 def _axis(timeline: Timeline, columns: list[int], scale: axes.Scale) -> Iterator[Text]:
-    """The line below, and the steps where they end."""
+    """Yields the horizontal axis, with the ends of steps."""
     ticks = {
         max((column for column, point in enumerate(columns) if point <= end), default=0): step
         for step, end in enumerate(timeline.step_ends, timeline.first_step)

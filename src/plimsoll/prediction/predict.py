@@ -66,10 +66,10 @@ def predict(
     """Runs a script on simulated GPUs, in a process of its own, and reports the memory it needs.
 
     The script's output goes to stderr. Only the script sees the files that it writes. plimsoll
-    lists them in the result and throws them away at the end. Experiment trackers and model hubs are
-    offline. A script that runs out of memory runs once more on a card of the same kind with memory
-    without end, to find out how much it needs. A script that compiles runs once more without its
-    compiler, for comparison.
+    lists them in the result and deletes them at the end. Experiment trackers and model hubs are
+    offline. A script that runs out of memory runs once more on a card of the same kind with
+    unlimited memory, to find out how much it needs. A script that compiles runs once more without
+    its compiler, for comparison.
 
     >>> import plimsoll
     >>> found = plimsoll.predict("train.py", ["--epochs", "1"], gpu="L4")  # doctest: +SKIP
@@ -79,48 +79,48 @@ def predict(
     Args:
         script: A Python file, run as `python script arguments`.
         arguments: Its arguments.
-        module: The script is a module's name instead, run as `python -m script arguments`.
+        module: Whether the script is a module's name, run as `python -m script arguments`.
         gpu: The card, as `plimsoll.engine.gpus.profiles.gpu_profile` takes it.
         gpus: The number of cards of a machine. The default is `nproc_per_node`, or 1.
-        driver: "linux", or "wddm" for Windows' driver, which spills into the host's memory.
+        driver: "linux", or "wddm" for Windows' driver, which spills into host memory.
         conf: The settings of PYTORCH_CUDA_ALLOC_CONF. The default is the setting of the environment
             or the script.
-        allocator: "native" (PyTorch's), "elastic" or "uncached"; "wheel" is PyTorch's by its own
-            code, from the CUDA build that is installed.
+        allocator: "native" (PyTorch's), "elastic" or "uncached"; "wheel" runs PyTorch's own
+            allocator code from the installed CUDA build.
         plan: The file of a plan of places that "elastic" follows (docs/plans.md).
         policy: "strict" or "spill". When dedicated memory is used up, a request fails under
             "strict". Under "spill" it is served from shared memory, by the allocator with "elastic"
             and by Windows' driver otherwise.
-        dedicated: The part of the card's own memory that the program can have.
+        dedicated: The part of the card's own memory that the program can use.
         shared: The shared memory that requests may spill into.
         host_memory: The memory of the simulated machine, half of which is shared. It replaces
             `shared`. The default is the memory of this machine.
-        values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors while
+        values: "auto", "real" or "none". With "auto" plimsoll computes the values of tensors if
             that is cheap, with "real" all of them, with "none" only the few that lengths and
-            control flow depend on. For other values it keeps bounds, and draws one where the host
+            control flow depend on. For other values it keeps bounds, and draws one when the host
             reads it.
-        unknown: The contents that plimsoll takes values for that are not computed: "balanced",
-            "most" or "least" (the largest or the smallest sizes), or "seed:N" (balanced, from
-            another seed).
+        unknown: The contents assumed for values that are not computed: "balanced", "most" or
+            "least" (the largest or the smallest sizes), or "seed:N" (balanced, from another seed).
         steps: The number of optimizer steps after which a training loop ends: that of a Trainer of
             transformers, or a `for` over a DataLoader. The rest of the script runs. Memory that
             only later steps take is not seen.
         at_most_events: The number of events after which plimsoll stops the script. A request is one
             event, a free two.
-        measure_need: Run a script that ran out of memory once more. Otherwise the figures are those
-            up to the failure.
-        keep_writes: Keep the files that the script writes, and let it reach trackers and hubs.
+        measure_need: Whether to run a script that ran out of memory once more. Otherwise the
+            figures are those up to the failure.
+        keep_writes: Whether to keep the files that the script writes, and let it reach trackers and
+            hubs.
         nproc_per_node: The number of processes on each machine of a job, each with a rank, as
             `torchrun` starts them. A script that is a launcher itself needs no number.
         nnodes: The number of machines of the job.
-        world: The number of ranks of the job, instead of `nnodes`. The default are machines of
-            eight ranks.
+        world: The number of ranks of the job, instead of `nnodes`. The default is eight ranks on
+            each machine.
         ranks: The ranks that run: "distinct" for one of each role, or numbers such as "0,64,448".
-            plimsoll takes the other ranks to be like these.
-        used: The memory of each card that a desktop or another process already has, such as "3GiB".
-            "auto" asks the driver about this machine's first GPU.
-        network: Let the script reach other machines, for example to download a model. Its writes
-            are still thrown away.
+            plimsoll assumes that the other ranks are like these.
+        used: The memory of each card that a desktop or another process already uses, such as
+            "3GiB". "auto" asks the driver about this machine's first GPU.
+        network: Whether the script can reach other machines, for example to download a model. Its
+            writes are still deleted.
 
     Raises:
         InputError: If the script, the module or the card does not exist, the card has less memory,
@@ -178,10 +178,10 @@ def _of_roles(request: Request, *, measure_need: bool, shows_output: bool) -> Pr
 
 
 def _eagerly(request: Request, stack: ExitStack) -> Callable[[], Prediction] | None:
-    """Starts the request without its compiler, beside it; None where a trial is not possible."""
+    """Starts the request without its compiler, in parallel; None if that is not possible."""
     setup = replace(request.setup, unlimited=True, is_eager=True)
     asked = replace(request, setup=setup, keep_writes=False, account=None, record=None)
-    with suppress(InputError):  # this machine cannot throw the writes of a trial away
+    with suppress(InputError):  # this machine cannot keep the writes of a trial apart
         return stack.enter_context(started(asked, shows_output=False, is_aside=True))
     return None
 
@@ -213,13 +213,13 @@ def _with_eager(found: Prediction, answer: Callable[[], Prediction] | None) -> P
 
 def _with_need(request: Request, result: Prediction) -> Prediction:
     """Adds ranges and, for a script that ran out of memory, the memory it needs."""
-    if result.serving is not None:  # it takes what its card has, whatever that is
+    if result.serving is not None:  # a serving engine takes as much as its card has
         return result
     if result.fits is not False:
         return with_range(request, result)
     needed = run(replace(request, setup=replace(request.setup, unlimited=True)), shows_output=False)
     headroom = _room(result) - needed.device_used_bytes
-    if result.shared is not None:  # all GPUs spill into the same memory of the host
+    if result.shared is not None:  # all GPUs spill into the same host memory
         spills = [max(0, (use.card_bytes or 0) - result.total_bytes) for use in needed.devices]
         headroom -= sum(spills) - max(spills, default=0)
     if needed.limit_bytes is not None:
@@ -255,7 +255,7 @@ def _fetched(result: Prediction) -> list[Assumed]:
 
 
 def _with_outside(found: Prediction) -> list[Cause]:
-    """Returns the causes, with the memory outside PyTorch where that is why it does not fit."""
+    """Returns the causes, with the memory outside PyTorch if that is why it does not fit."""
     if found.limit_bytes is not None or found.shared is not None or found.headroom_bytes >= 0:
         return found.causes
     own = found.context_bytes + found.nccl_bytes + found.peak_reserved_bytes
@@ -283,5 +283,5 @@ def _with_verdicts(needed: Prediction, result: Prediction) -> list[RankUse]:
 
 
 def _room(result: Prediction) -> int:
-    """The memory that a card offers, with what requests may spill into."""
+    """Returns the memory of a card, with the shared memory that requests may spill into."""
     return result.total_bytes + (result.shared.total_bytes if result.shared else 0)

@@ -25,10 +25,10 @@ _MOST_RUNS = 2
 
 
 def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> None:
-    """Say what is wrong before the first run.
+    """Check the page's options before the first run.
 
     Raises:
-        InputError: If there are more than two runs, one is a job, or the page cannot be there.
+        InputError: If there are more than two runs, one is a job, or the page cannot be written.
     """
     if len(requests) > _MOST_RUNS:
         raise InputError("a page shows one run, or two side by side")
@@ -41,7 +41,7 @@ def check_page(requests: Sequence[Request], output: Path, *, force: bool) -> Non
 
 @contextmanager
 def recorded(requests: Sequence[Request]) -> Iterator[list[Request]]:
-    """Yields the requests, each recorded into a file that lasts as long as the context."""
+    """Yields the requests with recordings into files that last as long as the context."""
     with temporary_folder() as folder:
         yield [
             replace(request, record=str(folder / f"{number}.plim"))
@@ -57,16 +57,16 @@ def write_page(
     force: bool = False,
     names: Sequence[str] = (),
 ) -> ViewResult:
-    """Write the page of runs that were recorded.
+    """Writes the page of recorded runs.
 
-    Where a script does not fit, it is that of the run on a card with memory without end, of which
-    the prediction's figures are, too.
+    If a script does not fit, the page shows the run on a card with unlimited memory, as do the
+    prediction's figures.
 
     Args:
-        requests: As `recorded` gives them.
+        requests: The requests that `recorded` yields.
         found: The predictions.
         output: The page.
-        force: Replace a file of that name.
+        force: Whether to replace an existing file.
         names: The page's names of the runs; by default the script and its card.
 
     Raises:

@@ -67,21 +67,21 @@ def _at_end(request: Request, unknown: UnknownName) -> Request:
 def _in_full(request: Request) -> list[Prediction]:
     trials = []
     for unknown in _ENDS:
-        with suppress(ScriptError):  # which does not go on with such data
+        with suppress(ScriptError):  # the script fails with such data
             trials.append(run(_at_end(request, unknown), shows_output=False))
     return trials
 
 
 def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
-    """Trials in which one rank runs of those that took the same; both at once.
+    """Runs both trials in parallel with one rank of each group with equal figures.
 
-    Only where nothing but NCCL's watchdog makes a difference: what ranks send each other is then
-    the same in all trials. None where that is not so, where one trial would read what the other
-    writes, or where a rank does not go on without those that are left out.
+    Only if NCCL's watchdog alone makes a difference: then the ranks exchange the same data in all
+    trials. Returns None otherwise, if one trial would read the files of the other, or if a rank
+    does not run without the ranks left out.
     """
     depends = {assumed.what for assumed in found.assumptions} & set(NEEDS_TRIALS)
     groups = alike(found.ranks)
-    is_job = request.nproc_per_node is not None  # else a launcher starts all of them
+    is_job = request.nproc_per_node is not None  # otherwise a launcher starts all of them
     is_worth_it = is_job and len(groups) < len(found.ranks) and not request.keep_writes
     if depends != {LETS_GO_LATER} or not is_worth_it:
         return None
@@ -96,7 +96,7 @@ def _of_alike(request: Request, found: Prediction) -> list[Prediction] | None:
 
 
 def _spread(trial: Prediction, groups: list[list[int]]) -> Prediction:
-    """A trial's ranks, each also as those that are taken to be like it."""
+    """Returns a trial's ranks, repeated for the ranks that each represents."""
     like = {group[0]: group for group in groups}
     ranks = [replace(use, rank=rank) for use in trial.ranks for rank in like.get(use.rank, [])]
     return replace(trial, ranks=ranks)

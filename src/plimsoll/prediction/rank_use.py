@@ -11,30 +11,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RankUse:
-    """The use of the card that a rank fills most.
+    """A rank's use of the card that it fills most.
 
-    Figures are None where the rank ended before its report, for example because another rank
-    failed. The use of its card is known even then.
+    Figures are None if the rank ended before its report, for example because another rank failed.
+    The use of its card is known even then.
 
     Attributes:
         rank: The rank in the job.
         host: The number of its machine.
         device: The card there.
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from the driver.
+        peak_reserved_bytes: The most reserved from the driver.
         device_used_bytes: The memory of this rank that nvidia-smi would show at that peak.
         card_used_bytes: The most that nvidia-smi would show of all processes on that card at the
             same time.
         nccl_bytes: The part of `device_used_bytes` that NCCL takes.
         nccl_range_bytes: As in a `PredictionParts`.
-        fits: Whether the rank gets all the memory it asks for, beside the other processes that use
-            its card; None where the rank was ended before it was known.
-        peak_allocated_range_bytes: As in a `PredictionParts`; None where none of this rank's sizes
+        fits: Whether the rank gets all the memory that it requests, beside the other processes on
+            its card; None if the rank was ended before that was known.
+        peak_allocated_range_bytes: As in a `PredictionParts`; None if none of this rank's sizes
             depends on data.
         peak_reserved_range_bytes: As in a `PredictionParts`; None in the same case.
         device_used_range_bytes: The range of `device_used_bytes`, from those of NCCL and of
-            reserved memory; None where neither has one.
-        stands_for: The number of ranks that are taken to be like this one, itself included.
+            reserved memory; None if neither has one.
+        stands_for: The number of ranks that this one represents, itself included.
     """
 
     rank: int
@@ -54,7 +54,7 @@ class RankUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `asdict`, also by way of JSON."""
+        """Makes it from the result of `asdict`, also after JSON."""
         ranges = [name for name in values if name.endswith("_range_bytes")]
         return cls(**{**values, **{name: values[name] and tuple(values[name]) for name in ranges}})
 
@@ -66,8 +66,8 @@ class SharedCard:
     Attributes:
         host: The number of its machine.
         device: The card there.
-        ranks: The ranks that use it; none where the script is no job.
-        processes: How many processes used it, ranks included.
+        ranks: The ranks that use it; empty if the script is no job.
+        processes: The number of processes that used it, ranks included.
         together_bytes: The most that nvidia-smi would have shown of all of them at the same time.
         at_most_bytes: The most that they might take at the same time on a GPU: processes take turns
             there as they do in the simulation only where they wait for each other.
@@ -82,13 +82,13 @@ class SharedCard:
 
 
 def with_ranges(ranks: list[RankUse], trials: Iterable[list[RankUse]]) -> list[RankUse]:
-    """Ranks, each with the range that it had in several trials."""
+    """Returns the ranks, each with its range over several trials."""
     of_all = [each for trial in trials for each in trial]
     return [_with_range(each, [one for one in of_all if one.rank == each.rank]) for each in ranks]
 
 
 def alike(ranks: list[RankUse]) -> list[list[int]]:
-    """The ranks that took the same, in groups."""
+    """Groups ranks with equal figures."""
     groups: dict[RankUse, list[int]] = {}
     for use in ranks:
         groups.setdefault(replace(use, rank=0, host=0, device=0), []).append(use.rank)

@@ -1,4 +1,4 @@
-"""A prediction held against a recording of the same program: what differs, and why."""
+"""Compares a prediction with a recording of the same program, and explains the differences."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ def check(
     module: bool = False,
     **options: Any,
 ) -> Check:
-    """Predict a script and hold that against a recording of it, on the fullest GPU of each.
+    """Predicts a script and compares that with a recording of it, on the fullest GPU of each.
 
     >>> from plimsoll.prediction.recording_check import check
     >>> print(check("train.py", "run.plim", gpu="H100"))  # doctest: +SKIP
 
     Args:
         script: As for `plimsoll.predict`.
-        recording: A file of any format that is read: a snapshot, .plim or .parquet.
+        recording: A file in any readable format: a snapshot, .plim or .parquet.
         arguments: The script's arguments.
         module: As for `plimsoll.predict`.
-        options: As `plimsoll.predict` takes them; the card is by default that of the recording.
+        options: The options of `plimsoll.predict`; the card is by default the recorded one.
 
     Raises:
-        InputError: As `plimsoll.predict`; or if the recording cannot be read or replayed, or the
-            script starts processes that use GPUs.
+        InputError: As for `plimsoll.predict`; or if the recording cannot be read or replayed, or
+            the script starts processes that use GPUs.
         ScriptError: If the script failed for another reason than memory.
     """
     recorded = read_recording(recording)
@@ -77,7 +77,7 @@ def check(
 
 
 def recorded_gpu(recorded: Recording) -> str | None:
-    """The name of the card that a recording was made on; None where it is not known."""
+    """Returns the name of a recording's card; None if unknown."""
     for trace in recorded.devices:
         card = recorded_card(recorded.settings, trace.device)
         if card is not None and card.profile is not None:
@@ -86,9 +86,9 @@ def recorded_gpu(recorded: Recording) -> str | None:
 
 
 def check_request(request: Request, recorded: Recording) -> Check:
-    """As `check`, for a request that was checked and a recording that was read."""
+    """Compares a checked request with a read recording, as `check` does."""
     truth = _fullest(recorded)
-    # A program under PyTorch's own recorder has a slower host, which decides when memory is free.
+    # PyTorch's own recorder slows the host, whose pace decides when memory is free.
     by_pytorch = "allocator" not in recorded.settings
     request = replace(request, setup=replace(request.setup, is_recorded=by_pytorch))
     with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
@@ -134,7 +134,7 @@ def check_request(request: Request, recorded: Recording) -> Check:
 
 
 def _fullest(recording: Recording) -> ReplayResult:
-    """The device that reserved the most, replayed under the recorded settings."""
+    """Returns the device with the most reserved, replayed under the recorded settings."""
     allocator: Any = recording.allocator
     results = replay(recording, allocator=allocator)
     if not len(results):
@@ -147,7 +147,7 @@ def _trace(recording: Recording, device: int) -> DeviceTrace:
 
 
 def _request_sizes(trace: DeviceTrace) -> Counter[int]:
-    """How many requests there were of each size."""
+    """Counts the requests of each size."""
     sizes: Counter[int] = Counter()
     for batch in trace.batches():
         unique, counts = np.unique(batch.size[batch.action == 0], return_counts=True)
@@ -221,7 +221,7 @@ def _settings(found: Prediction, recorded: Recording, device: int) -> list[str]:
 
 
 def _only_in_one(predicted: Counter[int], recorded: Counter[int]) -> list[str]:
-    """Requests of which the other has none, or fewer."""
+    """Describes the requests that the other lacks."""
     found = []
     for which, other, mine in (
         ("prediction", "recording", predicted - recorded),

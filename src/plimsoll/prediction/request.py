@@ -17,31 +17,31 @@ BAD_INPUT = 2
 
 @dataclass(frozen=True)
 class Request:
-    """A script to run, and the answers that are wanted.
+    """A script to run, and the wanted answers.
 
     Attributes:
         script: The script's path, or a module's name.
         arguments: Its arguments.
         setup: The simulated GPUs.
-        is_module: The script is a module, run as `python -m` does.
-        keep_writes: The script's writes stay. Otherwise the trial throws them away.
-        network: The script may reach other machines, even if its writes are thrown away.
+        is_module: Whether the script is a module, run as `python -m` does.
+        keep_writes: Whether the script's writes stay. Otherwise the trial deletes them.
+        network: Whether the script may reach other machines, even if its writes are deleted.
         report: The file for the answer, or None.
         account: The file in which the process notes its use, as PLIMSOLL_REPORT; None for none.
         record: The file for a recording of GPU memory, or None.
-        parent: The process with whose end this one ends, or None.
+        parent: The process whose end ends this one, or None.
         at_most_events: The number of events after which the script is stopped; None for no bound.
         steps: The number of steps after which training loops end; None for no bound.
         nproc_per_node: The number of ranks of a job on each machine; None if the script is no job,
             or launches its ranks itself.
         nnodes: The number of machines of the job.
         ranks: The ranks of the job that run; None for all. The others count as equal to these.
-        runs_distinct: One rank of each role runs. A first run finds these ranks.
+        runs_distinct: Whether one rank of each role runs. A first run finds these ranks.
         groups: The file for the process groups that one rank, alone, makes; None for none.
         survey: The file for the parts of the program that could be changed; None for none.
-        room: The most that the program may take, for the survey; None for no bound.
-        finds_least: Find the least memory that serves the requests, instead of verdicts on other
-            cards.
+        room: The memory for the program, for the survey; None for no bound.
+        finds_least: Whether to find the least memory that serves the requests, in place of verdicts
+            on other cards.
         files: The text of files that differs in this trial, by absolute path.
         scratch: The folder of the trial in which the script runs, or None.
     """

@@ -1,4 +1,4 @@
-"""A prediction: its parts, which show themselves as text, and as tables in a notebook."""
+"""A prediction that shows itself as text, and as tables in a notebook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Prediction(NotebookForm, PredictionParts):
 
     See `PredictionParts` for its fields.
 
-    Made by `plimsoll.predict`; see docs/predict.md.
+    `plimsoll.predict` returns it; see docs/predict.md.
     """
 
     def __str__(self) -> str:

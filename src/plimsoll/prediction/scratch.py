@@ -1,4 +1,4 @@
-"""The trial of a script, as its own process finds it."""
+"""The trial of a script, as seen from the script's process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEMPORARY = "temporary"
 
 def free_folders() -> list[Path]:
     """Returns the folders that a simulated script may write to: its counters and compiled files."""
-    with suppress(InputError):  # counters are not needed
+    with suppress(InputError):  # counters are optional
         private_folder()
     compiled = compiled_folder()
     compiled.mkdir(mode=0o700, exist_ok=True)
@@ -25,16 +25,16 @@ def free_folders() -> list[Path]:
 
 
 def is_held_back(path: Path) -> bool:
-    """Whether a trial, of any kind, keeps what is written there from the real file."""
+    """Whether a trial, of any kind, redirects writes to this path away from the real file."""
     real = path.resolve()
     open_folders = (Path("/dev"), Path("/proc"), Path("/sys"), *map(Path.resolve, free_folders()))
     return not any(real.is_relative_to(folder) for folder in open_folders)
 
 
 def enter_scratch(folder: str) -> None:
-    """In the process of a trial, before its script: see that the trial is one.
+    """Check, in a trial's process and before its script, that writes are redirected.
 
-    From here on the script's temporary files lie in the trial's folder, and are not listed.
+    From here on the script's temporary files are in the trial's folder, and are not listed.
 
     Raises:
         InputError: If this process would write to real files.

@@ -1,4 +1,4 @@
-"""A serving engine's use of its card, in words."""
+"""Formats a serving engine's use of its card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHILE = {
 
 
 def serving_verdict(p: PredictionParts) -> str | None:
-    """Return what becomes of the serving engine, for the headline; None where none ran."""
+    """Returns the engine's result for the headline; None without an engine."""
     use = p.serving
     if use is None:
         return None
@@ -41,7 +41,7 @@ def serving_verdict(p: PredictionParts) -> str | None:
 
 
 def serving_why(p: PredictionParts) -> str | None:
-    """Return why the engine takes so much, or refuses to start; None where nothing says so."""
+    """Returns why the engine takes so much, or refuses to start; None if unknown."""
     use = p.serving
     if use is None:
         return None
@@ -56,7 +56,7 @@ def serving_why(p: PredictionParts) -> str | None:
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
-    """Yield the parts of the card as the engine counts them, and the bound of requests at once."""
+    """Yields the parts of the card as the engine counts them, and its bound of requests."""
     use = p.serving
     if use is None:
         return
@@ -80,7 +80,7 @@ def _parts(use: ServingUse) -> Iterator[tuple[str, int | None, str]]:
 
 
 def _bound(use: ServingUse) -> str | None:
-    """Return what bounds how many of the longest requests run at once."""
+    """Returns the bound on parallel requests of the longest kind."""
     longest, most = use.longest_requests, use.max_num_seqs
     if longest is None or most is None:
         return None

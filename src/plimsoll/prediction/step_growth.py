@@ -1,4 +1,4 @@
-"""Tells from the peaks of a program's steps whether memory grows with every step."""
+"""Detects from the peaks of a program's steps whether memory grows with every step."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STEPS = 8
-"""The number of steps in a row that must grow. Caches fill and allocators learn in fewer."""
+"""The number of consecutive steps that must grow. Caches fill in fewer."""
 _MOST_UNEVEN = 2
 _FEWEST_STEPS = 4
-"""Fewer steps say nothing, because the first is special and the last may have a short batch."""
+"""The fewest steps for a result: the first is special, and the last may have a short batch."""
 _AT_LEAST, _LEAST_SHARE = 2, 1 / 8
-"""The number and the share of steps that must take the most, so that it is no chance."""
+"""The number and the share of steps that must reach the maximum, to exclude chance."""
 _ROUNDING = 1e-3
-"""Peaks that differ by less are alike: a prediction is no more exact (docs/predict.md)."""
+"""Peaks that differ by less count as equal: a prediction is no more exact (docs/predict.md)."""
 
 
 def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
-    """Returns about how much each of the last `STEPS` steps took more than the one before.
+    """Returns the approximate growth of each of the last `STEPS` steps.
 
     Args:
         step_peaks_bytes: The peak of each step.
 
     Returns:
-        None if they did not all grow, or not evenly: a step twice as much as another.
+        Returns None if they did not all grow, or not evenly: one step twice as much as another.
     """
     grown = [after - before for before, after in pairwise(step_peaks_bytes[-STEPS - 1 :])]
     if len(grown) < STEPS or min(grown) <= 0 or max(grown) > _MOST_UNEVEN * min(grown):
@@ -36,16 +36,16 @@ def growth_bytes(step_peaks_bytes: Sequence[int]) -> int | None:
 
 
 def steady_from(step_peaks_bytes: Sequence[int]) -> int | None:
-    """The step that first takes what later ones take at most, again and again.
+    """Returns the first step with the peak that later steps reach repeatedly but never exceed.
 
-    Steps between may take less: those of a short last batch, or of another optimizer.
+    Steps between may take less, for example with a short last batch or another optimizer.
 
     Args:
         step_peaks_bytes: The peak of each step.
 
     Returns:
-        Its number, from 1 on; 0 where there were too few steps to know. None where peaks change to
-        the end, and further steps may take more.
+        Returns its number, from 1; 0 with too few steps. None if peaks change to the end, so that
+        further steps may take more.
     """
     most = list(accumulate(reversed(step_peaks_bytes), max))[::-1]
     if growth_bytes(step_peaks_bytes) is not None:

@@ -1,4 +1,4 @@
-"""The parts of a program that could be changed, as a trial of it saw them."""
+"""The parts of a program that could be changed, as observed in a trial."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Scalar = int | float | str | bool | None
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the script itself, not of a library that it calls.
+    """A line of the script itself, not of a library.
 
     Attributes:
         line: Its number.
@@ -29,7 +29,7 @@ class ArgumentUse:
 
     Attributes:
         names: All names of the option, such as "--batch-size".
-        value: The value in this trial; None also for a value that is no plain data.
+        value: The value in this trial; None also for a value that is not plain data.
     """
 
     names: list[str]
@@ -42,8 +42,8 @@ class OptimizerUse:
 
     Attributes:
         kind: Its class, such as "torch.optim.adamw.AdamW".
-        made: The place where the script makes it; None where a library does.
-        stepped: The place where the script calls its `step`; None where a library does.
+        made: The line of the script that makes it; None if a library does.
+        stepped: The line of the script that calls its `step`; None if a library does.
         settings: The plain values among its constructor's arguments.
         parameter_bytes: The size of the parameters that it updates.
         gradient_bytes: The size of the gradients at its last step.
@@ -65,17 +65,16 @@ class OptimizerUse:
 
     @property
     def is_a_librarys(self) -> bool:
-        """Whether a library makes and steps it, perhaps both in one call of the script's."""
+        """Whether a library makes and steps it, perhaps both in one call of the script."""
         return self.made is None or self.made == self.stepped
 
 
 @dataclass(frozen=True)
 class LossUse:
-    """Calls of cross_entropy in one place.
+    """Calls of cross_entropy on one line.
 
     Attributes:
-        called: The place where the script calls it, or calls a library that does; None where that
-            is not known.
+        called: The line of the script that calls it, or calls a library that does; None if unknown.
         logits_bytes: The size of the logits of the largest call.
         rows: The number of rows of these logits, each with a target.
         calls: The number of calls.
@@ -89,12 +88,12 @@ class LossUse:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """Modules that are recomputed in the backward pass, and the effect of that.
+    """Modules that are recomputed in the backward pass, and the effect.
 
     Attributes:
         modules: Their names.
-        peak_bytes: The estimated peak of allocated memory then.
-        seconds: The estimated time that a step takes longer.
+        peak_bytes: The estimated peak of allocated memory with them.
+        seconds: The estimated time added to a step.
     """
 
     modules: list[str]
@@ -104,7 +103,7 @@ class Recomputation:
 
 @dataclass(frozen=True)
 class ModelCall:
-    """A place in the script from which a model is called.
+    """A line of the script that calls a model.
 
     Attributes:
         place: The line.
@@ -120,15 +119,15 @@ class ModelCall:
 
 @dataclass(frozen=True)
 class ModelUse:
-    """A model: a module that no other one calls.
+    """A model: an outermost module.
 
     Attributes:
         kind: Its class.
         names: Expressions for it in the script, such as "model" or "self.net". Each has the
             function in which it is valid, and the model's attribute in its value: "" for the value
             itself, or "module" for a wrapped model.
-        calls: The functions of the script that call it, from the outside in.
-        batch: The first dimension of its input; None where that is not known.
+        calls: The script's functions that call it, the outermost first.
+        batch: The first dimension of its input; None if unknown.
         is_transformers: Whether it is a `PreTrainedModel`.
         attention: Transformers' name of its attention implementation; None for other models.
         has_batch_statistics: Whether it normalizes by the batch's own statistics.
@@ -136,7 +135,7 @@ class ModelUse:
         autocast: The type of autocast during its call; None for none.
         parameter_types: Bytes of parameters on GPUs by type.
         recomputations: The sets of modules that could be recomputed, the lowest peak first.
-        blocks: Lists of modules of one kind in it, by name: its layers. "" for the model itself.
+        blocks: Lists of equal modules in it, by name: its layers. "" for the model itself.
         is_wrapped: Whether the script calls it through a wrapper such as DistributedDataParallel.
     """
 
@@ -157,11 +156,11 @@ class ModelUse:
 
 @dataclass(frozen=True)
 class Wrapping:
-    """A place where a model is wrapped for training on several ranks.
+    """A line that wraps a model for training on several ranks.
 
     Attributes:
         kind: The wrapper's class, "DistributedDataParallel" or "FullyShardedDataParallel".
-        made: The place in the script; None where a library wraps it.
+        made: The line of the script; None if a library wraps it.
         settings: The settings that change memory: "gradient_as_bucket_view", or the name of
             "sharding_strategy".
         comes_first: Whether the wrapper is made before the first optimizer.
@@ -179,13 +178,13 @@ class AllocatorUse:
 
     Attributes:
         allocator: "native", "elastic" or "uncached".
-        conf: Its settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
+        conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from a driver with memory without end.
-        fits: Whether it serves all requests in the given room, at any pace of other streams. It
-            reserves no more than the room, or returns cached memory in time.
-        least_bytes: The least room in which it serves all requests, to a granule; None where it
-            fits, or where this was not searched for.
+        peak_reserved_bytes: The most reserved from a driver with unlimited memory.
+        fits: Whether it serves all requests in the given memory, at any pace of other streams. It
+            reserves no more, or releases cached memory in time.
+        least_bytes: The least memory in which it serves all requests, to a granule; None if it
+            fits, or if this was not searched.
     """
 
     allocator: str
@@ -197,7 +196,7 @@ class AllocatorUse:
 
     @property
     def least_reserved_bytes(self) -> int:
-        """The least known room in which it serves all requests."""
+        """The least known memory in which it serves all requests."""
         return self.peak_reserved_bytes if self.least_bytes is None else self.least_bytes
 
 
@@ -207,17 +206,17 @@ class Survey:
 
     Attributes:
         arguments: Options of its command line.
-        optimizers: The optimizers, in the order in which they were made.
+        optimizers: The optimizers, in order of creation.
         models: The trained models, the one that keeps the most memory first.
         losses: Calls of cross_entropy, the largest first.
-        backwards: The places where the script calls `backward`.
+        backwards: The lines where the script calls `backward`.
         allocators: The use of each allocator for the same requests, the script's own first. For a
             job, the use of the rank that needs the most.
         ranks: The number of ranks of the job; 1 for no job.
         wrappings: The outermost wrappers of the job's models.
-        causes: Why the script takes what it takes, as far as it can be changed for that.
-        batches: The sizes of the batches of its loaders.
-        files: The configurations (YAML, JSON, TOML) that it read, by their absolute paths.
+        causes: The causes of the script's memory that a change can remove.
+        batches: The batch sizes of its loaders.
+        files: The configuration files (YAML, JSON, TOML) that it read, by absolute path.
     """
 
     arguments: list[ArgumentUse] = field(default_factory=list)
@@ -238,7 +237,7 @@ class Survey:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Returns the survey that `to_dict` turned into plain data, also after JSON."""
+        """Makes the survey from the plain data of `to_dict`, also after JSON."""
         return cls(
             arguments=[ArgumentUse(**each) for each in values["arguments"]],
             optimizers=[_optimizer(each) for each in values["optimizers"]],

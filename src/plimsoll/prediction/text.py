@@ -1,4 +1,4 @@
-"""Predictions in words."""
+"""Formats predictions as text."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _MOST_COMPILED = 6
 def prediction_text(
     prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
 ) -> str:
-    """The whole prediction, without colour.
+    """Returns the whole prediction, without colour.
 
     Args:
         prediction: The prediction.
-        width: The number of columns; None leaves lines as long as they are.
+        width: The number of columns; None does not fold lines.
         follow: The words of the next useful command.
     """
     if not prediction.uses_cuda:
@@ -78,7 +78,7 @@ def prediction_text(
     )
     job = [*job_verdict(prediction, width)]
     own = [*_verdict(prediction, width)]
-    lead = job or own  # the answer begins it
+    lead = job or own  # the answer begins with it
     lead[1:1] = answer_lines(prediction, follow)
     return paragraphs(
         [
@@ -96,7 +96,7 @@ def prediction_text(
 def short_text(
     prediction: PredictionParts, width: int | None = None, follow: Sequence[str] = ()
 ) -> str:
-    """The verdict, why, and what to do next; arguments as of `prediction_text`."""
+    """Returns the verdict, its reason, and the next step; arguments as for `prediction_text`."""
     if not prediction.uses_cuda:
         return prediction_text(prediction, width).partition("\n\n")[0]
     verdict = [*job_verdict(prediction, width)][:1] or [headline(prediction)]
@@ -104,7 +104,7 @@ def short_text(
 
 
 def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
-    """The lines after the verdict: the cause, and what to run or to write next."""
+    """Yields the lines after the verdict: the cause, and the next command or code."""
     line = _why(p)
     if line is not None:
         yield line
@@ -115,7 +115,7 @@ def answer_lines(p: PredictionParts, follow: Sequence[str]) -> Iterator[str]:
 
 
 def verdict_words(p: PredictionParts, follow: Sequence[str]) -> dict[str, str | None]:
-    """Returns why the verdict is what it is, and what to do next, for JSON.
+    """Returns the reason of the verdict, and the next step, for JSON.
 
     Args:
         p: The prediction.
@@ -137,7 +137,7 @@ def _why(p: PredictionParts) -> str | None:
 
 
 def _patch(p: PredictionParts) -> str | None:
-    """The line to write for the first cause, where it helps."""
+    """Returns the line of code for the first cause, if it helps."""
     if p.serving is not None:
         length = p.serving.fitting_len
         return f"--max-model-len {length}" if length else None
@@ -147,7 +147,7 @@ def _patch(p: PredictionParts) -> str | None:
 
 
 def whose_line(p: PredictionParts) -> str | None:
-    """Which process a prediction is of, where the script started some that use GPUs."""
+    """Names the process of a prediction, if the script started some that use GPUs."""
     if is_job(p):
         return (
             f"{len(p.ranks)} ranks used simulated GPUs; what follows is of rank {p.worst_rank}, "
@@ -175,7 +175,7 @@ def _processes(p: PredictionParts) -> Iterator[str]:
 
 
 def _process_rows(p: PredictionParts) -> Iterator[str]:
-    """The largest processes; one alone is what follows anyway."""
+    """Yields the largest processes; a single one is described below anyway."""
     uses = sorted(p.processes, key=lambda use: -(use.card_bytes or use.peak_reserved_bytes or 0))
     if len(uses) == 1 and uses[0].peak_reserved_bytes is not None:
         return
@@ -212,7 +212,7 @@ def _verdict(p: PredictionParts, width: int | None) -> Iterator[str]:
 
 
 def headline(p: PredictionParts) -> str:
-    """Whether it fits, and by how much."""
+    """Says whether it fits, and by how much."""
     where = card_of(p)
     if p.fits is None:
         return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
@@ -230,9 +230,9 @@ def headline(p: PredictionParts) -> str:
 
 
 def _fullest_of_several(p: PredictionParts) -> GpuUse | None:
-    """The GPU that the figures are of, where one process used several.
+    """Returns the GPU of the figures, if one process used several.
 
-    None where several processes without ranks did: each of them has rows of its own.
+    Returns None if several processes without ranks did: each of them has rows of its own.
     """
     if len(p.devices) < 2 or (p.processes and not is_job(p)):
         return None
@@ -266,32 +266,33 @@ def _figures(p: PredictionParts) -> Iterator[str]:
     caught = p.num_ooms - (p.out_of_memory is not None)
     if caught > 0 and (
         p.fits is not False or not (p.processes or p.ranks)
-    ):  # else several may have ended so
+    ):  # otherwise several may have ended in this way
         yield f"  requests that failed, after which the script went on: {caught}"
 
 
 def memory_text(p: PredictionParts) -> str:
-    """The card's memory, and what of it is not the program's."""
+    """Formats the card's memory, and its part that is not the program's."""
     whole = format_size(p.total_bytes + p.used_bytes)
     return f"{whole}, {format_size(p.used_bytes)} of it used by others" if p.used_bytes else whole
 
 
 def host_lines(p: PredictionParts) -> Iterator[str]:
-    """Yields the lines about the host's memory."""
+    """Yields the lines about host memory."""
     if p.host_peak_bytes is not None:
         whole = ", of one machine with all its ranks" if is_job(p) else ""
         yield f"{host_row(p.host_peak_bytes, p.host_peak_range_bytes)}{whole}"
 
 
 def host_row(peak_bytes: int, bounds: tuple[int, int] | None) -> str:
-    """The most of the host's memory, with its range."""
+    """Formats the most host memory, with its range."""
     return f"  host memory      {format_size(peak_bytes):>12}{format_range(bounds)}, estimated"
 
 
 def _figure(size: int, bounds: tuple[int, int] | None, decides: str = "") -> str:
-    """A figure and its range.
+    """Formats a figure and its range.
 
-    The range alone where the host's pace decides, and no data: the figure is then an end of it.
+    Only the range is shown if the host's pace decides, and no data: the figure is then one end of
+    it.
     """
     by = f", by {decides}" if decides else ""
     if bounds is not None and decides.startswith(PACE):
@@ -313,7 +314,7 @@ def _categories(p: PredictionParts) -> Iterator[str]:
         yield "At the peak:"
     for name, size in _largest_first(p.by_category):
         share = size / max(1, p.peak_allocated_bytes)
-        if share < _LEAST_SHARE:  # it would be 0.0 %
+        if share < _LEAST_SHARE:  # it would print as 0.0 %
             continue
         yield f"  {name:16} {format_size(size):>12}  {share:5.1%}"
 
@@ -490,7 +491,7 @@ def written_lines(written: list[Written]) -> Iterator[str]:
 
 
 def kept_apart_lines(kept_apart: KeptApart | None) -> Iterator[str]:
-    """Lines on changes that the kernel refused."""
+    """Yields lines on changes that the kernel refused."""
     if kept_apart is None or not kept_apart.refused:
         return
     yield "Refused, for it cannot be kept apart on this machine (--keep-writes lets it):"
@@ -506,6 +507,6 @@ def _effort(p: PredictionParts) -> Iterator[str]:
 
 
 def _largest_first(sizes: dict[str, int]) -> list[tuple[str, int]]:
-    """Names in words and sizes, without those that are nothing."""
+    """Returns names in words with sizes above zero, the largest first."""
     shown = [(category_title(name), size) for name, size in sizes.items() if size]
     return sorted(shown, key=lambda entry: -entry[1])

@@ -1,4 +1,4 @@
-"""Memory over a run, as data: few enough points to be kept with every prediction."""
+"""Memory over a run, as data with few enough points to keep with every prediction."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MOST_POINTS = 240
 class Timeline:
     """Live and reserved memory over a part of a run. Points divide the part evenly by events.
 
-    Each point has the figures at the moment of the most allocated bytes since the point before.
+    Each point has the figures at the moment of the most allocated bytes since the previous point.
 
     Attributes:
         first_event: The first event.
         end_event: The first event after the part.
         by_category: Bytes at each point by category. They add up to the allocated bytes without the
             remainders of blocks that were not split.
-        reserved_bytes: The most that was taken from the driver, in each part.
+        reserved_bytes: The most reserved from the driver, in each part.
         first_step: The number of the step whose end is the first of `step_ends`; 1 is the first.
         step_ends: The points at which a step ends.
     """
@@ -32,5 +32,5 @@ class Timeline:
 
     @property
     def allocated_bytes(self) -> list[int]:
-        """At each point."""
+        """Allocated bytes at each point."""
         return [sum(point) for point in zip(*self.by_category.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""The memory of a card that other programs already have."""
+"""The memory of a card that other programs already use."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from plimsoll.base.telemetry.nvml import Nvml
 from plimsoll.base.units import parse_size
 
 AUTO = "auto"
-"""For what the driver says."""
+"""Asks the driver."""
 
 
 def used_memory(used: int | str | None) -> int:
-    """In bytes: of None and 0 nothing, of "auto" what is in use of this machine's first GPU now.
+    """Returns bytes: 0 for None, and for "auto" the present use of this machine's first GPU.
 
     Raises:
-        InputError: If it is no size, or there is no GPU, or no driver that says it.
+        InputError: If it is no size, or there is no GPU, or no driver that reports its use.
     """
     if used is None or used in (0, "0"):
         return 0

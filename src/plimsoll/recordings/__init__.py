@@ -2,6 +2,7 @@
 
 A file is a snapshot as `torch.cuda.memory._dump_snapshot` writes it (`.pickle`, `.pickle.gz`), a
 stream that plimsoll records (`.plim`), or a columnar trace (`.parquet`). Begin with `recording`;
-`reading` reads every format, `checks` refuses what no recording can hold. `label` is what PyTorch
-knew of an address, `origin` the pass in which memory was requested. `analysis` says what was live.
+`reading` reads every format, `checks` refuses impossible values. `label` is the use of an address
+that PyTorch knew, `origin` the pass in which memory was requested. `analysis` finds the live
+memory.
 """

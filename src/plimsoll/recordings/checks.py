@@ -1,6 +1,6 @@
-"""What every recording must hold, whatever file it came from, and what reading it may cost.
+"""Checks recordings from any file, and bounds the cost of reading them.
 
-A file from a stranger can hold anything; what passes here breaks no consumer.
+An untrusted file may contain anything; values that pass these checks break no consumer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from plimsoll.recordings.events import ACTIONS, COLUMNS, Action, EventBatch, Fra
 from plimsoll.recordings.label import Label
 
 MOST_DEVICES = 120
-"""As many as PyTorch knows (C10_COMPILE_TIME_MAX_GPUS)."""
+"""The most devices in PyTorch (C10_COMPILE_TIME_MAX_GPUS)."""
 
 _MOST_SIZE = 1 << 48  # bytes: more than a processor can address
 _MOST_RESERVED = 1 << 42  # bytes of a device: more than any card and its host have
@@ -30,8 +30,8 @@ _LONGEST_NAME = 512
 _LONGEST_CONF = 4096
 _EVENT_BYTES = sum(np.dtype(dtype).itemsize for dtype in COLUMNS.values())
 _LEAST_MEMORY = 1 * GiB
-_MEMORY_PER_BYTE = 8  # what a snapshot of PyTorch takes, uncompressed, is some 6
-_GOING_BY_PER_BYTE = 256  # steps that are much the same are packed to a thirtieth
+_MEMORY_PER_BYTE = 8  # an uncompressed snapshot of PyTorch takes about 6
+_GOING_BY_PER_BYTE = 256  # similar steps are compressed to a thirtieth
 _ALLOCATORS = tuple(_core.allocator_names())
 
 
@@ -39,21 +39,21 @@ DAMAGE = (
     pa.ArrowException, OSError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
     RecursionError,
 )  # fmt: skip
-"""What bytes of somebody else's making can raise where Arrow or JSON read them."""
+"""The errors that Arrow and JSON raise for untrusted bytes."""
 
 
 class DamageError(ValueError):
-    """A part of a file holds what no recording can hold; the message says what."""
+    """A part of a file has impossible values; the message describes them."""
 
 
 def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool = False) -> int:
-    """The most bytes that reading a file may take.
+    """Returns the most bytes that reading a file may take.
 
     Args:
-        file_bytes: The file's size, as it is.
-        memory: What somebody allows; by default 1 GiB, or eight times the file if that is more.
-        goes_by: Whether these bytes are never in memory together, so that they only take time; then
-            it is 256 times the file.
+        file_bytes: The file's size on disk.
+        memory: The caller's limit; by default 1 GiB, or eight times the file if that is more.
+        goes_by: Whether these bytes are never in memory together, so that they only take time; the
+            limit is then 256 times the file.
     """
     if memory is not None:
         return parse_size(memory)
@@ -61,7 +61,7 @@ def reading_memory(file_bytes: int, memory: int | str | None, *, goes_by: bool =
 
 
 def too_large(name: object, memory: int) -> InputError:
-    """The error of a file that takes more than it may."""
+    """Makes the error of a file that exceeds its limit."""
     return InputError(
         f"{name}: reading takes more than {format_size(memory)} of memory; --read-memory "
         f"{format_size(2 * memory).replace('.00', '').replace(' ', '')} (from Python: "
@@ -70,7 +70,7 @@ def too_large(name: object, memory: int) -> InputError:
 
 
 def check_count(events: int, memory: int) -> None:
-    """Look whether as many events fit into the memory that they may take.
+    """Check that so many events fit into the given memory.
 
     Raises:
         ReadingLimitError: If they do not.
@@ -80,10 +80,10 @@ def check_count(events: int, memory: int) -> None:
 
 
 def check_events(batch: EventBatch) -> EventBatch:
-    """The batch itself.
+    """Returns the batch after checks.
 
     Raises:
-        DamageError: If an event has a value that it cannot have.
+        DamageError: If an event has an impossible value.
     """
     if len(batch) == 0:
         return batch
@@ -91,7 +91,7 @@ def check_events(batch: EventBatch) -> EventBatch:
         raise DamageError("an event has an unknown action")
     if int(batch.time_us.min()) < 0 or int(batch.time_us.max()) > _MOST_TIME:
         raise DamageError("an event has an impossible time")
-    is_refused = batch.action == Action.OOM  # somebody may ask for any size
+    is_refused = batch.action == Action.OOM  # a program may request any size
     if int(batch.size.max(initial=0, where=~is_refused)) > _MOST_SIZE:
         raise DamageError("an event has an impossible size")
     if int(batch.size.max()) > _MOST_ADDRESS or int(batch.address.max()) > _MOST_ADDRESS:
@@ -102,10 +102,10 @@ def check_events(batch: EventBatch) -> EventBatch:
 
 
 def check_segments(segments: list[_core.SegmentInfo]) -> list[_core.SegmentInfo]:
-    """The segments themselves, by address.
+    """Returns the segments after checks, sorted by address.
 
     Raises:
-        DamageError: If they cannot be one beside the other on a device, or blocks do not fill them.
+        DamageError: If they overlap on a device, or their blocks do not fill them.
     """
     segments = sorted(segments, key=lambda segment: segment.address)
     for segment in segments:
@@ -126,7 +126,7 @@ def check_segments(segments: list[_core.SegmentInfo]) -> list[_core.SegmentInfo]
 
 
 def check_frame(file: object, line: object, name: object) -> Frame:
-    """A frame of what somebody wrote down as one.
+    """Makes a frame from untrusted values.
 
     Raises:
         TypeError, ValueError or OverflowError: If `line` is no number.
@@ -140,11 +140,11 @@ def check_frame(file: object, line: object, name: object) -> Frame:
 
 
 def check_settings(settings: Any) -> dict[str, Any]:
-    """The settings of a recording as a dictionary of their own.
+    """Returns a copy of a recording's settings after checks.
 
     Raises:
-        DamageError or ValueError: If they are none, name an allocator that there is not, or say
-            what no process can be.
+        DamageError or ValueError: If they are no dictionary, name an unknown allocator, or have an
+            impossible process.
     """
     if not isinstance(settings, dict):
         raise DamageError("the settings are not a dictionary")
@@ -160,10 +160,10 @@ def check_settings(settings: Any) -> dict[str, Any]:
 
 
 def check_moment(time_us: object, name: object) -> tuple[int, str]:
-    """Time, in microseconds since the epoch, and name of a mark.
+    """Returns time, in microseconds since the epoch, and name of a mark.
 
     Raises:
-        DamageError, TypeError, ValueError or OverflowError: If it can be none.
+        DamageError, TypeError, ValueError or OverflowError: If the values are invalid.
     """
     time = int(time_us)  # type: ignore[call-overload]
     if not 0 <= time <= _MOST_TIME:
@@ -172,10 +172,10 @@ def check_moment(time_us: object, name: object) -> tuple[int, str]:
 
 
 def check_label(event: object, address: object, category: object, device: object) -> Label:
-    """Checks a label.
+    """Returns a label after checks.
 
     Raises:
-        DamageError, TypeError, ValueError or OverflowError: If it can be none.
+        DamageError, TypeError, ValueError or OverflowError: If the values are invalid.
     """
     count, place, number = (int(one) for one in (event, address, device))  # type: ignore[call-overload]
     if count < 0 or not 0 <= place < 1 << 64 or not 0 <= number < MOST_DEVICES:

@@ -19,7 +19,7 @@ ACTIONS = tuple(_core.action_names())
 
 
 class Action(IntEnum):
-    """What an event says; the value is the code in the `action` column."""
+    """The kind of an event; the value is the code in the `action` column."""
 
     ALLOC = 0
     FREE_REQUESTED = 1
@@ -57,14 +57,14 @@ class EventBatch:
 
     Attributes:
         action: Codes of `Action`, uint8.
-        address: Device addresses; of an `oom`, the bytes the device still had free. uint64.
+        address: Device addresses; for an `oom`, the bytes that were free on the device. uint64.
         size: Bytes: as requested for `alloc` and the frees, rounded for an `oom`. uint64.
         stream: Stream handles; 0 is the default stream. uint64.
         time_us: Microseconds since the epoch. int64.
         pool_first: First half of the private pool's id; both halves are 0 for the default pool.
-        pool_second: Second half.
-        stack: Numbers of call stacks, which `DeviceTrace.frames` spells out; 0 is none. uint32.
-        shared: Bytes in shared memory, of `size`; PyTorch itself knows of none. uint64.
+        pool_second: Second half of the private pool's id.
+        stack: Numbers of call stacks, which `DeviceTrace.frames` resolves; 0 is none. uint32.
+        shared: The part of `size` in shared memory; always 0 from PyTorch itself. uint64.
     """
 
     action: NDArray[np.uint8]
@@ -79,9 +79,9 @@ class EventBatch:
 
     @classmethod
     def of(cls, columns: Mapping[str, NDArray[Any]]) -> EventBatch:
-        """Make a batch of columns by name, converted to their types where need be.
+        """Makes a batch from columns by name, converted to their types if necessary.
 
-        Where there is no `stack` or no `shared`, it is 0.
+        A missing `stack` or `shared` is 0.
         """
         missing = {
             name: np.zeros(len(columns["action"]), dtype=COLUMNS[name])
@@ -97,11 +97,11 @@ class EventBatch:
 
     @classmethod
     def join(cls, batches: Iterable[EventBatch]) -> EventBatch:
-        """One batch of several that follow each other."""
+        """Joins consecutive batches."""
         parts = [{name: getattr(batch, name) for name in COLUMNS} for batch in batches]
         if len(parts) == 1:
             return cls(**parts[0])
-        # Parts go as their column is joined, so that not all is in memory twice.
+        # Parts are freed as their columns are joined, so that not everything is in memory twice.
         return cls(
             **{
                 name: np.concatenate([np.empty(0, dtype), *(part.pop(name) for part in parts)])
@@ -116,7 +116,7 @@ class EventBatch:
         return EventBatch(**{name: getattr(self, name)[part] for name in COLUMNS})
 
     def to_core(self) -> _core.Columns:
-        """The same columns as the engine takes them, without a copy."""
+        """Returns the same columns as the engine takes them, without a copy."""
         return _core.Columns(
             self.action, self.address, self.size, self.stream, self.pool_first, self.pool_second
         )

@@ -1,8 +1,8 @@
-"""How far compressed data would expand, before anything is decompressed.
+"""Checks how far compressed data would expand, before anything is decompressed.
 
-A few hundred bytes can stand for gigabytes. Arrow's messages and Parquet's pages say beforehand
-what they hold, and what is decompressed has just that size; so the claims are read here, and what
-is beyond all that plimsoll writes is refused. Formats: https://arrow.apache.org/docs/format and
+A few hundred bytes can expand to gigabytes. Arrow's messages and Parquet's pages declare their
+decompressed size, and cannot exceed it. So these sizes are read here, and any beyond those that
+plimsoll writes are refused. Formats: https://arrow.apache.org/docs/format and
 https://parquet.apache.org/docs/file-format.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_PAGE = 64 << 20  # bytes; Arrow writes pages of one MiB
-_PARQUET_END = struct.Struct("<I4s")  # the length of what it says at the end, and a mark
+_PARQUET_END = struct.Struct("<I4s")  # the length of the footer, and a mark
 _LEAST_PARQUET = 12
 _LONGEST_HEADER = 1 << 12  # bytes of a page's header; those of Arrow have less than 200
 _START = struct.Struct("<Ii")  # of a message: a mark, and the length of its flatbuffer
 _MESSAGE = 0xFFFFFFFF
-_RECORD_BATCH = 3  # of the kinds of messages
+_RECORD_BATCH = 3  # the kind of message with columns
 _WIDEST = 8  # bytes of a value
 _PADDING = 64
 _UNCOMPRESSED = -1
@@ -40,14 +40,14 @@ _MOST_NESTED = 8
 
 
 def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryview]]:
-    """The messages of an Arrow stream, up to the first that is not whole.
+    """Yields the messages of an Arrow stream, up to the first incomplete one.
 
     Args:
-        file: Open for reading, at its beginning.
-        size: The bytes of the file. What is claimed to lie beyond them is not read.
+        file: The file, open for reading, at its beginning.
+        size: The size of the file. Data declared beyond it is not read.
 
     Yields:
-        The flatbuffer of each message, and the bytes after it.
+        Yields the flatbuffer of each message, and the bytes after it.
     """
     while len(start := file.read(_START.size)) == _START.size:
         mark, length = _START.unpack(start)
@@ -64,12 +64,12 @@ def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryvie
 
 
 def check_message(metadata: bytes, body: memoryview, most_rows: int) -> None:
-    """Look whether a message of an Arrow stream is a batch of columns as large as it may be.
+    """Check that a message of an Arrow stream is a batch of columns within the size limits.
 
     Args:
         metadata: The message's flatbuffer.
         body: The bytes after it.
-        most_rows: The most that a batch may have.
+        most_rows: The most rows of a batch.
 
     Raises:
         DamageError: If it is not.
@@ -96,18 +96,18 @@ def check_message(metadata: bytes, body: memoryview, most_rows: int) -> None:
 
 
 def check_pages(file: IO[bytes], first: int, size: int) -> int:
-    """Look whether the pages of a column of a Parquet file are as large as they may be.
+    """Checks that the pages of a column in a Parquet file are within the size limits.
 
     Args:
         file: The file, open for reading.
-        first: Where in the file the first page begins.
+        first: The offset of the first page in the file.
         size: The bytes of all pages, with their headers.
 
     Returns:
-        How many bytes the pages have when they are decompressed.
+        Returns the decompressed bytes of the pages.
 
     Raises:
-        DamageError: If one is too large, or the pages do not fill their place.
+        DamageError: If one is too large, or the pages do not fill their range.
     """
     total, at, end = 0, first, first + size
     while at < end:
@@ -128,11 +128,11 @@ def check_pages(file: IO[bytes], first: int, size: int) -> int:
 
 
 class ColumnPages(NamedTuple):
-    """Where the pages of a column of a Parquet file lie.
+    """The range of a column's pages in a Parquet file.
 
     Attributes:
-        first: Where in the file the first one begins.
-        size: The bytes of all, with their headers.
+        first: The offset of the first page in the file.
+        size: The bytes of all pages, with their headers.
     """
 
     first: int
@@ -143,7 +143,7 @@ class RowGroup(NamedTuple):
     """A group of rows of a Parquet file.
 
     Attributes:
-        rows: How many.
+        rows: The number of rows.
         columns: Their pages.
     """
 
@@ -152,16 +152,16 @@ class RowGroup(NamedTuple):
 
 
 def read_row_groups(file: IO[bytes], size: int) -> list[RowGroup]:
-    """The groups of rows of a Parquet file, as its end says.
+    """Returns the groups of rows of a Parquet file, from its footer.
 
-    pyarrow can say so too, but ends the process where an end contradicts itself.
+    pyarrow can read them too, but it ends the process if a footer is inconsistent.
 
     Args:
-        file: Open for reading.
-        size: Of the file, in bytes.
+        file: The file, open for reading.
+        size: The size of the file, in bytes.
 
     Raises:
-        DamageError: If they are not there.
+        DamageError: If the footer is missing or invalid.
     """
     if size < _LEAST_PARQUET:
         raise DamageError("the end is missing")
@@ -205,7 +205,8 @@ def _column_pages(footer: _Thrift) -> ColumnPages:
             facts = footer.integers()
         else:
             footer.skip_field(kind)
-    first, size = min(facts[9], facts.get(11, facts[9])), facts[7]  # 11: of the dictionary's page
+    # field 11: the dictionary's page
+    first, size = min(facts[9], facts.get(11, facts[9])), facts[7]
     if first < 0 or size < 0:
         raise DamageError("columns are described wrongly")
     return ColumnPages(first, size)
@@ -258,21 +259,21 @@ def _unpack(kind: str, buffer: bytes | memoryview, at: int) -> int:
 
 
 class _Thrift:
-    """A structure in Thrift's compact protocol; what is beyond its end raises `IndexError`."""
+    """A structure in Thrift's compact protocol; reading beyond its end raises `IndexError`."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self.at = 0
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of the structure; who gets one reads or skips its value."""
+        """Yields number and type of each field; the caller reads or skips the value."""
         field = 0
         while (head := self._byte()) & 0x0F != _STOP:
             field = field + (head >> 4) if head >> 4 else self.integer()
             yield field, head & 0x0F
 
     def structures(self) -> Iterator[None]:
-        """Once for each structure of a list, whose fields are next."""
+        """Yields once for each structure of a list, whose fields come next."""
         head = self._byte()
         if head & 0x0F != _STRUCTURE:
             raise DamageError("columns are described wrongly")
@@ -280,7 +281,7 @@ class _Thrift:
             yield
 
     def integers(self, depth: int = 0) -> dict[int, int]:
-        """Go through the structure; its fields that are integers, by number."""
+        """Reads the structure; returns its integer fields by number."""
         if depth > _MOST_NESTED:
             raise DamageError("a page is described wrongly")
         found: dict[int, int] = {}
@@ -292,8 +293,8 @@ class _Thrift:
         return found
 
     def skip_field(self, kind: int, depth: int = 0) -> None:
-        """Go past the value of a field."""
-        if kind not in _BOOLEANS:  # in a field, a boolean is its own type
+        """Skip the value of a field."""
+        if kind not in _BOOLEANS:  # the type of a boolean field contains its value
             self._skip(kind, depth)
 
     def _skip(self, kind: int, depth: int) -> None:
@@ -335,6 +336,6 @@ class _Thrift:
                 raise DamageError("a page is described wrongly")
 
     def integer(self) -> int:
-        """The value of a field that is an integer."""
+        """Returns the value of an integer field."""
         value = self._varint()
         return (value >> 1) ^ -(value & 1)

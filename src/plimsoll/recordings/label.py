@@ -1,4 +1,4 @@
-"""Labels: what PyTorch knew of an address while the program ran, such as whose gradient it is."""
+"""Labels: facts that PyTorch knew about an address while the program ran, such as its parameter."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What plimsoll knows of a request that its call stack does not show: a frame of its own says it.
+"""The origin of a request, which plimsoll adds to its call stack as a frame.
 
 PyTorch's autograd threads have no Python frames, a simulated backward pass shows the stack of the
-forward operation, and neither says whether autograd was recording. So plimsoll puts one frame more
-at the inner end of each stack that it records. Any reader of stacks shows it, and every format of
+forward operation, and neither shows whether autograd was recording. So plimsoll adds one frame at
+the inner end of each stack that it records. Any reader of stacks shows it, and every format of
 recordings keeps it.
 """
 
@@ -28,10 +28,10 @@ class Origin:
     """The origin of a request for memory.
 
     Attributes:
-        phase: The pass that asked, one of `PHASES`; outside the backward pass all is "forward".
-        keeps_graph: Whether autograd recorded operations.
-        role: The use that the operation had for the memory, one of `ROLES`; None where that is
-            not known, as on a real GPU. An `input` came from the host.
+        phase: The requesting pass, one of `PHASES`; "forward" outside the backward pass.
+        keeps_graph: Whether autograd was recording operations.
+        role: The operation's use of the memory, one of `ROLES`; None if unknown, as on a real GPU.
+            An `input` came from the host.
     """
 
     phase: str
@@ -39,15 +39,15 @@ class Origin:
     role: str | None = None
 
     def frame(self) -> Frame:
-        """Returns the frame that says so."""
+        """Returns the frame with this origin."""
         said = [f"{self.phase} pass", *filter(None, [self.role])]
         return _FILE, 0, ", ".join([*said, _GRAPH] if self.keeps_graph else said)
 
 
 def origin_of(frames: Sequence[Frame]) -> Origin | None:
-    """Returns the origin that the innermost frame of a stack says, if plimsoll recorded the stack.
+    """Returns the origin in the innermost frame of a stack, if plimsoll recorded the stack.
 
-    A frame with other words, as a damaged or a later file may have it, counts as none.
+    A frame with other words, as in a damaged or a later file, counts as none.
     """
     if not frames or frames[0][0] != _FILE:
         return None

@@ -1,9 +1,9 @@
-"""Columnar traces: a history as Parquet, which streams in both directions.
+"""Columnar traces: a history as Parquet, which is read and written as a stream.
 
-The columns are those of `EventBatch`, with `device` before them; devices follow each other. What is
-not an event, the settings, the marks and the segments at both ends, is JSON in the file's metadata
-under the key `plimsoll`; call stacks are spelled out under `plimsoll.stacks`. `plimsoll.crc` is
-the CRC-32 of the bytes of both, one after the other, as decimal digits; pages have Parquet's own.
+The columns are those of `EventBatch`, with `device` before them; devices follow each other. The
+settings, the marks and the segments at both ends are JSON in the file's metadata under the key
+`plimsoll`; call stacks are under `plimsoll.stacks`. `plimsoll.crc` is the CRC-32 of the bytes of
+both, one after the other, as decimal digits; pages have Parquet's own checksums.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KEY = b"plimsoll"
 _STACKS_KEY = b"plimsoll.stacks"
 _SUM_KEY = b"plimsoll.crc"
 _BATCH = 1 << 17
-_LONGEST_DAMAGE = 200  # letters
+_LONGEST_DAMAGE = 200  # characters
 _NEW_IN_FORMAT_2 = ("stack", "shared")
 _SCHEMAS = {
     1: pa.schema([field for field in EVENT_SCHEMA if field.name not in _NEW_IN_FORMAT_2]),
@@ -53,20 +53,20 @@ _SAFELY = {
     "thrift_string_size_limit": 1 << 30,
     "thrift_container_size_limit": 1 << 20,
 }
-"""How files from strangers are opened."""
+"""The options for opening untrusted files."""
 
 
 def write_parquet(
     recording: Recording, path: str | os.PathLike[str], *, force: bool | None = None
 ) -> None:
-    """Keep a recording as a columnar trace.
+    """Writes a recording as a columnar trace.
 
     >>> recording = plimsoll.read_recording("run.pickle")  # doctest: +SKIP
     >>> plimsoll.write_parquet(recording, "run.parquet")  # doctest: +SKIP
 
     Args:
-        recording: What to keep.
-        path: Of the file.
+        recording: The recording to write.
+        path: The path of the file.
         force: See `NewFile`.
 
     Raises:
@@ -166,13 +166,13 @@ class TraceWriter:
         start: list[_core.SegmentInfo],
         frames: Callable[[int], list[Frame]] | None = None,
     ) -> None:
-        """State the segments of `device` before its first and after its last event.
+        """Add the segments of `device` before its first and after its last event.
 
         Args:
-            device: Its number.
-            segments: After the last event.
-            start: Before the first one.
-            frames: Spells out the call stacks; without it they have no frames.
+            device: The device's number.
+            segments: The segments after the last event.
+            start: The segments before the first event.
+            frames: Resolves the call stacks; without it they have no frames.
         """
         entry = self._devices.setdefault(device, {"events": 0})
         if frames is not None:
@@ -184,15 +184,15 @@ class TraceWriter:
 
 
 def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  # noqa: ARG001
-    """Open a columnar trace; events are read only when they are gone through.
+    """Opens a columnar trace; events are read only on iteration.
 
     Args:
-        path: Of the file.
+        path: The path of the file.
         memory: The most bytes that all events may take.
-        needs_history: Makes no difference: every trace has one.
+        needs_history: Ignored: every trace has a history.
 
     Raises:
-        InputError: If it is not a trace that `write_parquet` or `TraceWriter` made, or is damaged.
+        InputError: If it was not made by `write_parquet` or `TraceWriter`, or is damaged.
         ReadingLimitError: If the events take more.
     """
     try:
@@ -272,10 +272,10 @@ def _device_number(name: str) -> int:
 
 
 def _expanded_bytes(content: IO[bytes], groups: list[RowGroup]) -> int:
-    """How many bytes the pages of a file have when they are decompressed.
+    """Returns the decompressed bytes of a file's pages.
 
     Raises:
-        DamageError: If a page is larger than it may be, or pages are there more than once.
+        DamageError: If a page is too large, or pages occur twice.
     """
     columns = [column for group in groups for column in group.columns]
     if sum(column.size for column in columns) > os.fstat(content.fileno()).st_size:
@@ -351,13 +351,13 @@ class ParquetTrace(DeviceTrace):
 
 
 class _Stacks:
-    """The call stacks of a file, which are read when the first one is asked for."""
+    """The call stacks of a file, read on first use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def frames(self, device: int, stack: int) -> list[Frame]:
-        """The frames of a stack, innermost first; none if there is no such stack.
+        """Returns the frames of a stack, innermost first; empty for an unknown stack.
 
         Raises:
             InputError: If the stacks cannot be read.
@@ -392,7 +392,7 @@ class _StackTable:
 
     @staticmethod
     def from_json(value: dict[str, Any]) -> dict[int, dict[int, list[Frame]]]:
-        """The stacks of each device, by their numbers, as `to_json` gave them."""
+        """Reads the stacks of each device by number from the result of `to_json`."""
         frames = [checks.check_frame(*one) for one in value.get("frames", [])]
         return {
             int(device): {int(number): [frames[i] for i in stack] for number, stack in of.items()}

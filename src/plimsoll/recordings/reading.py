@@ -1,4 +1,4 @@
-"""Reading recordings from files, safely: `endings.FORMATS` names the reader of each format."""
+"""Reads recordings from untrusted files; `endings.FORMATS` names the reader of each format."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def read_recording(
     memory: int | str | None = None,
     goes_by: bool = False,
 ) -> Recording:
-    """Read a recording; `endings.py` lists the formats.
+    """Reads a recording; `endings.py` lists the formats.
 
-    The first bytes of the file say its format, not its name. Time and memory are linear in what
-    the file holds when it is uncompressed, and a signal ends the reading.
+    The first bytes of the file decide its format, not its name. Time and memory are linear in the
+    uncompressed contents, and a signal ends the reading.
 
     >>> plimsoll.read_recording("run.pickle").devices[0].load()  # doctest: +SKIP
 
     Args:
-        path: Of the file.
+        path: The path of the file.
         needs_history: Whether a snapshot without a history is refused; see `read_snapshot`.
-        memory: What the file's contents, uncompressed, and the values in them may take, such as
-            "8GiB" or in bytes; by default 1 GiB, or eight times the file's size if that is more.
-            Reading takes at most about twice as much.
-        goes_by: Whether the events of a trace are gone through and never held all together; then
-            they may by default be 256 times the file.
+        memory: The most that the uncompressed contents and their values may take, such as "8GiB" or
+            in bytes; by default 1 GiB, or eight times the file's size if that is more. Reading
+            takes at most about twice as much.
+        goes_by: Whether the events of a trace are read one batch at a time and never held together;
+            then they may by default be 256 times the file.
 
     Raises:
-        InputError: If there is no such file, or it holds no history; the message says which.
+        InputError: If there is no such file, or it has no history; the message says which.
     """
     path = Path(path)
     try:
@@ -71,12 +71,12 @@ def read_recording(
 
 
 def is_recording(path: str | PathLike[str]) -> bool:
-    """Whether a file's name ends as a recording's, or it begins as no script in Python can."""
+    """Whether a file has a recording's ending, or begins as no Python script can."""
     if is_recording_name(path):
         return True
     try:
         with Path(path).open("rb") as file:
             begin = file.read(_LONGEST)
         return any(begin.startswith(each.begins) for each in FORMATS)
-    except OSError:  # whoever opens it next says why
+    except OSError:  # opening it later reports the reason
         return False

@@ -1,4 +1,4 @@
-"""A recorded history: the events of each device and the state they ended in."""
+"""A recorded history: the events of each device and its final state."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DeviceTrace(ABC):
     """The history of one device.
 
     Attributes:
-        device: Its number.
-        event_count: How many events there are.
+        device: The device's number.
+        event_count: The number of events.
         segments: The segments at the end, by address; their contexts are stack numbers.
     """
 
@@ -32,22 +32,22 @@ class DeviceTrace(ABC):
 
     @abstractmethod
     def batches(self) -> Iterator[EventBatch]:
-        """Go through the events, in order, some 100,000 at a time."""
+        """Yields the events in order, some 100,000 at a time."""
 
     def load(self) -> EventBatch:
-        """All events as one batch."""
+        """Returns all events as one batch."""
         return EventBatch.join(self.batches())
 
     def frames(self, stack: int) -> list[Frame]:  # noqa: ARG002
-        """The call stack of a number, innermost frame first; empty for 0, or if it is not known."""
+        """Returns a call stack, innermost frame first; empty for 0, or an unknown number."""
         return []
 
     @abstractmethod
     def start(self, conf: str, version: str) -> list[_core.SegmentInfo]:
-        """The segments that existed before the first event; empty for a complete history.
+        """Returns the segments from before the first event; empty for a complete history.
 
-        A ring buffer that overflowed, or a recording that was switched on late, is taken back to
-        its start from the final segments, by the rules of configuration `conf`.
+        If a ring buffer overflowed, or the recording began late, the start is reconstructed from
+        the final segments, by the rules of configuration `conf`.
 
         Raises:
             InputError: If that is not possible, with the reason.
@@ -55,7 +55,7 @@ class DeviceTrace(ABC):
 
 
 class LoadedTrace(DeviceTrace):
-    """A history that is in memory as a whole."""
+    """A history that is held in memory."""
 
     BATCH = 1 << 18
 
@@ -101,13 +101,13 @@ class LoadedTrace(DeviceTrace):
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment that somebody named, such as the end of a training step.
+    """A named moment, such as the end of a training step.
 
     Attributes:
-        event: How many events of `device` came before it.
+        event: The number of events of `device` before it.
         time_us: Microseconds since the epoch.
-        name: "step" for the end of a step, or what the program said.
-        device: Whose events are counted; None where the recording has one device only.
+        name: "step" for the end of a step, or the program's own name.
+        device: The device whose events are counted; None if the recording has only one.
     """
 
     event: int
@@ -118,19 +118,19 @@ class Mark:
 
 @dataclass(frozen=True)
 class Recording:
-    """All that one file holds.
+    """The contents of one file.
 
     Attributes:
-        name: The file, or what stands for it in messages.
+        name: The file, or another name for messages.
         devices: The history of each device that has events, by device number.
-        settings: `allocator_settings` of the snapshot, empty where there were none; where plimsoll
-            recorded, with the "allocator", the "torch_version" and the "process".
+        settings: `allocator_settings` of the snapshot, empty without any; a recording by plimsoll
+            has the "allocator", the "torch_version" and the "process" too.
         marks: Named moments, in order; PyTorch's snapshots have none.
-        labels: Facts that PyTorch knew of addresses, in order; only plimsoll records them.
-        dropped: How many events were lost because the writer could not follow.
-        is_whole: Whether the recording ended in good order; False for a streaming trace that was
-            cut, is damaged, or whose program died or still runs.
-        damage: What is wrong with the file where its events end, if anything is.
+        labels: Facts that PyTorch knew about addresses, in order; only plimsoll records them.
+        dropped: The number of events lost because the writer was too slow.
+        is_whole: Whether the recording was ended properly; False for a streaming trace that was
+            truncated, is damaged, or whose program died or still runs.
+        damage: The damage where the file's readable events end, if any.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Recording:
 
     @property
     def problems(self) -> list[str]:
-        """What is missing of the history, a sentence each; none for one that is whole."""
+        """Returns the gaps in the history, a sentence each; empty for a whole one."""
         found = []
         if self.dropped:
             lost = format_count(self.dropped, "event")
@@ -160,27 +160,27 @@ class Recording:
         return found
 
     def labels_of(self, device: int) -> list[Label]:
-        """The labels of one device's addresses, in order."""
+        """Returns the labels of one device's addresses, in order."""
         return [label for label in self.labels if label.device == device]
 
     @property
     def process(self) -> ProcessPlace | None:
-        """Where the recorded process ran; None where the recording does not say."""
+        """Returns the place of the recorded process; None if unknown."""
         found = self.settings.get("process")
         return None if found is None else ProcessPlace.from_dict(found)
 
     @property
     def allocator(self) -> str:
-        """Which allocator was recorded: "native", "elastic" or "uncached".
+        """The recorded allocator: "native", "elastic" or "uncached".
 
-        A snapshot that PyTorch itself writes does not say; then it is PyTorch's own, "native".
+        A snapshot by PyTorch itself does not name it; then it is PyTorch's own, "native".
         """
         return str(self.settings.get("allocator") or "native")
 
     def fragments_bytes(self, device: int) -> int | None:
-        """What was free, in the end, in pieces of the elastic allocator's that were in use.
+        """Returns the free bytes at the end in partly used pieces of the elastic allocator.
 
-        None where the recording does not say, as those do that plimsoll's snapshots are not.
+        Returns None if the recording lacks them; only plimsoll's snapshots have them.
         """
         found = self.settings.get("fragments_bytes")
         size = found.get(str(device)) if isinstance(found, dict) else None
@@ -188,10 +188,10 @@ class Recording:
 
     @property
     def version(self) -> str:
-        """The version of PyTorch whose rules were at work, as far as the recording tells.
+        """The version of PyTorch whose rules applied, as far as the recording shows it.
 
-        PyTorch's own snapshots do not name it, but what they hold says 2.11 or older, 2.12 or 2.13,
-        or newer; the newest of these is meant.
+        PyTorch's own snapshots do not name it, but their contents show whether it is 2.11 or older,
+        2.12 or 2.13, or newer; the newest of these is returned.
         """
         try:
             return _core.plain_version(str(self.settings["torch_version"]))
@@ -200,10 +200,10 @@ class Recording:
 
     @property
     def conf(self) -> str:
-        """The PYTORCH_CUDA_ALLOC_CONF that the recorded program ran with.
+        """The PYTORCH_CUDA_ALLOC_CONF of the recorded program.
 
         Raises:
-            InputError: If no version of PyTorch that is known takes it.
+            InputError: If no known version of PyTorch accepts it.
         """
         settings = self.settings
         conf = settings.get("PYTORCH_CUDA_ALLOC_CONF", settings.get("last_allocator_settings", ""))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def segment_to_json(
     segment: _core.SegmentInfo, stack: Callable[[int], int] = lambda context: context
 ) -> dict[str, Any]:
-    """A segment and its blocks as plain data; `stack` gives contexts their numbers in the file."""
+    """Returns a segment with its blocks as plain data; `stack` maps contexts to the file's."""
     return {
         "address": segment.address,
         "total_size": segment.total_size,
@@ -29,10 +29,10 @@ def segment_to_json(
 
 
 def segment_from_json(value: dict[str, Any]) -> _core.SegmentInfo:
-    """The segment that `segment_to_json` was given.
+    """Returns the segment from the result of `segment_to_json`.
 
     Raises:
-        LookupError, TypeError or ValueError: If it is none.
+        LookupError, TypeError or ValueError: If the data is invalid.
     """
     return _core.SegmentInfo(
         value["address"],

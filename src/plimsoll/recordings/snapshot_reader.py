@@ -1,7 +1,7 @@
-"""Snapshots of PyTorch: pickles, packed or not, read by the engine's reader.
+"""Reads PyTorch's snapshots, which are pickles, perhaps gzipped, by the engine's reader.
 
-A pickle can run code when it is loaded by Python's own reader, and snapshots travel between people;
-the engine's reader can build nothing but plain data.
+Python's own reader of pickles can run code, and snapshots are untrusted; the engine's reader can
+build only plain data.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.label import Label
 
-_PART = 1 << 20  # bytes that are read at a time
+_PART = 1 << 20  # bytes per read
 _GZIP = b"\x1f\x8b"
-_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # how one can begin
+_PICKLES = (b"\x80", b"(", b"]", b"}", b"c")  # the first bytes of pickles
 
 
 def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:
-    """Read a file that `torch.cuda.memory._dump_snapshot` wrote, which gzip may have packed.
+    """Reads a file of `torch.cuda.memory._dump_snapshot`, perhaps gzipped.
 
     Args:
-        path: Of the file.
+        path: The path of the file.
         memory: The most bytes that reading may take.
         needs_history: As for `read_snapshot`.
 
     Raises:
-        InputError: As `read_snapshot`; or if the packed file is damaged.
+        InputError: As for `read_snapshot`; or if the gzipped file is damaged.
         ReadingLimitError: If the content takes more memory.
     """
     try:
@@ -63,17 +63,17 @@ def read_snapshot(
     needs_history: bool = True,
     memory: int | str | None = None,
 ) -> Recording:
-    """Read the pickle that `torch.cuda.memory._dump_snapshot` writes, from memory.
+    """Reads the pickle of `torch.cuda.memory._dump_snapshot` from memory.
 
     Args:
         content: The pickle.
-        name: What to call it in messages.
-        needs_history: Whether one without a history is refused. Else it is read as one in which
-            nothing happens but the snapshot itself.
-        memory: The most memory that reading may take, as for `read_recording`.
+        name: The name for messages.
+        needs_history: Whether a snapshot without a history is refused. Otherwise its only event is
+            the snapshot itself.
+        memory: The most memory for reading, as for `read_recording`.
 
     Raises:
-        InputError: If it is not one, or it holds nothing, or reading takes too much memory.
+        InputError: If it is not a snapshot, is empty, or needs too much memory.
     """
     most = checks.reading_memory(len(content), memory)
     try:
@@ -105,7 +105,7 @@ def read_snapshot(
             f"{name}: the history is empty: was torch.cuda.memory._record_memory_history() "
             "called before the run, with enabled='all'?"
         )
-    if not file.has_host_memory:  # which all have from 2.14 on
+    if not file.has_host_memory:  # all snapshots have it from 2.14 on
         settings.setdefault("torch_version", "2.13" if file.names_pools else "2.11")
     try:
         ends = {trace.device: trace.event_count for trace in devices}
@@ -116,7 +116,7 @@ def read_snapshot(
 
 
 def _labels(found: Any, ends: dict[int, int]) -> Iterator[Label]:
-    """Reads the labels in the settings of a snapshot; they are of its end."""
+    """Yields the labels in a snapshot's settings, which describe its end."""
     for category, by_device in found.items():
         for device, addresses in by_device.items():
             for address in addresses:
@@ -136,7 +136,7 @@ def _one_snapshot() -> EventBatch:
 
 
 def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
-    """Part by part: what a file unpacks to is not known, and nobody takes the ceiling for it."""
+    """Reads in parts: the unpacked size is unknown, and allocating the limit would waste memory."""
     content = bytearray()
     while part := read(_PART):
         if len(content) + len(part) > most:

@@ -1,4 +1,4 @@
-"""Reading a streaming trace, also a stranger's, up to its last whole batch."""
+"""Reads a streaming trace, even an untrusted one, up to its last whole batch."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
     from plimsoll.recordings.label import Label
 
-_EVENTS_PER_MARK = 8  # as many take the memory of a mark, which is kept for each device
+_EVENTS_PER_MARK = 8  # so many take the memory of a mark, which is kept for each device
 _EVENTS_PER_LABEL = 4
 
 
 def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  # noqa: ARG001
-    """Open a streaming trace, up to its last whole batch.
+    """Opens a streaming trace, up to its last whole batch.
 
     Args:
-        path: Of the file.
+        path: The path of the file.
         memory: The most bytes that all events may take.
-        needs_history: Makes no difference: every trace has one.
+        needs_history: Ignored: every trace has a history.
 
     Raises:
-        InputError: If it is none, or has no events.
+        InputError: If it is no such trace, or has no events.
         ReadingLimitError: If the events take more.
     """
     contents = _Contents(path, memory)
@@ -62,7 +62,7 @@ def read(path: Path, memory: int, *, needs_history: bool = True) -> Recording:  
 
 
 class _Contents:
-    """What a file holds besides its events, found by going through it once."""
+    """A file's data besides its events, found by one pass over it."""
 
     def __init__(self, path: Path, memory: int) -> None:
         self.path = path
@@ -95,12 +95,12 @@ class _Contents:
 
     @property
     def event_count(self) -> int:
-        """Of all devices."""
+        """The number of events of all devices."""
         return sum(self.counts.values())
 
     @property
     def marks(self) -> list[Mark]:
-        """Each mark, once for each device."""
+        """Returns each mark, once for each device."""
         return [
             Mark(before.get(device, 0), time_us, name, device)
             for before, time_us, name in self._marks
@@ -108,7 +108,7 @@ class _Contents:
         ]
 
     def batches(self) -> Iterator[tuple[NDArray[np.int32], EventBatch]]:
-        """The devices and the events of each batch that was read."""
+        """Yields the devices and the events of each readable batch."""
         with self._open() as stream:
             for _ in range(self.batch_count):
                 try:
@@ -141,7 +141,7 @@ class _Contents:
             yield _Batches(stream, checksum)
 
     def _take(self, devices: NDArray[np.int32], events: EventBatch, facts: dict[str, Any]) -> None:
-        """Check a batch, and keep what it says. A bad one raises, and leaves nothing behind."""
+        """Check a batch and keep its facts. A bad one raises, and changes nothing."""
         checks.check_events(events)
         if len(events) and (devices.min() < 0 or devices.max() >= checks.MOST_DEVICES):
             raise checks.DamageError("an event has an impossible device")
@@ -163,7 +163,7 @@ class _Contents:
         checks.check_count(self.event_count + len(devices) + extra, self._memory)
 
         def before(row: int) -> dict[int, int]:
-            """How many events of each device came before a row of the batch."""
+            """Returns the number of events of each device before a row of the batch."""
             if not 0 <= row <= len(devices):
                 raise checks.DamageError("a mark or a label has an impossible place")
             here = {d: int(counts[row - 1]) if row else 0 for d, counts in within.items()}
@@ -241,7 +241,7 @@ _NONE = "not a streaming trace of plimsoll"
 
 
 class _Messages(NamedTuple):
-    """The batches of a stream that may be decompressed, and what is wrong with the next one."""
+    """The batches of a stream that may be decompressed, and the fault of the next one."""
 
     number: int
     damage: str | None
@@ -249,7 +249,7 @@ class _Messages(NamedTuple):
 
 def _count_messages(path: Path) -> _Messages:
     with path.open("rb") as file:
-        # What is being written may grow faster than it is read.
+        # The size is read once: a recording in progress may grow faster than it is read.
         messages = read_messages(file, path.stat().st_size)
         if next(messages, None) is None:
             raise InputError(f"{path}: {_NONE}")
@@ -271,11 +271,11 @@ class _Batches:
         self._sum = checksum
 
     def next(self) -> tuple[NDArray[np.int32], EventBatch, dict[str, Any]]:
-        """Devices, events and facts of the next one.
+        """Returns devices, events and facts of the next batch.
 
         Raises:
             StopIteration: If there is none.
-            DamageError: If it was changed since it was written.
+            DamageError: If it was changed after it was written.
             Exception: Any of `DAMAGE`, if it cannot be read.
         """
         batch, metadata = self._stream.read_next_batch_with_custom_metadata()

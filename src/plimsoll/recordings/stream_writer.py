@@ -1,4 +1,4 @@
-"""Writing a streaming trace while its events happen; `stream_format` says what is in it."""
+"""Writes a streaming trace while its events happen; `stream_format` describes the format."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
     from plimsoll.base.process_place import ProcessPlace
 
-_MOST_BYTES = 1 << 20  # of a batch that are put together before the file gets them
-_NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not have yet
+_MOST_BYTES = 1 << 20  # parts of a batch that are collected before one write to the file
+_NEW = np.uint32(0xFFFFFFFF)  # the number of a stack that the file does not contain yet
 
 
 class StreamWriter:
-    """Writes a streaming trace. Whatever was written is in the file when `write` returns.
+    """Writes a streaming trace. All data is in the file when `write` returns.
 
     Args:
-        path: Of the file, which must not exist.
-        frames: Spells out the call stack of a number in the `stack` column.
-        settings: Of the recorded allocator, as in PyTorch's snapshots.
+        path: The path of the file, which must not exist.
+        frames: Resolves a call stack's number in the `stack` column.
+        settings: The settings of the recorded allocator, as in PyTorch's snapshots.
 
     Raises:
         InputError: If `path` exists already, or cannot be written.
@@ -51,12 +51,13 @@ class StreamWriter:
         self.path = Path(path)
         self._spell = frames
         self._frames: dict[Frame, int] = {}
-        self._numbers = np.array([0], dtype=np.uint32)  # in the file, by the recorder's number
+        # the file's number, by the recorder's number
+        self._numbers = np.array([0], dtype=np.uint32)
         self._stacks: dict[tuple[int, ...], int] = {}  # by frames
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
         self._sum = zlib.crc32(header)
         self._file = _WholeWrites(self.path)
-        # Arrow writes each part of a batch by itself, which here takes no interpreter's lock.
+        # Arrow writes each part of a batch separately; into this buffer it needs no GIL.
         self._parts = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), _MOST_BYTES)
         try:
             self._arrow = pa.ipc.new_stream(
@@ -83,17 +84,17 @@ class StreamWriter:
         process: ProcessPlace | None = None,
         ended: bool = False,
     ) -> None:
-        """Append events, of any devices, in order.
+        """Append events of any devices, in order.
 
         Args:
-            devices: Of each event.
-            events: Their stacks have the recorder's numbers.
-            marks: Row, time and name of moments between them; the row is of the first one after.
-            labels: Row, device, address and category of each; rows as those of marks.
+            devices: The device of each event.
+            events: The events; their stacks have the recorder's numbers.
+            marks: Row, time and name of moments between them; the row is that of the next event.
+            labels: Row, device, address and category of each, with rows as for marks.
             start: With the first batch, the segments of each device before it.
             end: With the last batch, the segments of each device after it.
-            dropped: How many events were lost so far.
-            process: Its place, where that is new.
+            dropped: The number of events lost so far.
+            process: The process's place, if new.
             ended: Whether this is the last batch.
 
         Raises:
@@ -151,7 +152,7 @@ class StreamWriter:
     def _renumber(
         self, stacks: NDArray[np.uint32], spelled: dict[int, tuple[int, ...]]
     ) -> NDArray[np.uint32]:
-        """Stacks by their numbers in the file; those that are new are spelled out."""
+        """Returns stacks by their numbers in the file; new ones are written with their frames."""
         most = int(stacks.max(initial=0))
         if most >= len(self._numbers):
             longer = np.full(2 * most + 1, _NEW, dtype=np.uint32)
@@ -184,10 +185,10 @@ class StreamWriter:
 
 
 class _WholeWrites:
-    """A new file to which what was written goes in one piece, when it is sent.
+    """A new file that gets all data of a batch in one write.
 
-    So the end of a process, however sudden, hardly ever leaves half a batch; and a child process
-    has nothing left to write.
+    So a sudden end of the process hardly ever leaves half a batch, and a forked child has nothing
+    left to write.
     """
 
     closed = False
@@ -207,7 +208,7 @@ class _WholeWrites:
         return view.nbytes
 
     def flush(self) -> None:
-        """Arrow asks for it after each part of a batch."""
+        """Does nothing; Arrow calls it after each part of a batch."""
 
     def send(self) -> None:
         while self._waiting:

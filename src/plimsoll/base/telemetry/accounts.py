@@ -1,4 +1,4 @@
-"""What a process used of each GPU, said when it ends: for PLIMSOLL_REPORT and `plimsoll run`."""
+"""Reports a process's use of each GPU when it ends, for PLIMSOLL_REPORT and `plimsoll run`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Account:
-    """What one process used of one GPU; None is unknown.
+    """The use of one GPU by one process; None is unknown.
 
     Attributes:
         allocator: "elastic", "native", "uncached" or "torch".
-        rank: Of the process, if a launcher gave it one.
-        process: Its number.
+        rank: The rank of the process, if a launcher set one.
+        process: The process id.
         device: The GPU, as PyTorch counts.
-        peak_allocated_bytes: In live blocks at most.
-        peak_reserved_bytes: Taken from the driver at most, in both tiers.
-        peak_shared_bytes: Of that, in shared memory at most: what spilled, or was placed there.
-        card_peak_bytes: What the whole card had in use at most, by all processes.
-        torch_peak_reserved_bytes: What PyTorch's own allocator would have reserved at most, or by
-            the time when it had run out of memory.
+        peak_allocated_bytes: The most in live blocks.
+        peak_reserved_bytes: The most reserved from the driver, in both tiers.
+        peak_shared_bytes: The most of it in shared memory, spilled or placed there.
+        card_peak_bytes: The most memory of the card in use by all processes together.
+        torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved, up to
+            the moment when it would have run out of memory.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
         plan: How far its requests followed a plan of places, in words; None without a plan.
     """
@@ -49,7 +49,7 @@ class Account:
     plan: str | None = None
 
     def line(self) -> str:
-        """For people."""
+        """Returns the line that is printed."""
         where = "" if self.rank is None else f"rank {self.rank}, "
         allocator = "PyTorch's" if self.allocator == "torch" else f"the {self.allocator}"
         text = (
@@ -71,17 +71,17 @@ class Account:
 
 
 def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
-    """Write the accounts when this process ends, also if `multiprocessing` started it.
+    """Write the accounts when this process ends, also in a `multiprocessing` child.
 
     Args:
-        read: Gives them.
+        read: Returns the accounts.
         to: "1" for lines on stderr, or a file to which each is appended as a line of JSON.
     """
     Finalize(None, _write, (read, to), exitpriority=0)
 
 
 def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Account:
-    """An account of this process from what an engine says."""
+    """Makes the account of this process from an engine's figures."""
     is_torch_known = figures.get("torch_stopped") is None
     return Account(
         allocator=allocator,
@@ -100,12 +100,12 @@ def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Accoun
 
 
 def torch_accounts() -> list[Account]:
-    """What PyTorch's own allocator says of this process."""
+    """Returns the accounts of PyTorch's own allocator in this process."""
     import torch
 
     backend = torch.cuda.memory.get_allocator_backend()
     if not torch.cuda.is_initialized() or backend not in ("native", "cudaMallocAsync"):
-        return []  # nothing was used, or another allocator served
+        return []  # no memory was used, or another allocator served the program
     accounts = []
     for device in range(torch.cuda.device_count()):
         statistics = torch.cuda.memory_stats(device)
@@ -125,7 +125,7 @@ def _write(read: Callable[[], Iterable[Account]], to: str) -> None:
             print(f"plimsoll: {account.line()}", file=sys.stderr)
         return
     try:
-        with Path(to).open("a") as file:  # processes that end together append a line each
+        with Path(to).open("a") as file:  # processes that end at the same time append a line each
             for account in accounts:
                 file.write(json_line(asdict(account)) + "\n")
     except OSError as error:

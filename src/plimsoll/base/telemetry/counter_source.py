@@ -1,7 +1,7 @@
-"""What a process's counters come from.
+"""The sources of a process's counters.
 
-A source only reads. It never makes a context on a GPU, and speaks of those GPUs alone that the
-process has taken memory of.
+A source only reads. It never makes a context on a GPU, and reports only GPUs on which the process
+has allocated memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counters:
-    """What a source says at one moment; None is unknown.
+    """The counters of a source at one moment; None is unknown.
 
     Attributes:
         devices: The GPUs in use.
         pinned_bytes: Page-locked memory of the host.
-        shared_total_bytes: How much of the host's memory GPUs may use.
+        shared_total_bytes: The host memory that GPUs may use.
     """
 
     devices: tuple[DeviceCounters, ...] = field(default=())
@@ -31,18 +31,18 @@ class Counters:
 
 
 class CounterSource(Protocol):
-    """What a process can say of itself."""
+    """Returns the counters of a process."""
 
     @property
     def allocator(self) -> str:
-        """The name of its allocator."""
+        """The name of the process's allocator."""
 
     def read(self) -> Counters:
-        """Its counters now."""
+        """Returns the counters now."""
 
 
 class _Elastic(Protocol):
-    """An engine of the elastic allocator."""
+    """An engine with the elastic allocator."""
 
     def fragments_bytes(self) -> int | None: ...
 
@@ -59,20 +59,22 @@ def device_counters(
     used_bytes: int | None = None,
     elastic: _Elastic | None = None,
 ) -> DeviceCounters:
-    """The counters of one GPU from what an allocator there counts.
+    """Makes the counters of one GPU from an allocator's statistics.
 
     Args:
-        statistics: By the keys of `torch.cuda.memory_stats()`, and those of shared memory.
+        statistics: By the keys of `torch.cuda.memory_stats()`, with those of shared memory.
         index: The GPU, as PyTorch counts.
-        name: Of the card.
-        total_bytes: Its dedicated memory.
-        context_bytes: What the driver charges beyond what the allocator reserved.
-        uuid: Of the card, as NVML writes it, or "".
-        is_simulated: Whether there is no such card.
-        used_bytes: What all processes use of it, where only the source can know.
-        elastic: The engine, if it is of the elastic allocator.
+        name: The name of the card.
+        total_bytes: The card's dedicated memory.
+        context_bytes: The bytes that the driver charges to the process beyond what the allocator
+            reserved.
+        uuid: The card's UUID as NVML writes it, or "".
+        is_simulated: Whether the card is simulated.
+        used_bytes: The bytes in use by all processes, if only the source can know them.
+        elastic: The engine, if it has the elastic allocator.
     """
-    # PyTorch's rules count what they cannot return; the elastic allocator works it out when asked.
+    # The native allocator counts the fragments as it runs; the elastic allocator computes them on
+    # request.
     fragments: int | None = statistics["inactive_split_bytes.all.current"]
     if elastic is not None:
         fragments = elastic.fragments_bytes()

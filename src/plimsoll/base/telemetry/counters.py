@@ -1,13 +1,13 @@
-"""The counters of a process, in a small file that others read while it is written.
+"""The counters of a process, in a small file that readers read while it is written.
 
-The file has a fixed layout and size. A sequence number guards it, as in a sequence lock: it is odd
-while the record is written and another afterwards, so a reader that sees the same even number
-before and after has a whole record, and no reader can hold a writer up. A checksum over number and
-record says so once more, for processors that reorder, and tells foreign files apart.
+The file has a fixed layout and size. A sequence number guards it, as in a sequence lock: the number
+is odd during a write and has another value afterwards. A reader that sees the same even number
+before and after has a whole record, and no reader can block the writer. A checksum over number and
+record confirms this on processors that reorder, and detects foreign files.
 
-Reading and writing are plain calls on the file, which is opened for each: whoever touches a mapping
-of a file that was cut short is killed, and whoever keeps a file open may write to another one after
-the program has closed everything. A user's program must suffer neither.
+Each read or write opens the file and makes plain calls. A process that touches a mapping of a
+truncated file is killed, and a descriptor that stays open may belong to another file after the
+program has closed all descriptors. A user's program must suffer neither.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RECORD_AT = _GUARD_AT + _GUARD.size
 _PROCESS = struct.Struct("<8q128s16s")
 _PLACE = struct.Struct("<3q64s128s")
 _DEVICE = struct.Struct("<2q64s48s14q")
-_HEADER_BYTES = _PROCESS.size + _PLACE.size  # of a record, before its devices
+_HEADER_BYTES = _PROCESS.size + _PLACE.size  # the size of a record before its devices
 FILE_BYTES = _RECORD_AT + _HEADER_BYTES + MAX_DEVICES * _DEVICE.size
 _HEAD_BYTES = _HEAD.pack(_MAGIC, _VERSION, FILE_BYTES)
 
@@ -52,26 +52,28 @@ _BETWEEN_TRIES_SECONDS = 0.0005
 
 @dataclass(frozen=True)
 class DeviceCounters:
-    """What one process holds of one GPU; None is unknown.
+    """One process's counters of one GPU; None is unknown.
 
     Attributes:
-        index: The GPU, as this process counts.
-        name: What `torch.cuda.get_device_name` says.
-        uuid: The GPU's, as CUDA writes it; "" for a simulated one.
-        is_simulated: It is this process's own, and simulated.
+        index: The GPU's number in this process.
+        name: The name from `torch.cuda.get_device_name`.
+        uuid: The GPU's UUID as CUDA writes it; "" for a simulated one.
+        is_simulated: Whether it is a simulated GPU, which only this process has.
         total_bytes: The GPU's dedicated memory.
-        used_bytes: What of it is in use by anybody; only simulated GPUs say so here.
-        context_bytes: What the driver charges the process beyond what the allocator reserved.
+        used_bytes: The bytes in use by all processes; None for a real GPU.
+        context_bytes: The bytes that the driver charges to the process beyond what the allocator
+            reserved.
         allocated_bytes: In live blocks.
-        active_bytes: These, and freed ones that another stream might still use.
+        active_bytes: Live blocks, and freed blocks that another stream might still use.
         reserved_bytes: Taken from the driver, in both tiers.
-        fragments_bytes: Free, in segments that are partly in use; of the elastic allocator, in
-            pieces that are, and None where there are thousands of free blocks.
-        shared_bytes: What of `reserved_bytes` is in the host's memory.
-        shared_allocated_bytes: What of `allocated_bytes` is.
-        peak_allocated_bytes: The most since the last reset.
+        fragments_bytes: Free bytes in segments that are partly in use. The elastic allocator counts
+            free bytes in pieces that are partly in use, and gives None if there are thousands of
+            free blocks.
+        shared_bytes: The part of `reserved_bytes` in host memory.
+        shared_allocated_bytes: The part of `allocated_bytes` in host memory.
+        peak_allocated_bytes: The most allocated since the last reset.
         peak_reserved_bytes: The most reserved since the last reset.
-        num_alloc_retries: How often all that was cached was given back for a request.
+        num_alloc_retries: How often the allocator released its whole cache for a request.
         num_ooms: Requests that failed.
         num_spills: Requests that got shared memory.
     """
@@ -97,32 +99,33 @@ class DeviceCounters:
 
     @property
     def cached_bytes(self) -> int:
-        """Free and kept for later requests; with the fragments where those are not known."""
+        """Free bytes kept for later requests; with the fragments if those are unknown."""
         return max(self.reserved_bytes - self.active_bytes - (self.fragments_bytes or 0), 0)
 
     @property
     def pending_bytes(self) -> int:
-        """Freed, but another stream might still use it."""
+        """Freed bytes that another stream might still use."""
         return max(self.active_bytes - self.allocated_bytes, 0)
 
     @property
     def dedicated_bytes(self) -> int:
-        """What of `reserved_bytes` is on the card."""
+        """The part of `reserved_bytes` on the card."""
         return max(self.reserved_bytes - self.shared_bytes, 0)
 
 
 @dataclass(frozen=True)
 class ProcessCounters:
-    """What one process says of itself; None is unknown.
+    """The published counters of one process; None is unknown.
 
     Attributes:
-        pid: Its number.
-        start_ticks: When it began, see `identity.start_ticks`.
-        namespace: Which numbers its number is one of, see `identity.pid_namespace`.
-        heartbeat_ns: When this was read; nothing in it is older. By the machine's monotonic clock.
-        interval_ns: When the next is due, after that.
+        pid: The process id.
+        start_ticks: The time of its start, see `identity.start_ticks`.
+        namespace: The PID namespace of `pid`, see `identity.pid_namespace`.
+        heartbeat_ns: When the counters were read, on the machine's monotonic clock. No counter is
+            older.
+        interval_ns: The time until the next write is due.
         pinned_bytes: Page-locked memory of the host that its allocator holds.
-        shared_total_bytes: How much of the host's memory GPUs may use.
+        shared_total_bytes: The host memory that GPUs may use.
         program: The script and its arguments.
         allocator: "elastic", "native", "uncached" or "torch".
         devices: The GPUs that it uses.
@@ -144,25 +147,25 @@ class ProcessCounters:
     place: ProcessPlace = field(default=ProcessPlace(None, None, None, None))
 
     def is_running(self) -> bool:
-        """Whether the process that wrote this is still there."""
+        """Whether the process that wrote the counters still runs."""
         return start_ticks(self.pid) == self.start_ticks
 
     def silent_seconds(self) -> float | None:
-        """For how long nothing was written, if that is longer than it should be."""
+        """Seconds since the last write, if the next one is overdue; else None."""
         silent = time.monotonic_ns() - self.heartbeat_ns
         return silent * 1e-9 if silent > self.SILENT_INTERVALS * self.interval_ns else None
 
 
 class CountersFile:
-    """The file of this process, for its one writer."""
+    """The counters file of this process, which alone writes it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._sequence = 0
-        path.unlink(missing_ok=True)  # of a process that had our number
+        path.unlink(missing_ok=True)  # left by an earlier process with our process id
 
     def write(self, counters: ProcessCounters) -> None:
-        """Replace the record; the file is whole then, whatever has happened to it.
+        """Replace the record; the file is whole afterwards, even if it was damaged before.
 
         Raises:
             OSError: If it cannot be written.
@@ -181,11 +184,11 @@ class CountersFile:
 
 
 def read_counters(path: Path) -> ProcessCounters:
-    """What a process has published.
+    """Reads the counters that a process has published.
 
     Raises:
-        InputError: If the file is none of ours, is cut short, or is of another version; or if its
-            writer died while it wrote.
+        InputError: If the file is not a counters file, is truncated, or has another version; or if
+            its writer died during a write.
         OSError: If it cannot be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -218,7 +221,7 @@ def _check(path: Path, file: int) -> None:
 
 
 def _read_once(file: int) -> bytes | None:
-    """A whole record, or None if it is being written or none was."""
+    """Returns a whole record, or None during a write or before the first one."""
     before = os.pread(file, _SEQUENCE.size, _SEQUENCE_AT)
     body = os.pread(file, FILE_BYTES - _GUARD_AT, _GUARD_AT)
     after = os.pread(file, _SEQUENCE.size, _SEQUENCE_AT)
@@ -241,7 +244,7 @@ def _number(value: int | None) -> int:
 
 
 def _text(value: str, room: int) -> bytes:
-    """As much as there is room for, in whole letters."""
+    """Encodes as many whole characters as fit into the field."""
     return value.encode(errors="replace")[:room].decode(errors="ignore").encode()
 
 
@@ -282,7 +285,7 @@ _MAY_BE_UNKNOWN = {"total_bytes", "used_bytes", "context_bytes", "fragments_byte
 
 
 def _decode(path: Path, record: bytes) -> ProcessCounters:
-    """Whatever the bytes are, a record of plausible values or an error."""
+    """Decodes a record of any bytes; returns plausible values or raises an error."""
     if len(record) < _HEADER_BYTES:
         raise InputError(f"{path}: holds no whole record")
     *numbers, pinned, shared_total, count, program, allocator = _PROCESS.unpack_from(record)
@@ -355,13 +358,13 @@ def _decode_text(text: bytes) -> str:
 
 
 def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:
-    """What all of this user's processes have published, by number.
+    """Returns the counters of all of this user's processes, by process id.
 
-    What ended processes left behind is removed; what cannot be read is passed over, and so is what
-    processes of other containers have published.
+    Files of ended processes are removed. Unreadable files and those from other containers are
+    skipped.
 
     Args:
-        only: Look in this folder instead of all.
+        only: The one folder to read; by default all of `folders`.
     """
     here = pid_namespace()
     found = {}
@@ -374,7 +377,7 @@ def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:
                     remove(folder, pid)
                 continue
             if (counters.pid, counters.namespace) != (pid, here):
-                continue  # not what its name says
+                continue  # its contents do not match its name
             if counters.is_running():
                 found[pid] = counters
             else:

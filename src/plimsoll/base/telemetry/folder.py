@@ -1,9 +1,9 @@
-"""Where the processes of a user tell about themselves: a folder that nobody else can enter.
+"""The private folder in which a user's processes publish their counters.
 
-Each has two files there, PID-NAMESPACE.counters and PID-NAMESPACE.socket: containers that share the
-folder give the same numbers, so the name says whose number it is. A login session, a service and a
-container do not have the same environment, so readers look in every place that a writer may have
-chosen.
+Each process has two files there, PID-NAMESPACE.counters and PID-NAMESPACE.socket. Containers that
+share the folder reuse process ids, so the name includes the PID namespace. A login session, a
+service and a container have different environments, so readers look in every folder that a writer
+may have chosen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"([0-9]{1,10})-([0-9]{1,20})\.(counters|socket)")
 
 
 def folders() -> list[Path]:
-    """Where to look and to write, best first; they need not exist."""
+    """The folders to read from and write to, best first; they need not exist."""
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     found = [Path(runtime) / "plimsoll"] if Path(runtime).is_absolute() else []
@@ -34,7 +34,7 @@ def folders() -> list[Path]:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether it is a folder of this user that no other can enter."""
+    """Whether the folder belongs to this user and no other user can enter it."""
     try:
         found = folder.lstat()
     except OSError:
@@ -44,10 +44,10 @@ def is_private(folder: Path) -> bool:
 
 
 def private_folder() -> Path:
-    """The first of `folders` that can be had, made if it is not there.
+    """Returns the first of `folders` that can be used, and makes it if necessary.
 
     Raises:
-        InputError: If none can.
+        InputError: If no folder can be used.
     """
     for folder in folders():
         try:
@@ -60,19 +60,19 @@ def private_folder() -> Path:
 
 
 def counters_path(folder: Path, pid: int) -> Path:
-    """The counters of a process, by its number here."""
+    """The path of a process's counters, by its process id here."""
     return folder / f"{pid}-{pid_namespace()}.counters"
 
 
 def socket_path(folder: Path, pid: int) -> Path:
-    """Where a process answers, by its number here."""
+    """The path of a process's socket, by its process id here."""
     return folder / f"{pid}-{pid_namespace()}.socket"
 
 
 def published(folder: Path) -> Iterator[int]:
-    """The processes that have files in a folder, by number; none if it is not private.
+    """The process ids that have files in a folder; none if the folder is not private.
 
-    Those of other containers are left out: nobody here can say whether they run.
+    Processes of other containers are left out: this process cannot tell whether they still run.
     """
     if not is_private(folder):
         return
@@ -82,7 +82,7 @@ def published(folder: Path) -> Iterator[int]:
 
 
 def remove(folder: Path, pid: int) -> None:
-    """Remove what a process left there, if that can be."""
+    """Remove a process's files, if possible."""
     for path in (counters_path(folder, pid), socket_path(folder, pid)):
         with suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Which process a number means: numbers are given again, so the time of its start goes with it."""
+"""Identifies processes: Linux reuses process ids, so the time of the start is compared too."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ _ENDED = ("Z", "X")
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process began, in clock ticks since the machine did; None if there is none.
+    """Returns a process's start in clock ticks since boot; None if there is no such process.
 
-    One that has ended and whose parent has not noticed yet is none.
+    A zombie counts as ended.
     """
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
-    # The name, in parentheses, may hold anything; fields are counted from its end.
+    # The name, in parentheses, may contain any character, so fields are counted from the last
+    # parenthesis.
     state, *fields = text[text.rfind(")") + 1 :].split()
     return None if state in _ENDED else int(fields[18])
 
 
 def pid_namespace() -> int:
-    """What tells the numbers of this container's processes from those of others."""
+    """Returns the PID namespace, which tells process ids of this container from those of others."""
     try:
         return (_PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
@@ -31,7 +32,7 @@ def pid_namespace() -> int:
 
 
 def program_name(pid: int) -> str | None:
-    """The name of any process's program, if this user may know it."""
+    """Returns the name of a process's program, if this user may read it."""
     try:
         return (_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
     except OSError:
@@ -39,7 +40,7 @@ def program_name(pid: int) -> str | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """The process that started another, or that took it over; None if there is none."""
+    """Returns the parent of a process; None if there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:

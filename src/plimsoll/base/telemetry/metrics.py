@@ -45,8 +45,8 @@ class Collector:
     Register it where a program has a registry of its own; `metrics` serves one by itself.
 
     Args:
-        source: Where the counters come from; by default what serves this process.
-        job: The job's name, where the launcher's is not wanted; see `metrics`.
+        source: The source of the counters; by default the allocator that serves this process.
+        job: The job's name, instead of the launcher's; see `metrics`.
     """
 
     def __init__(self, source: CounterSource | None = None, *, job: str | None = None) -> None:
@@ -56,7 +56,7 @@ class Collector:
         self._job = job
 
     def collect(self) -> Iterator[Any]:
-        """All counters now; those that are not known are left out."""
+        """Yields all counters now; unknown ones are left out."""
         core = prometheus_package().metrics_core
         source = self._source or source_of_process() or TorchCounters()
         now = source.read()
@@ -97,7 +97,7 @@ class Collector:
             yield pinned
 
     def _labels(self) -> dict[str, str]:
-        """The process's place; Prometheus takes a label that is empty for one that is not there."""
+        """The labels of the process's place; Prometheus treats an empty label as a missing one."""
         place = place_of_process()
         job = self._job or place.job
         labels = {"job_id": job, "rank": place.rank, "host": place.host}
@@ -105,10 +105,10 @@ class Collector:
 
 
 class MetricsServer:
-    """What `metrics` has started.
+    """A running server of metrics, as `metrics` returns it.
 
     Attributes:
-        port: Where it listens.
+        port: The port that it listens on.
     """
 
     def __init__(self, port: int, address: str, job: str | None = None) -> None:
@@ -134,34 +134,34 @@ def metrics(
 ) -> MetricsServer:
     """Serve this process's counters to Prometheus, in a thread.
 
-    They are those of plimsoll's allocator, or of PyTorch's own where that serves. Only this machine
-    can ask, unless another address is given: the figures are for nobody else by default. Labels say
-    which process it is: `job_id` (`job` is Prometheus' own), `rank` and `host`, and of what is by
-    GPU, `device`. The processes of one host need a port each, such as 9400 + LOCAL_RANK.
+    The counters are those of plimsoll's allocator, or of PyTorch's own if that serves the program.
+    The server listens on localhost unless another address is given. Labels identify the process:
+    `job_id` (`job` is Prometheus' own), `rank`, `host`, and `device` for counters of one GPU. The
+    processes of one host need a port each, such as 9400 + LOCAL_RANK.
 
     >>> server = plimsoll.metrics(port=9400)  # doctest: +SKIP
 
     Args:
-        port: Where to listen; 0 finds a free one.
-        address: On which of the machine's addresses.
-        job: The job's name; by default PLIMSOLL_JOB in the environment, or what the launcher says:
+        port: The port to listen on; 0 finds a free one.
+        address: The address of this machine to listen on.
+        job: The job's name; by default PLIMSOLL_JOB in the environment, or the launcher's
             SLURM_JOB_ID, PBS_JOBID, LSB_JOBID or TORCHELASTIC_RUN_ID.
 
     Raises:
-        InputError: If prometheus-client is not installed, the port cannot be had, or a job cannot
-            have such a name.
+        InputError: If prometheus-client is not installed, the port is not available, or the job's
+            name is not valid.
     """
     return MetricsServer(port, address, job)
 
 
 def _script() -> str:
-    """Its name without its arguments: these may be secret, and others read metrics."""
+    """The script's name without its arguments: they may be secret, and metrics are public."""
     script, *_ = map(str, getattr(sys, "argv", None) or [""])
     return Path(script).name or "python"
 
 
 def prometheus_package() -> Any:
-    """The library, whose submodules come with it.
+    """Imports prometheus_client with its submodules.
 
     Raises:
         InputError: If it is not installed.

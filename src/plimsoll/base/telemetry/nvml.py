@@ -1,6 +1,7 @@
-"""What NVIDIA's management library (NVML) knows of all GPUs and processes.
+"""Reads all GPUs and processes from NVIDIA's management library (NVML).
 
-It needs no context on a GPU. Whatever it does not say is None, and the reading says why.
+No context on a GPU is made. Values that NVML does not report are None, and the reading gives the
+reason.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MEMORY_V2 = 0x02000028
-"""nvmlMemory_v2: what the driver holds back is not counted as used."""
+"""nvmlMemory_v2, which does not count memory reserved by the driver as used."""
 
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU, or one part of a GPU that is divided (MIG).
+    """One GPU, or one MIG instance.
 
     Attributes:
-        index: As nvidia-smi counts; parts have that of their GPU.
-        uuid: As CUDA writes it, in small letters and without what stands before it.
-        name: The product.
+        index: The GPU's number in nvidia-smi; a MIG instance has that of its GPU.
+        uuid: The UUID as CUDA writes it, in lower case and without a prefix.
+        name: The product's name.
         total_bytes: Dedicated memory.
-        used_bytes: What of it is in use by anybody.
-        utilization: The part of the time in which kernels ran lately, 0 to 1.
-        processes: What the driver charges each process; None is unknown, for one or for all.
+        used_bytes: The bytes in use by all processes.
+        utilization: The share of recent time in which kernels ran, 0 to 1.
+        processes: The bytes that the driver charges to each process; None is unknown, for one or
+            for all.
     """
 
     index: int
@@ -46,7 +48,7 @@ class Reading:
 
     Attributes:
         gpus: In order.
-        unavailable: Why there are none, if that is a matter of NVML; in one line.
+        unavailable: Why NVML reports no GPUs, in one line; else None.
     """
 
     gpus: tuple[GpuReading, ...] = field(default=())
@@ -54,19 +56,19 @@ class Reading:
 
 
 def plain_uuid(uuid: str) -> str:
-    """A GPU's UUID as both NVML and CUDA write it, without prefix."""
+    """Returns a GPU's UUID without the prefix, as both NVML and CUDA write it."""
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 class Nvml:
-    """NVML, opened when it is first read."""
+    """NVML, opened on the first read."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = library
         self._opened_by: int | None = None
 
     def read(self) -> Reading:
-        """Ask for everything."""
+        """Returns the state of all GPUs."""
         problem = self._open()
         if problem is not None:
             return Reading(unavailable=problem)
@@ -81,7 +83,7 @@ class Nvml:
             return Reading(unavailable=f"NVML failed: {error}")
 
     def charge(self, uuid: str, pid: int) -> int | None:
-        """What the driver charges a process on a GPU of this plain UUID; None if NVML is silent."""
+        """Returns the bytes that the driver charges to a process on a GPU; None if unknown."""
         if self._open() is not None:
             return None
         for prefix in ("GPU-", "MIG-"):
@@ -91,7 +93,7 @@ class Nvml:
         return None
 
     def _open(self) -> str | None:
-        """Why NVML cannot be used, or None."""
+        """Returns why NVML cannot be used, or None."""
         if self._opened_by == os.getpid():
             return None
         if self._library is None:
@@ -103,11 +105,11 @@ class Nvml:
             self._library.nvmlInit()
         except self._library.NVMLError as error:
             return f"NVML is not available: {error}"
-        self._opened_by = os.getpid()  # a child of fork opens it again
+        self._opened_by = os.getpid()  # a forked child opens NVML again
         return None
 
     def _parts(self, handle: Any) -> Iterator[Any]:
-        """The GPU itself, or its parts if it is divided."""
+        """The GPU itself, or its MIG instances."""
         nvml = self._library
         mode = self._ask(nvml.nvmlDeviceGetMigMode, handle)
         if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
@@ -145,12 +147,12 @@ class Nvml:
             return None
         charges: dict[int, int | None] = {}
         for process in (process for found in lists for process in found or ()):
-            # One that computes and draws is in both lists, with all that it has.
+            # A process that computes and draws is in both lists, each time with all its memory.
             charges[process.pid] = process.usedGpuMemory or charges.get(process.pid)
         return charges
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What a call says, or None if this GPU, driver or user gets no answer."""
+        """Returns the answer of an NVML call, or None if NVML gives none."""
         try:
             return call(*arguments)
         except self._library.NVMLError:

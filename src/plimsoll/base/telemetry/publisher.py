@@ -1,11 +1,11 @@
-"""The thread by which a process tells about itself.
+"""The thread that publishes a process's counters.
 
-It writes the counters a few times a second and answers requests for a snapshot. It never raises
-into the program, never makes a context on a GPU, and is not there while the process forks: a lock
-that it held would stay locked in the child for good, and a child has none of its parent's GPUs. It
-publishes once it uses one itself.
+The thread writes the counters a few times a second and answers requests for a snapshot. It never
+raises into the program and never makes a context on a GPU. It is stopped while the process forks: a
+lock that it held would stay locked in the child for good. A child has none of its parent's GPUs, so
+it publishes once it uses a GPU itself.
 
-PLIMSOLL_PUBLISH=0 in the environment switches it off.
+PLIMSOLL_PUBLISH=0 in the environment disables it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Publisher:
 
     Args:
         source: Reads the counters.
-        snapshot: Makes a snapshot in PyTorch's format, with the history if one is recorded.
-        folder: Where; it must be private. By default the best there is, and another one when that
-            goes, as the folder of a user goes with the last login session.
-        interval_seconds: Between two writes.
+        snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
+        folder: The private folder for the files. By default the best available one, and another one
+            if it is deleted: a user's runtime folder is deleted after the last login session.
+        interval_seconds: The time between two writes.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Publisher:
         self._source = source
         self._snapshot = snapshot
         self._wanted = folder
-        self._folder: Path | None = None  # where the files are
+        self._folder: Path | None = None  # the folder of the current files
         self._interval = interval_seconds
         self._pid = os.getpid()
         self._start_ticks = start_ticks(self._pid) or 0
@@ -72,46 +72,47 @@ class Publisher:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Start or restart the thread."""
         with suppress(OSError):
-            os.eventfd_read(self._wake)  # a pause that nobody heeded
+            os.eventfd_read(self._wake)  # clear an earlier request to pause
         if self._thread is not None and self._thread.is_alive():
             return
         self._thread = threading.Thread(target=self._run, name="plimsoll counters", daemon=True)
         self._thread.start()
 
     def pause(self) -> bool:
-        """End the thread; the files stay. False if it does not end in time."""
+        """End the thread and keep the files. Returns False if the thread does not end in time."""
         if self._thread is None:
             return True
         if self._thread is threading.current_thread():
-            return False  # it runs somebody's finalizer that forks
-        with suppress(OSError):  # the program has closed all files, and the thread has ended
+            return False  # the thread itself runs a finalizer that forks
+        with suppress(OSError):  # the program has closed all descriptors, and the thread has ended
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End for good and remove the files."""
+        """End the thread for good and remove the files."""
         if self.pause():
             self.abandon()
         if self._folder is not None:
             remove(self._folder, self._pid)
 
     def abandon(self) -> None:
-        """Let go of what is open; in a child of fork it is the parent's."""
+        """Close what is open; in a forked child the files belong to the parent."""
         self._close()
         with suppress(OSError):
             os.close(self._wake)
 
     def write(self) -> None:
-        """Write the counters as they are now; nothing before a GPU is in use.
+        """Write the counters now; writes nothing before the process uses a GPU.
 
         Raises:
-            OSError: If they cannot be written.
-            InputError: If there is no folder for them.
+            OSError: If the file cannot be written.
+            InputError: If no folder can be used.
         """
-        read_at = time.monotonic_ns()  # before, so that nothing told is older than it says
+        # taken before the read, so that no counter is older than its heartbeat
+        read_at = time.monotonic_ns()
         now = self._source.read()
         if not now.devices:
             return
@@ -131,18 +132,18 @@ class Publisher:
         file = self._file or self._open()
         try:
             file.write(counters)
-        except OSError:  # the folder may be gone: the next write finds another
+        except OSError:  # the folder may be deleted: the next write finds another
             self._close()
             raise
 
     def _open(self) -> CountersFile:
         reserve_closed_descriptors()
         self._folder = folder = self._wanted or private_folder()
-        read_processes(only=folder)  # removes what killed processes left behind
+        read_processes(only=folder)  # removes the files of killed processes
         self._file = CountersFile(counters_path(folder, self._pid))
         try:
             self._server = SnapshotServer(socket_path(folder, self._pid), self._snapshot)
-        except OSError as error:  # such as a path that is too long
+        except OSError as error:  # for example a path that is too long
             _log.debug("no snapshots on request: %s", error)
         return self._file
 
@@ -155,7 +156,7 @@ class Publisher:
         while True:
             try:
                 self.write()
-            except Exception as error:  # the program must not notice
+            except Exception as error:  # the program must not notice any error
                 _log.debug("counters were not published: %r", error)
             try:
                 if self._wait():
@@ -165,7 +166,7 @@ class Publisher:
                 return
 
     def _wait(self) -> bool:
-        """Until the next write is due, answering requests; True if it is time to end."""
+        """Wait until the next write is due and answer requests; True if the thread should end."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if self._server is not None:
@@ -177,11 +178,11 @@ class Publisher:
                     os.eventfd_read(self._wake)
                     return True
                 if self._server is not None and not self._server.answer():
-                    poll.unregister(self._server)  # until the next write
+                    poll.unregister(self._server)  # ignore requests until the next write
         return False
 
 
-_lock = threading.RLock()  # of what follows; held while the process forks
+_lock = threading.RLock()  # guards the names below; held while the process forks
 _source: CounterSource | None = None
 _publisher: Publisher | None = None
 _has_hooks = False
@@ -190,11 +191,11 @@ _has_hooks = False
 def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> None:
     """Starts the publisher of this process; does nothing if it runs already.
 
-    Nothing that goes wrong is raised: a program must not fail because nobody can watch it.
+    No error is raised: a program must not fail because its counters cannot be published.
 
     Args:
         source: Reads the counters.
-        snapshot: Makes a snapshot in PyTorch's format, with the history if one is recorded.
+        snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
     """
     global _source, _publisher
     with _lock:
@@ -204,7 +205,8 @@ def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> No
         try:
             publisher = Publisher(source, snapshot)
             _add_hooks()
-            Finalize(None, _stop, exitpriority=1)  # runs in this process only
+            # runs only in this process, never in a forked child
+            Finalize(None, _stop, exitpriority=1)
             publisher.start()
             _publisher = publisher
         except Exception as error:
@@ -213,13 +215,13 @@ def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> No
 
 def _stop() -> None:
     global _publisher
-    publisher, _publisher = _publisher, None  # a fork from now on finds none
+    publisher, _publisher = _publisher, None  # a fork after this line finds no publisher
     if publisher is not None:
         publisher.stop()
 
 
 def source_of_process() -> CounterSource | None:
-    """What this process can say of itself, whether it publishes it or not."""
+    """Returns the source of this process's counters, published or not."""
     return _source
 
 
@@ -233,13 +235,14 @@ def _add_hooks() -> None:
 
 
 def _before_fork() -> None:
-    _lock.acquire()  # threads that fork take turns: no other may start the publisher meanwhile
+    # threads that fork take turns, and none of them can start the publisher meanwhile
+    _lock.acquire()
     if _publisher is not None:
         _publisher.pause()
 
 
 def _after_in_parent() -> None:
-    with suppress(RuntimeError):  # the interpreter ends
+    with suppress(RuntimeError):  # the interpreter is shutting down
         try:
             if _publisher is not None:
                 _publisher.start()
@@ -256,6 +259,6 @@ def _after_in_child() -> None:
 
 
 def _program() -> str:
-    """The script and its arguments, as a person would name it."""
+    """The script and its arguments, as a person would type them."""
     script, *arguments = map(str, getattr(sys, "argv", None) or [""])
     return " ".join([Path(script).name or "python", *arguments])

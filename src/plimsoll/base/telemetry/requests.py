@@ -1,8 +1,8 @@
-"""Snapshots on request: a process that runs plimsoll gives one to its own user.
+"""Snapshots on request: a process under plimsoll sends one to its own user.
 
-The process listens on a Unix socket beside its counters. Only the same user (and root) can connect,
-and the kernel says who did. The answer is a line of JSON, {"size": N} or {"error": "..."}, and N
-bytes after it: a pickle in PyTorch's format, which a reader must treat as foreign.
+The process listens on a Unix socket beside its counters. Only the same user and root can connect,
+and the kernel reports the peer's user. The answer is a line of JSON, {"size": N} or {"error":
+"..."}, followed by N bytes: a pickle in PyTorch's format, which a reader must treat as untrusted.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _REQUEST = b"snapshot\n"
 _CREDENTIALS = struct.Struct("3i")
 _ASK_SECONDS = 1.0
 _SEND_SECONDS = 120.0
-_DYING_SECONDS = 1.0  # between the end of a process's connections and its own
+_DYING_SECONDS = 1.0  # between the end of a process's connections and the end of the process
 _MOST_HEADER_BYTES = 4096
 _PIECE = 1 << 20
-_NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED, None)  # the last where the path is too long
+_NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED, None)  # errno is None if the path is too long
 
 
 class SnapshotServer:
-    """The answering end; `answer` is called when the socket has something to read.
+    """The server's end; call `answer` when the socket is readable.
 
     Args:
-        path: Of the socket.
+        path: The path of the socket.
         take: Makes the snapshot.
 
     Raises:
-        OSError: If there can be no such socket.
+        OSError: If the socket cannot be made.
     """
 
     def __init__(self, path: Path, take: Callable[[], dict[str, Any]]) -> None:
@@ -61,13 +61,14 @@ class SnapshotServer:
             raise
 
     def fileno(self) -> int:
-        """For poll."""
+        """Returns the socket's descriptor, for poll."""
         return self._socket.fileno()
 
     def answer(self) -> bool:
-        """Serve who has connected; whatever goes wrong is that one's.
+        """Serve one connection; an error in it is sent to that client only.
 
-        False if nobody could be heard, as when this process may open no more files.
+        Returns False if no connection could be accepted, for example if this process may open no
+        more files.
         """
         try:
             connection, _ = self._socket.accept()
@@ -85,19 +86,19 @@ class SnapshotServer:
             return
         try:
             content = pickle.dumps(self._take())
-        except Exception as error:  # whatever it is, who asked is told
+        except Exception as error:  # any error is sent to the client
             answer: dict[str, Any] = {"error": str(error)[:1000] or type(error).__name__}
             content = b""
         else:
             answer = {"size": len(content)}
         connection.settimeout(_SEND_SECONDS)
-        # A program may have chosen to die of writing to who does not listen any more.
+        # Without MSG_NOSIGNAL, SIGPIPE could end a program that restored its default action.
         connection.sendall(json.dumps(answer).encode() + b"\n", socket.MSG_NOSIGNAL)
         connection.sendall(content, socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Stop listening; the socket's name stays."""
-        with suppress(OSError):  # the program has closed all files
+        """Stop listening; the socket file stays."""
+        with suppress(OSError):  # the program has closed all descriptors
             self._socket.close()
 
 
@@ -108,16 +109,16 @@ def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
     >>> Path("process.pickle").write_bytes(content)  # doctest: +SKIP
 
     Args:
-        pid: The process.
-        timeout_seconds: How long to wait for it.
+        pid: The process id.
+        timeout_seconds: The longest wait for an answer.
 
     Returns:
         A pickle as `torch.cuda.memory._dump_snapshot` writes it, with the history if the process
         records one. `plimsoll.recordings` reads it without executing anything.
 
     Raises:
-        InputError: If there is no such process, it is another user's, it does not run plimsoll, it
-            cannot make a snapshot, it dies meanwhile, or it does not answer in time.
+        InputError: If there is no such process, it belongs to another user, does not run plimsoll,
+            cannot make a snapshot, dies meanwhile, or does not answer in time.
     """
     deadline = time.monotonic() + timeout_seconds
     with _connect(pid, timeout_seconds) as connection:
@@ -170,7 +171,7 @@ def _owner(pid: int) -> int | None:
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
-    """The number and the user of who is at the other end."""
+    """Returns the process id and the user of the peer."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(packed)
     return pid, user

@@ -1,4 +1,4 @@
-"""The counters of PyTorch on a real GPU, whose memory plimsoll's engines serve or its own do."""
+"""Counters of PyTorch on a real GPU, served by plimsoll's engines or PyTorch's own allocator."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class EnginesInUse(Protocol):
 
     @property
     def allocator(self) -> str:
-        """Which one they are of."""
+        """The name of the engines' allocator."""
 
     def opened(self) -> dict[int, _core.Engine]:
-        """Those that there are, by GPU."""
+        """Returns the engines opened so far, by GPU."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class _Gpu:
 
 
 class _Gpus:
-    """GPUs as CUDA describes them, and what the driver charges this process there.
+    """GPUs as CUDA describes them, and the bytes that the driver charges to this process there.
 
-    The driver is asked rarely: a context keeps its size, and the answer takes it a while.
+    The driver is asked rarely: its answer is slow, and a context keeps its size.
     """
 
     def __init__(self) -> None:
@@ -60,20 +60,21 @@ class _Gpus:
         return self._found[index]
 
     def context_bytes(self, index: int, dedicated: Callable[[], int]) -> int | None:
-        """What the driver charges beyond the allocator's dedicated memory."""
+        """Returns the bytes that the driver charges beyond the allocator's dedicated memory."""
         now = time.monotonic()
         if now - self._asked.get(index, -_BETWEEN_CHARGES_SECONDS) >= _BETWEEN_CHARGES_SECONDS:
             self._asked[index] = now
             before = dedicated()
             charge = self._nvml.charge(self.describe(index).uuid, os.getpid())
-            # Only what was the same all the while can be subtracted.
+            # The difference is valid only if the allocator's memory did not change between the two
+            # reads.
             if charge is not None and before == dedicated() <= charge:
                 self._contexts[index] = charge - before
         return self._contexts.get(index)
 
 
 class EngineCounters:
-    """plimsoll's engines under PyTorch."""
+    """Counters of plimsoll's engines under PyTorch."""
 
     def __init__(self, engines: EnginesInUse) -> None:
         self._engines = engines
@@ -82,11 +83,11 @@ class EngineCounters:
 
     @property
     def allocator(self) -> str:
-        """The name of its allocator."""
+        """The name of the engines' allocator."""
         return self._engines.allocator
 
     def read(self) -> Counters:
-        """Its counters now."""
+        """Returns the counters now."""
         engines = self._engines.opened()
         devices = tuple(self._device(index, engines[index]) for index in sorted(engines))
         if not devices:
@@ -115,7 +116,7 @@ class EngineCounters:
 
 
 class TorchCounters:
-    """PyTorch's own allocator."""
+    """Counters of PyTorch's own allocator."""
 
     allocator = "torch"
 
@@ -123,7 +124,7 @@ class TorchCounters:
         self._gpus = _Gpus()
 
     def read(self) -> Counters:
-        """Its counters now; none before CUDA is in use."""
+        """Returns the counters now; none before CUDA is initialized."""
         import torch
 
         if not torch.cuda.is_initialized():
@@ -152,7 +153,7 @@ class TorchCounters:
 
 
 def _torch_statistics(index: int) -> dict[str, int]:
-    """The sums of PyTorch's own counters by the names that our engines give them."""
+    """Returns PyTorch's own counters, summed, under the names of our engines."""
     import torch
 
     nested = torch.cuda.memory_stats_as_nested_dict(index)

@@ -1,4 +1,4 @@
-"""What came of one item, and how often it is tried."""
+"""The outcome of one item, and how often an item is tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_TRIES = 3
-"""An item whose worker dies is given to another, until so many have died of it."""
+"""An item whose worker dies goes to another worker, until so many workers have died."""
 
 NO_ANSWER = "gave an answer that cannot be read"
 
@@ -20,12 +20,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Done(Generic[Result]):
-    """An item that nothing more is done about.
+    """The final outcome of an item.
 
     Attributes:
-        index: Which one of the items.
-        result: What the function returned; None where it failed.
-        error: Why it failed, in a line; None where it did not.
+        index: The item's position.
+        result: The function's result; None if it failed.
+        error: Why it failed, in a line; None if it succeeded.
     """
 
     index: int
@@ -34,7 +34,7 @@ class Done(Generic[Result]):
 
 
 def answer(function: Callable[[Any], Any], item: Any) -> tuple[Any, str | None]:
-    """What the function returns, or why it failed."""
+    """Returns the function's result, or why it failed."""
     try:
         return function(item), None
     except Exception as error:
@@ -42,15 +42,15 @@ def answer(function: Callable[[Any], Any], item: Any) -> tuple[Any, str | None]:
 
 
 def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
-    """The end of an item whose worker answered, which may be another version, or damaged.
+    """Makes the outcome of an item from a worker's answer, which may be damaged.
 
     Args:
-        index: Which one of the items.
-        answered: A sound worker gives the pair that `answer` returned.
-        result_type: The type of what the function returns.
+        index: The item's position.
+        answered: A sound worker of the same version sends the pair that `answer` returned.
+        result_type: The type of the function's result.
 
     Raises:
-        ValueError: If that is no answer.
+        ValueError: If the answer has another form.
     """
     if isinstance(answered, tuple) and len(answered) == 2:
         result, error = answered
@@ -62,7 +62,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """An error in a line: what our own says, or another's name and its first line."""
+    """An error in a line: the message of our own errors; the type and first line of all others."""
     text = str(error).strip().partition("\n")[0]
     if type(error).__module__ == "plimsoll.base.errors":
         return printable(text)
@@ -70,5 +70,5 @@ def reason(error: BaseException) -> str:
 
 
 def worker_died(how: str) -> str:
-    """Why an item failed whose workers died."""
+    """Returns the reason of an item whose workers all died."""
     return f"the process that worked on it {how}, {MOST_TRIES} times"

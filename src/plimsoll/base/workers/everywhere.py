@@ -1,4 +1,4 @@
-"""Where work is done: on Ray where it is installed, else on processes of this machine."""
+"""Runs work on Ray if it is installed, else on processes of this machine."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def run_all(
     processes: int | None = None,
     address: str | None = None,
 ) -> Iterator[Done[Result]]:
-    """Call a function with each item, many at the same time; what is done comes as it ends.
+    """Calls a function with each item, many at a time, and yields the outcomes as they complete.
 
-    An item whose worker dies is given to another one, three times at most. Who stops listening, by
-    an interrupt too, ends the workers.
+    An item whose worker dies is tried again, three times at most. When the caller stops iterating,
+    also by an interrupt, the workers end.
 
     Args:
-        function: One that workers can import by its module and name.
-        items: What it is called with: plain data, as its results are.
-        result_type: The type of its results; a worker that gives another is an error of its item.
-        processes: How many at the same time on this machine; by default one a core.
-        address: Of a Ray cluster, on each machine of which plimsoll is installed.
+        function: A function that workers can import by module and name.
+        items: The arguments, one a call: plain data, like the results.
+        result_type: The type of the results; a result of another type is an error of its item.
+        processes: How many run at the same time on this machine; by default one a core.
+        address: The address of a Ray cluster; each of its machines needs plimsoll installed.
 
     Raises:
-        InputError: If there is no such cluster, or no Ray to reach it, or fewer than one process.
+        InputError: If there is no such cluster, Ray is not installed, or `processes` is below one.
     """
     if processes is not None and processes < 1:
         raise InputError(f"at least 1 process is needed, not {processes}")
@@ -58,7 +58,7 @@ def run_all(
 
 
 def where(*, processes: int | None = None, address: str | None = None) -> str:
-    """Where `run_all` does its work, in a line."""
+    """Describes the machines on which `run_all` would work, in a line."""
     count = processes or _cores()
     local = f"{count} process{'es' * (count > 1)} of this machine"
     if not _has_ray():
@@ -67,13 +67,13 @@ def where(*, processes: int | None = None, address: str | None = None) -> str:
 
 
 def _has_ray() -> bool:
-    """Whether Ray is installed, and not just a folder of that name."""
+    """Whether Ray is installed; a folder of that name does not count."""
     found = find_spec("ray")
     return found is not None and found.origin is not None
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""Work on processes of this machine, by the standard library alone.
+"""Runs work on processes of this machine, with the standard library alone.
 
-A thread for each process gives it one item at a time. Workers are started as programs, and not
-forked, so that a caller needs no guard around its main module. They hear no interrupt of the
-terminal: the caller does, and ends them.
+One thread for each process sends it one item at a time. Workers are started as programs and not
+forked, so a caller needs no guard around its main module. Workers never get Ctrl-C of the terminal:
+the caller gets it and ends them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
 _SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
-"""For a worker to undo what it began; then it is killed."""
+"""Seconds in which a worker may undo its work; then it is killed."""
 
 
 def run_locally(
@@ -38,7 +38,7 @@ def run_locally(
     processes: int,
     result_type: type[Any] = object,
 ) -> Iterator[Done[Result]]:
-    """As `run_all`, on so many processes."""
+    """Works as `run_all`, on this number of local processes."""
     waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
     for numbered in enumerate(items):
         waiting.put(numbered)
@@ -50,7 +50,7 @@ def run_locally(
             with suppress(queue.Empty, _OverError):
                 while True:
                     ended.put(crew.done(*waiting.get_nowait()))
-        except Exception as error:  # such as no memory for another process
+        except Exception as error:  # for example no memory for another process
             ended.put(error)
         finally:
             crew.leave()
@@ -68,11 +68,11 @@ def run_locally(
 
 
 class _OverError(Exception):
-    """Nobody listens any more."""
+    """The caller has stopped iterating."""
 
 
 class _Crew:
-    """The workers, one for each thread that asks for one."""
+    """The workers, one for each thread."""
 
     def __init__(self, function: Callable[[Any], Any], result_type: type[Any]) -> None:
         self._task = (function.__module__, function.__qualname__, sys.path)
@@ -82,7 +82,7 @@ class _Crew:
         self._is_over = False
 
     def done(self, index: int, item: Any) -> Done[Any]:
-        """What comes of an item, with this thread's worker."""
+        """Returns the outcome of an item, computed by this thread's worker."""
         how = ""
         asked = pickle.dumps(item)
         for _ in range(MOST_TRIES):
@@ -94,17 +94,18 @@ class _Crew:
                 worker.stdin.flush()
                 answered = pickle.load(worker.stdout)  # noqa: S301
                 return done_with(index, answered, self._result_type)
-            except Exception:  # no answer, half of one, or bytes of which pickle makes anything
+            # no answer, half an answer, or bytes from which pickle may raise any error
+            except Exception:
                 how = self._failed(worker)
         return Done(index, None, worker_died(how))
 
     def leave(self) -> None:
-        """This thread needs its worker no more."""
+        """Ends this thread's worker, which has no more items."""
         if threading.get_ident() in self._workers:
             self._dismissed()
 
     def end(self) -> None:
-        """All workers end, and what they have begun is undone."""
+        """Ends all workers, which undo their unfinished work."""
         with self._lock:
             self._is_over = True
             workers = list(self._workers.values())
@@ -128,7 +129,7 @@ class _Crew:
                 )
                 self._workers[threading.get_ident()] = worker
                 assert worker.stdin is not None
-                with suppress(OSError):  # it is dead, which shows when it is asked
+                with suppress(OSError):  # the worker is dead, which its exit status will show
                     pickle.dump(self._task, worker.stdin)
             return worker
 
@@ -142,14 +143,14 @@ class _Crew:
         return how
 
     def _dismissed(self) -> int:
-        """The exit status of this thread's worker, which is over."""
+        """Ends this thread's worker and returns its exit status."""
         with self._lock:
             worker = self._workers.pop(threading.get_ident())
         return _wait(worker)
 
 
 def _wait(worker: subprocess.Popen[bytes]) -> int:
-    """Its exit status; where it does not end by itself, it is killed."""
+    """Returns a worker's exit status; kills the worker if it does not end by itself."""
     if worker.stdin is not None:
         with suppress(OSError):
             worker.stdin.close()

@@ -1,4 +1,4 @@
-"""Work on Ray: embedded on this machine, or on a cluster. Ray itself tries again what died."""
+"""Runs work on Ray, embedded on this machine or on a cluster. Ray retries items of dead workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_on_ray(
     processes: int | None,
     address: str | None,
 ) -> Iterator[Done[Result]]:
-    """As `run_all`, one item a core of the cluster."""
+    """Works as `run_all`, with one item a core of the cluster."""
     import ray
 
     with _connected(processes, address):
@@ -57,17 +57,17 @@ def _done(number: int, ended: Any, result_type: type[Any]) -> Done[Any]:
         return done_with(number, ray.get(ended), result_type)
     except ray.exceptions.RayError as error:
         return Done(number, None, f"{worker_died('died')}: {reason(error)}")
-    except Exception as error:  # of the reader of pickles, too
+    except Exception as error:  # errors of unpickling included
         return Done(number, None, f"the process that worked on it {NO_ANSWER}: {reason(error)}")
 
 
 def _check_answers(address: str) -> None:
-    """Look whether anybody listens: where nobody does, Ray ends the process.
+    """Check that the address accepts connections: Ray ends the process if it does not.
 
     Raises:
-        InputError: If nobody does.
+        InputError: If it accepts none.
     """
-    if address == "auto":  # Ray knows where, or says that it does not
+    if address == "auto":  # Ray finds the address, or reports that there is none
         return
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
@@ -80,8 +80,8 @@ def _check_answers(address: str) -> None:
 
 @contextmanager
 def _connected(processes: int | None, address: str | None) -> Iterator[None]:
-    """Ray, for as long as the context lasts; one that the program itself uses stays as it is."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    """Connects to Ray while the context lasts; the program's own connection is left as it is."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 

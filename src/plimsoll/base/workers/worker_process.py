@@ -1,7 +1,7 @@
-"""A worker: reads items from its standard input, and writes what comes of them to its output.
+"""A worker: reads items from its standard input, and writes the outcomes to its output.
 
-First it is told the function. When whoever started it is gone, or asks for it, it ends as a program
-does that is told to: what it began is undone.
+The parent sends the function first. When the parent has ended, or sends a signal, the worker undoes
+its unfinished work and ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Work until there is nothing more."""
+    """Work until the input ends."""
     signal.signal(signal.SIGTERM, _end)
     asked, answers = _own_streams()
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -40,13 +40,16 @@ def main() -> None:
 
 
 def _end(*_: object) -> None:
-    """Undo what was begun; being told again does not interrupt that."""
+    """Undo unfinished work; a second signal does not interrupt that."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + signal.SIGTERM)
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Those of the protocol; what the function reads is empty, what it prints goes to stderr."""
+    """Returns the protocol's streams.
+
+    The function gets an empty stdin, and its prints go to stderr.
+    """
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -56,7 +59,8 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _read(asked: BinaryIO, items: queue.SimpleQueue[Any]) -> None:
-    with suppress(EOFError, pickle.UnpicklingError):  # who asks has ended, maybe in mid-sentence
+    # the parent has ended, perhaps in the middle of a message
+    with suppress(EOFError, pickle.UnpicklingError):
         while True:
             items.put(pickle.load(asked))  # noqa: S301
     if hasattr(signal, "pthread_kill"):

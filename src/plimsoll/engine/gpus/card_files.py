@@ -1,9 +1,9 @@
-"""Files about cards that `plimsoll measure` measured, one for each card and driver.
+"""Files with the figures of `plimsoll measure`, one for each card and driver.
 
-A file is TOML, plain enough to be read and sent in. `[measured]` says on which card, when and with
-what; `[card]` has the fields of `GpuProfile`; `[rates]` what was timed; `[convolutions]` the
-workspaces of cuDNN's kernels, `[searches]` those of cudnn.benchmark; `[checks]` what else was
-measured, and what is foreseen.
+A file is TOML, and short enough to read and to send in. `[measured]` has the card, the date and the
+versions; `[card]` has the fields of `GpuProfile`; `[rates]` the timings; `[convolutions]` the
+workspaces of cuDNN's kernels, `[searches]` those of cudnn.benchmark; `[checks]` other measured
+figures beside plimsoll's predictions.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FOLDER_VARIABLE = "PLIMSOLL_CARDS"
-"""The environment's variable that names the folder of these files."""
+"""The environment variable that names the folder of these files."""
 _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 _MOST_BYTES = 16 << 20
-"""The most that a file may have."""
+"""The largest size of a file that is read."""
 _MOST_NUMBER = 1 << 60
 _LONGEST_NAME = 100
 _SIZES = r"\d{1,12}(?:x\d{1,12}){0,4}"
@@ -39,13 +39,13 @@ CONVOLUTION = re.compile(
     rf" dilation (?P<dilation>{_SIZES}) groups (?P<groups>\d{{1,12}})"
     rf"(?: output_padding (?P<output_padding>{_SIZES}))?"
 )
-"""A convolution in words, as csrc/rules/measured_convolutions.h makes them."""
+"""Describes a convolution in the form of csrc/rules/measured_convolutions.h."""
 OF_PYTORCH = (
     *("total_bytes", "multiprocessors", "l2_cache_bytes", "max_threads_per_multiprocessor"),
     *("shared_memory_per_multiprocessor_bytes", "shared_memory_per_block_optin_bytes"),
     "compute_capability",
 )
-"""The figures of a card that PyTorch says."""
+"""The figures of a card that PyTorch reports."""
 _COUNTS = (*OF_PYTORCH[:-1], "context_bytes")
 _SPEEDS = ("memory_bandwidth_bytes_per_s", "bus_bytes_per_s", "fp32_flops", "tensor_flops")
 KINDS = ("datacenter", "desktop", "laptop", "workstation")
@@ -53,13 +53,15 @@ CONTEXT_PARTS = (
     *("kernels", "streams", "blas", "blas_handle", "stacks", "solver", "solver_handle"),
     "fourier",
 )
-"""What a process loads on a card when it first needs it: PyTorch's kernels, its pool of streams,
-cuBLAS with a thread's handle, the handle of each further thread that multiplies (such as that of
-the backward pass), the larger stacks of convolutions, recurrent layers and attention, cuSOLVER with
-a thread's handle, that of each further thread, and cuFFT. The enumeration Library of
-csrc/device/runtime.h has the same order."""
+"""The libraries that a process loads on a card on first use.
+
+In order: PyTorch's kernels, its pool of streams, cuBLAS with one thread's handle, the handle of
+each further thread that multiplies (such as that of the backward pass), the larger stacks of
+convolutions, recurrent layers and attention, cuSOLVER with one thread's handle, the handle of each
+further thread, and cuFFT. The enumeration Library of csrc/device/runtime.h has the same order.
+"""
 OF_TRAINING = ("made", "kernels", "blas", "blas_handle", "stacks")
-"""The parts of a context that a training step of most programs has."""
+"""The parts of a context that most training programs load."""
 
 
 Search = tuple[int, int, int, int]
@@ -71,18 +73,18 @@ class CardFile:
     """The measured figures of one card under one driver.
 
     Attributes:
-        name: As `torch.cuda.get_device_name` says, or as the user called it.
-        driver: The driver's version, "" where it is not known.
-        date: When it was measured, as 2026-11-27.
+        name: The name that `torch.cuda.get_device_name` returns, or the user's own.
+        driver: The driver's version; "" if unknown.
+        date: The date of the measurement, as 2026-11-27.
         torch: PyTorch's version.
-        cudnn: cuDNN's.
-        card: Fields of `GpuProfile`, without its names and sources.
-        rates: What was timed: bytes, operations or seconds, by name.
-        convolutions: Bytes of cuDNN's workspaces, by the convolution in words: of the forward pass,
-            and of the gradients of input and weight.
-        searches: The same of cudnn.benchmark: for each of the three passes the largest workspace of
-            a search, and the least, the middle and the most that the fastest plan of a search took.
-        checks: Bytes by what took them, in words: measured, and foreseen by plimsoll's rules.
+        cudnn: cuDNN's version.
+        card: Fields of `GpuProfile`, without names and sources.
+        rates: The measured rates and times in bytes, operations or seconds, by name.
+        convolutions: Bytes of cuDNN's workspaces for the forward pass, the gradient of the input
+            and the gradient of the weight, by the convolution in words.
+        searches: The workspaces of cudnn.benchmark for the same three passes: the largest during a
+            search, then the least, the median and the most of the fastest plan.
+        checks: Measured bytes and bytes predicted by plimsoll's rules, by what took them.
     """
 
     name: str
@@ -98,12 +100,12 @@ class CardFile:
 
     @property
     def origin(self) -> str:
-        """Where its figures come from, for `GpuProfile.sources`."""
+        """Returns the origin of its figures, for `GpuProfile.sources`."""
         driver = f", driver {self.driver}" if self.driver else ""
         return f"plimsoll measure, {self.date}{driver}, PyTorch {self.torch}"
 
     def to_toml(self) -> str:
-        """Return the text of its file."""
+        """Returns the text of its file."""
         about = {key: value for key, value in asdict(self).items() if isinstance(value, str)}
         parts = {key: value for key, value in self.card.items() if isinstance(value, dict)}
         plain = {key: value for key, value in self.card.items() if key not in parts}
@@ -134,7 +136,8 @@ def _key(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)  # TOML's, for lines of text, numbers and lists
+    # valid TOML for text of one line, numbers and lists
+    return json.dumps(value, ensure_ascii=False)
 
 
 def cards_folder() -> Path:
@@ -150,28 +153,28 @@ def cards_folder() -> Path:
 
 
 def file_of(name: str, driver: str) -> Path:
-    """The file in which a card's figures are kept."""
+    """Returns the file for a card's figures."""
     words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{name} {driver}").strip("-.") or "card"
     return cards_folder() / f"{words}.toml"
 
 
 def write_card(found: CardFile, path: Path) -> None:
-    """Write a file, in one piece.
+    """Write a file atomically.
 
     Raises:
         InputError: If it cannot be written.
     """
-    with suppress(OSError):  # the writer says what is wrong
+    with suppress(OSError):  # NewFile reports what is wrong
         path.parent.mkdir(parents=True, exist_ok=True)
     with NewFile(path, force=True) as file:
         file.write(found.to_toml().encode())
 
 
 def measured_cards() -> list[CardFile]:
-    """All cards in the folder, one file each: this machine's driver's, or else the newest.
+    """Returns the measured cards, one file each: this machine's driver's, or else the newest.
 
     Raises:
-        InputError: If a file cannot be read, or is no file of a card.
+        InputError: If a file cannot be read, or is not a card file.
     """
     driver, best = driver_version(), dict[str, CardFile]()
     try:
@@ -190,7 +193,7 @@ def _rank(found: CardFile, driver: str) -> tuple[bool, str]:
 
 
 def driver_version() -> str:
-    """The version of this machine's driver, "" where it has none."""
+    """Returns the version of this machine's driver; "" if it has none."""
     with suppress(OSError):
         text = _DRIVER_VERSION.read_text(encoding="utf-8", errors="replace")
         if found := re.search(r"\b\d{3,4}\.\d+(?:\.\d+)?\b", text):
@@ -199,10 +202,10 @@ def driver_version() -> str:
 
 
 def read_card(path: Path) -> CardFile:
-    """Read a file.
+    """Reads a file.
 
     Raises:
-        InputError: If it cannot be read, or is no file of a card.
+        InputError: If the file cannot be read, or is not a card file.
     """
     try:
         with path.open("rb") as file:

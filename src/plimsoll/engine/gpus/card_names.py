@@ -10,13 +10,13 @@ _LONGEST = 100
 
 
 def name_key(name: str) -> str:
-    """The name without what does not matter: case, spaces, dashes, NVIDIA, GeForce and the like."""
+    """Returns a name without case, spaces, dashes and words such as NVIDIA and GeForce."""
     letters = _NOT_LETTERS_OR_DIGITS.sub("", name.casefold())
     return _IGNORED_WORDS.sub("", letters).replace("mobile", "laptop")
 
 
 def name_keys(name: str) -> tuple[str, ...]:
-    """All keys by which a card of this name is found: RTX may be left out.
+    """Returns all keys under which a card of this name is found: RTX may be left out.
 
     >>> name_keys("NVIDIA GeForce RTX 4090")
     ('4090', 'rtx4090')
@@ -28,7 +28,7 @@ def name_keys(name: str) -> tuple[str, ...]:
 
 
 def unusable(name: str) -> str:
-    """Why a card cannot be called so; "" if it can."""
+    """Returns why a card cannot have this name; "" if it can."""
     if len(name) > _LONGEST or not name.isprintable():
         return f"is no line of at most {_LONGEST} characters"
     if ":" in name:

@@ -1,4 +1,4 @@
-"""Profiles of real GPUs: those of `profiles.toml`, and those that were measured here."""
+"""Profiles of GPUs: those of `profiles.toml`, and those measured on this machine."""
 
 from __future__ import annotations
 
@@ -25,42 +25,43 @@ _LEAST_PART = 2
 _SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
 _LEAST_OF_SIZE = 0.9
-"""A card shows PyTorch at least this part of the memory that it is sold with."""
+"""PyTorch sees at least this share of a card's nominal memory."""
 _PIECE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class GpuProfile:
-    """One kind of GPU, as a PyTorch process under Linux finds it.
+    """One model of GPU, as a PyTorch process on Linux sees it.
 
     Attributes:
         name: A short name, such as "H100".
-        full_name: What `torch.cuda.get_device_name` says.
-        total_bytes: What `torch.cuda.get_device_properties(0).total_memory` says.
-        multiprocessors: How many streaming multiprocessors.
+        full_name: The name that `torch.cuda.get_device_name` returns.
+        total_bytes: The memory that `torch.cuda.get_device_properties(0).total_memory` returns.
+        multiprocessors: The number of streaming multiprocessors.
         compute_capability: Major and minor.
-        l2_cache_bytes: The level 2 cache.
-        max_threads_per_multiprocessor: Resident at once.
-        shared_memory_per_multiprocessor_bytes: For all blocks of a multiprocessor together.
-        shared_memory_per_block_optin_bytes: For one block that asks for more than 48 KiB.
-        memory_bandwidth_bytes_per_s: At its peak.
-        bus_bytes_per_s: Of copies between the host's page-locked memory and the card, each way.
+        l2_cache_bytes: The size of the level 2 cache.
+        max_threads_per_multiprocessor: The most threads resident at once.
+        shared_memory_per_multiprocessor_bytes: The most for all blocks of a multiprocessor
+            together.
+        shared_memory_per_block_optin_bytes: The most for one block that asks for more than 48 KiB.
+        memory_bandwidth_bytes_per_s: The peak bandwidth.
+        bus_bytes_per_s: The rate of copies between page-locked host memory and the card, each way.
         fp32_flops: Operations per second outside the tensor cores.
-        tensor_flops: Dense fp16 or bf16 operations per second in the tensor cores; `fp32_flops`
-            where there are none.
-        context_bytes: The memory that the CUDA context of a PyTorch process takes in a training
-            step, with the libraries that most steps use.
-        kind: Where it is built in.
-        nvlinks: Links of NVLink to the others of its machine, as such machines are mostly built; 0
-            for cards on PCIe alone.
-        context_parts: Bytes that a context takes when it is made ("made"), and that each of
-            CONTEXT_PARTS adds once a process has loaded it. Empty where a context has one size.
-        nccl_process_bytes: The memory of the card that NCCL takes once in a process, without its
-            communicators; 0 where that was not measured.
-        convolutions, searches: The workspaces of cuDNN's kernels that were measured on this very
-            card, as in `CardFile`.
+        tensor_flops: Dense fp16 or bf16 operations per second on the tensor cores; `fp32_flops` if
+            the card has none.
+        context_bytes: The memory of a PyTorch process's CUDA context in a training step, with the
+            libraries that most steps load.
+        kind: "datacenter", "workstation", "desktop" or "laptop".
+        nvlinks: NVLink links to the other cards of the machine in its usual build; 0 for cards with
+            PCIe only.
+        context_parts: Bytes of a new context ("made"), and bytes that each of CONTEXT_PARTS adds
+            when a process loads it. Empty if the context's size is constant.
+        nccl_process_bytes: The card memory that NCCL takes once a process, without its
+            communicators; 0 if that was not measured.
+        convolutions, searches: The workspaces of cuDNN's kernels measured on this card, as in
+            `CardFile`.
         measured: The origin of the figures if `plimsoll measure` measured the card; else "".
-        sources: Where each number comes from, by the name of its field.
+        sources: The source of each number, by the name of its field.
     """
 
     name: str
@@ -94,17 +95,17 @@ class GpuProfile:
         return bool(self.measured) or self.sources["context_bytes"].startswith("measured")
 
     def context_with(self, loaded: Collection[str]) -> int:
-        """Return the bytes that a context takes with these of CONTEXT_PARTS, one for each time."""
+        """Returns the bytes of a context that has loaded these parts; a part may be repeated."""
         if not self.context_parts:
             return self.context_bytes
         return self.context_parts["made"] + sum(self.context_parts[part] for part in loaded)
 
 
 def gpu_profile(name: str) -> GpuProfile:
-    """Find a GPU by its name, whatever its spelling.
+    """Finds a GPU by its name, in any spelling.
 
     Case, spaces, dashes and the words NVIDIA and GeForce do not matter, and RTX may be left out. A
-    size after a colon is the same chip with that much memory: "RTX 4090:20GiB".
+    size after a colon gives the same chip that much memory: "RTX 4090:20GiB".
 
     >>> gpu_profile("nvidia geforce rtx4090").name
     'RTX 4090'
@@ -112,7 +113,7 @@ def gpu_profile(name: str) -> GpuProfile:
     21474836480
 
     Raises:
-        InputError: If no GPU has this name, or the size is none or has no room for the CUDA
+        InputError: If no GPU has this name, or the size is invalid or too small for the CUDA
             context.
     """
     chip, colon, size = name.partition(":")
@@ -135,7 +136,7 @@ def gpu_profile(name: str) -> GpuProfile:
 
 
 def gpu_profiles(containing: str = "") -> list[GpuProfile]:
-    """All GPUs that have a profile, or those of which a name contains the text.
+    """Returns the GPUs that have a profile, or those with a name that contains the text.
 
     As for `gpu_profile`, case, spaces, dashes and the words NVIDIA and GeForce do not matter.
 
@@ -143,7 +144,7 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
     ['RTX 4090', 'RTX 4090 Laptop']
 
     Raises:
-        InputError: If no name does.
+        InputError: If no name contains the text.
     """
     key = name_key(containing)
     found = [
@@ -158,7 +159,7 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
 
 @cache
 def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
-    """Every profile with its other names; a card that was measured here replaces the built-in."""
+    """Returns each profile with its other names; a measured card replaces the built-in one."""
     found = {name_keys(profile.full_name): (profile, names) for profile, names in _built_in()}
     for card in measured_cards():
         key = name_keys(card.name)
@@ -171,7 +172,7 @@ def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
 
 
 def built_in_profile(name: str) -> GpuProfile | None:
-    """The project's own profile of the card that PyTorch reports by this name."""
+    """Returns plimsoll's own profile of the card that PyTorch reports by this name."""
     keys = name_keys(name)
     own = (profile for profile, _ in _built_in() if name_keys(profile.full_name) == keys)
     return next(own, None)
@@ -217,10 +218,10 @@ def _read(
 
 
 def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
-    """The parts of a context of this size, in the proportions of a card whose parts were measured.
+    """Returns the parts of a context of this size, in the proportions of a measured card.
 
-    Each is in whole pieces of 2 MiB, as the driver takes memory. Those that a training step loads
-    add up to `context_bytes`.
+    Each part is a multiple of 2 MiB, the driver's unit. The parts that a training step loads add up
+    to `context_bytes`.
     """
     share = context_bytes / measured["context_bytes"]
     parts = {
@@ -232,7 +233,7 @@ def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
 
 @cache
 def _names() -> dict[str, GpuProfile]:
-    """The profile of every key of a name. A measured card goes before a built-in one."""
+    """Returns the profile for each key of a name. A measured card replaces a built-in one."""
     names: dict[str, GpuProfile] = {}
     for profile, aliases in sorted(_profiles(), key=lambda each: not each[0].measured):
         for name in (profile.name, profile.full_name, *aliases):
@@ -242,7 +243,7 @@ def _names() -> dict[str, GpuProfile]:
 
 
 def _cards_of_size(size: int) -> str:
-    """The cards that are sold with so many GB, since a size alone names no kernels."""
+    """Names the cards sold with so many GB, since a size alone does not identify a chip."""
     sold = [
         profile
         for profile, _ in _profiles()
@@ -254,7 +255,7 @@ def _cards_of_size(size: int) -> str:
 
 
 def _hint(key: str) -> str:
-    """The names that a key is a part of, or that are nearest to it, or where to find all."""
+    """Suggests names that contain the key or resemble it, or the command that lists all."""
     near: dict[str, float] = {}
     if len(key) >= _LEAST_PART:
         near = {profile.name: 1.0 for other, profile in _names().items() if key in other}

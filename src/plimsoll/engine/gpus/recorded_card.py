@@ -1,7 +1,7 @@
-"""The card of a recording, as far as its settings say it.
+"""Reads the card of a recording from its settings.
 
-Where plimsoll records, the settings have under "gpus" a list with the "device", the "name" and the
-"total_bytes" of each. PyTorch's own snapshots say nothing of the card.
+A recording by plimsoll has a list under "gpus" in its settings, with the "device", "name" and
+"total_bytes" of each card. PyTorch's own snapshots do not name the card.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecordedCard:
     Attributes:
         name: Its name.
         total_bytes: Its memory.
-        profile: What else is known of it; None for a card that has no profile.
+        profile: The card's profile; None for a card without one.
     """
 
     name: str
@@ -37,13 +37,13 @@ class RecordedCard:
 
     @property
     def usable_bytes(self) -> int:
-        """What a program can take at most: all but the CUDA context, if that is known."""
+        """The most that a program can take: the total minus the CUDA context, if that is known."""
         context = 0 if self.profile is None else self.profile.context_bytes
         return max(self.total_bytes - context, 1)
 
 
 def named_card(name: str) -> RecordedCard:
-    """The card of a name, as `gpu_profile` finds it.
+    """Returns the card of a name, as `gpu_profile` finds it.
 
     Raises:
         InputError: If no card has this name.
@@ -53,12 +53,12 @@ def named_card(name: str) -> RecordedCard:
 
 
 def card_entry(device: int, name: str, total_bytes: int) -> dict[str, Any]:
-    """What the settings of a recording say of a card."""
+    """Makes the entry of a card in a recording's settings."""
     return {"device": device, "name": name, "total_bytes": total_bytes}
 
 
 def recorded_card(settings: Mapping[str, Any], device: int) -> RecordedCard | None:
-    """The card of a device; None where the settings do not say it, or make no sense."""
+    """Returns the card of a device; None if the settings have no valid entry for it."""
     entries = settings.get("gpus")
     for entry in entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict) or entry.get("device") != device:

@@ -1,1 +1,1 @@
-"""From the events of a running program to a file, which a thread writes: begin with `recorder`."""
+"""Records the events of a running program to a file, on a thread; begin with `recorder`."""

@@ -1,4 +1,4 @@
-"""What happens in an allocator on a simulated GPU that is used by itself, for a recording."""
+"""The events of an allocator on a simulated GPU without PyTorch, as a source of a recording."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AllocatorEvents:
-    """An allocator on a simulated GPU, used by itself."""
+    """An allocator on a simulated GPU without PyTorch."""
 
     is_simulated = True
 

@@ -1,8 +1,8 @@
-"""What can be recorded.
+"""The interface of a source of events.
 
-A source puts events into a buffer from `start` to `stop`. Its `segments` also puts a `snapshot`
-event there, at the very moment that they are of: so what happened before can be told apart from
-what happened after, while other threads go on.
+A source puts events into a buffer from `start` to `stop`. `segments` also puts a `snapshot` event
+there at the moment that its result describes, so a reader can tell earlier events from later ones
+while other threads continue.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 Segments = dict[int, list[_core.SegmentInfo]]
-"""Of each device, by address."""
+"""The segments of each device, by address."""
 
 
 class EventSource(Protocol):
-    """Something that allocates GPU memory."""
+    """A source of events: an allocator of GPU memory."""
 
     is_simulated: bool
     """Whether the events' times are those of a simulated clock."""
@@ -30,23 +30,23 @@ class EventSource(Protocol):
         """Put every event from now on into `buffer`.
 
         Raises:
-            InputError: If that is not possible.
+            InputError: If the source cannot be recorded.
         """
 
     def stop(self) -> None:
-        """No event from now on."""
+        """Put no further event into the buffer."""
 
     def segments(self) -> Segments:
-        """All memory, and an event in the buffer that says when."""
+        """Returns all memory, and puts a `snapshot` event into the buffer at that moment."""
 
     def settings(self) -> Mapping[str, Any]:
-        """The `allocator_settings` of PyTorch's snapshots, and "allocator", the allocator's name.
+        """The `allocator_settings` of PyTorch's snapshots, with the allocator's name, "allocator".
 
-        Under "gpus" are the cards that have names, in the form that `recorded_card` reads.
+        The list under "gpus" has the cards with a name, in the form that `recorded_card` reads.
         """
 
     def frames(self, stack: int) -> list[Frame]:
-        """The call stack of an event, by its number."""
+        """Returns the call stack of an event, by its number."""
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
-        """Call `action` once PyTorch, whose memory this is, is imported; never, if it is none's."""
+        """Call `action` once PyTorch is imported; never, if the memory is not PyTorch's."""

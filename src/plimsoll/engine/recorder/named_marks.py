@@ -1,4 +1,4 @@
-"""Named moments and labels of a recording: numbers while they happen, names when written."""
+"""Marks and labels of a recording: events hold their numbers, the file holds their names."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Marks:
-    """The names that marks and labels have had so far.
+    """The names of all marks and labels so far.
 
     Attributes:
-        clock_us: The time of the last event that was written.
+        clock_us: The time of the last written event.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,17 @@ class Marks:
         self._lock = threading.Lock()
 
     def number(self, name: str) -> int:
-        """The number that stands for a name in events; any thread may ask."""
+        """Returns the number of a name in events; any thread may call this."""
         with self._lock:
             return self._numbers.setdefault(name, len(self._numbers))
 
     def marks(self, events: EventBatch, *, is_simulated: bool) -> list[tuple[int, int, str]]:
-        """Row, time and name of each mark; rows count events only.
+        """Row, time and name of each mark; rows count only events.
 
         Args:
             events: Events, marks and labels, in order.
-            is_simulated: A simulated clock stands at the event before a mark.
+            is_simulated: Whether the clock is simulated; a mark then has the time of the event
+                before it.
         """
         names = list(self._numbers)
         is_event = _is_event(events)
@@ -54,7 +55,7 @@ class Marks:
     def labels(
         self, devices: NDArray[np.int32], events: EventBatch
     ) -> list[tuple[int, int, int, str]]:
-        """Row, device, address and name of each label; rows count events only.
+        """Row, device, address and name of each label; rows count only events.
 
         Args:
             devices: The device of each row.

@@ -1,7 +1,7 @@
-"""From the events of a source to a file, by a thread that empties a buffer.
+"""Writes the events of a source to a file, by a thread that empties a buffer.
 
-Whoever allocates only copies an event into the buffer (`core/include/plimsoll/events/
-event_buffer.h`). Stacks are spelled out, and columns packed and written, by the thread.
+An allocating thread only copies an event into the buffer (`core/include/plimsoll/events/
+event_buffer.h`). The writing thread resolves stacks, packs columns and writes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 _CAPACITY = 1 << 17
-"""Events that the buffer holds: more than a second's worth of fast training."""
+"""The buffer's capacity in events: more than a second of fast training."""
 
 _INTERVAL_SECONDS = 0.1
 
@@ -64,14 +64,14 @@ class Recorder(NotebookForm):
     ...     recording.mark("evaluation")
 
     Attributes:
-        path: Of the file.
-        event_count: How many events are in the file so far.
-        dropped: How many events found no room, because the thread that writes could not follow.
+        path: The path of the file.
+        event_count: The number of events in the file so far.
+        dropped: The number of events lost because the buffer was full.
 
     Args:
-        path: Of the file, a `.plim`; it must not exist.
-        find_source: Called when a recording begins; gives what is recorded.
-        stacks: Keep the Python call stack of each request.
+        path: The path of the file, a `.plim`; it must not exist.
+        find_source: Called when a recording begins; returns the source.
+        stacks: Whether to keep the Python call stack of each request.
         after_step: Called after each step of an optimizer.
     """
 
@@ -95,7 +95,7 @@ class Recorder(NotebookForm):
         self._writing = threading.Lock()
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        """Record each call of a function, from the second on into a file with a number."""
+        """Record each call of a function; from the second call on, the file's name has a number."""
         first, recorded = self.path, 0
 
         @wraps(function)
@@ -126,11 +126,11 @@ class Recorder(NotebookForm):
         return answer(str(self)) + (preformatted(ways) if self.event_count else "")
 
     def __enter__(self) -> Recorder:
-        """Begin.
+        """Begin the recording.
 
         Raises:
-            InputError: If the file exists or cannot be written, another recording is on, or there
-                is no GPU, real or simulated.
+            InputError: If the file exists or cannot be written, another recording is running, or
+                there is no GPU, real or simulated.
         """
         global _active
         with _active_lock:
@@ -172,10 +172,11 @@ class Recorder(NotebookForm):
                 raise InputError(f"{self.path}: cannot be written: {error.strerror}") from None
             self._thread.start()
             undo.pop_all()
-        self._at_exit = Finalize(None, self.stop, exitpriority=2)  # in this process only
+        # runs only in this process, never in a forked child
+        self._at_exit = Finalize(None, self.stop, exitpriority=2)
 
     def _forget(self, buffer: _core.EventBuffer) -> None:
-        """Be as before the beginning."""
+        """Restore the state before the recording."""
         self._source.stop()
         buffer.close()
         self._buffer = None
@@ -184,10 +185,10 @@ class Recorder(NotebookForm):
         self.stop()
 
     def mark(self, name: str = "step") -> None:
-        """Name this moment; "step" says that a training step ends here.
+        """Name this moment; "step" marks the end of a training step.
 
         Raises:
-            InputError: If the recording is not on.
+            InputError: If the recording is not running.
         """
         buffer = self._buffer
         if buffer is None:
@@ -195,12 +196,12 @@ class Recorder(NotebookForm):
         buffer.mark(self._marks.number(name), time.time_ns() // 1000)
 
     def flush(self) -> None:
-        """Write what has happened so far, for who reads the file while it grows."""
+        """Write all events so far, for readers of the growing file."""
         if self._buffer is not None and not self._is_of_parent():
             self._write_or_fail()
 
     def stop(self) -> None:
-        """End the recording, and the file with the state that memory is in; once is enough."""
+        """End the recording and write the final state of memory; further calls do nothing."""
         global _active
         with _active_lock:
             buffer = self._buffer
@@ -225,7 +226,7 @@ class Recorder(NotebookForm):
             _uses.look()
         try:
             end = self._source.segments() if self._failure is None else None
-        except Exception as error:  # such as a GPU that has failed
+        except Exception as error:  # for example a GPU that has failed
             self._fail(error)
         finally:
             self._source.stop()
@@ -239,7 +240,7 @@ class Recorder(NotebookForm):
         self._buffer = None
 
     def _follow_program(self) -> None:
-        """Mark the end of every optimizer's steps, and label tensors, from now on."""
+        """Mark the end of each optimizer step, and label tensors, from now on."""
         self._follows_steps = True
         _follow_program()
 
@@ -257,10 +258,11 @@ class Recorder(NotebookForm):
             self._after_step()
 
     def _is_of_parent(self) -> bool:
-        """Whether this is a child process that was forked off in the middle."""
+        """Whether this process was forked from the recording one."""
         return self._buffer is not None and os.getpid() != self._process
 
-    # --- what writes: the thread, and whoever wants it now ---------------------------------------
+    # # --- writing: by the thread, or by a caller that flushes
+    # -------------------------------------
 
     def _run(self) -> None:
         while not self._is_over.wait(_INTERVAL_SECONDS) and self._failure is None:
@@ -272,7 +274,7 @@ class Recorder(NotebookForm):
                 return
             try:
                 self._write()
-            except Exception as error:  # the program goes on, whatever it is
+            except Exception as error:  # no error of the writer may stop the program
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -284,7 +286,7 @@ class Recorder(NotebookForm):
         self, *, start: Segments | None = None, end: Segments | None = None, ended: bool = False
     ) -> None:
         assert self._buffer is not None
-        devices, *columns = self._buffer.drain()  # in the order of EventBatch's
+        devices, *columns = self._buffer.drain()  # in the order of EventBatch's fields
         self.dropped = self._buffer.dropped
         events = EventBatch(*columns)
         marks: list[tuple[int, int, str]] = []
@@ -308,7 +310,7 @@ class Recorder(NotebookForm):
             self.event_count += len(events)
 
     def _new_place(self) -> ProcessPlace | None:
-        """Where this process runs, if it has joined a job since that was written."""
+        """Returns this process's place if it has joined a job since the last write."""
         place = place_of_process()
         if place.rank is None or place == self._place:
             return None
@@ -334,9 +336,9 @@ _follows = False
 
 
 def _follow_program() -> None:
-    """Tell the recording that is on of tensors and steps.
+    """Report tensors and steps to the running recording.
 
-    This never ends: a recording may end within a step, while PyTorch goes through the hooks.
+    The hooks stay installed: a recording may end within a step, while PyTorch iterates over them.
     """
     global _follows
     import torch
@@ -355,7 +357,7 @@ def _keep(
 
 
 def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """What came before the newest snapshot of its device; all of it where there is none."""
+    """Masks the events before the newest snapshot of their device; all events without one."""
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device
@@ -365,7 +367,7 @@ def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> 
 
 
 def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """What came after the newest snapshot of its device; all of it where there is none."""
+    """Masks the events after the newest snapshot of their device; all events without one."""
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device

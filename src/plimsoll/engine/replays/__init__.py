@@ -1,4 +1,4 @@
-"""A recorded history under any allocator, configuration, limit and GPU size.
+"""Replays a recorded history under any allocator, configuration, limit and GPU size.
 
 Begin with `replay`.
 """

@@ -1,4 +1,4 @@
-"""Replays for notebooks."""
+"""Shows replays in notebooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def replays_html(results: Sequence[ReplayResult]) -> str:
-    """The answer and the table of each file and device, best first."""
+    """Returns the answer and the table for each file and device, best first."""
     tables = [
         answer(answer_of(ranked)) + table(title(ranked[0]), map(row, ranked), heads(ranked[0]))
         for ranked in best_first(results)

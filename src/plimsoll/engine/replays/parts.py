@@ -1,4 +1,4 @@
-"""What a replay found."""
+"""The results of a replay, as plain data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where the replay and the recording part.
+    """The first event at which the replay differs from the recording.
 
     Attributes:
         event: The event's number.
-        recorded: Action, address and size as recorded; None if the replay did something more.
-        replayed: Action, address and size as replayed; None if the replay did something less.
+        recorded: Action, address and size as recorded; None if only the replay has the event.
+        replayed: Action, address and size as replayed; None if only the recording has the event.
     """
 
     event: int
@@ -25,7 +25,7 @@ class Difference:
     replayed: tuple[str, int, int] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the values for JSON."""
 
         def entry(value: tuple[str, int, int] | None) -> dict[str, Any] | None:
             return value and {"action": value[0], "address": value[1], "size": value[2]}
@@ -39,15 +39,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class FirstOom:
-    """The first request that failed, after all cached memory had gone back to the driver.
+    """The first request that failed even after the whole cache was released to the driver.
 
     Attributes:
         event: The event's number.
-        tried_bytes: What the driver was asked for.
-        allocated_bytes: In live blocks at that moment.
-        reserved_bytes: Taken from the driver at that moment.
-        at: The innermost line of the program on the request's call stack, as "file:line function",
-            if stacks were recorded.
+        tried_bytes: Bytes that the driver was asked for.
+        allocated_bytes: Bytes in live blocks at that moment.
+        reserved_bytes: Bytes reserved from the driver at that moment.
+        at: The innermost line of the program on the request's call stack, as "file:line function";
+            None if stacks were not recorded.
     """
 
     event: int
@@ -59,19 +59,21 @@ class FirstOom:
 
 @dataclass(frozen=True)
 class PeakBreakdown:
-    """Where the reserved bytes were when they were the most.
+    """The parts of reserved memory at its peak.
 
     `reserved_bytes == requested_bytes + rounding_bytes + split_bytes + cached_bytes`.
 
     Attributes:
         event: The event that reached the peak.
-        reserved_bytes: The whole.
-        requested_bytes: What the program had asked for, of all blocks not yet reusable.
-        rounding_bytes: Added to the requests: rounding up, and block ends too small to split off.
-        split_bytes: Free, in segments that are in use elsewhere; they cannot go back to the driver.
-        cached_bytes: Free as a whole segment, or in a segment that can shrink.
-        pending_free_bytes: Of the first two, what the program had freed already, but another stream
-            might still use.
+        reserved_bytes: All reserved bytes.
+        requested_bytes: Bytes that the program requested, in all blocks that are not yet reusable.
+        rounding_bytes: Bytes added to the requests by rounding up, and ends of blocks too small to
+            split off.
+        split_bytes: Free bytes in segments that are partly in use; they cannot be released to the
+            driver.
+        cached_bytes: Free bytes in wholly free segments, or in segments that can shrink.
+        pending_free_bytes: The part of `requested_bytes` and `rounding_bytes` that the program had
+            freed, but that another stream might still use.
     """
 
     event: int
@@ -85,54 +87,55 @@ class PeakBreakdown:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """The outcome of one replay of one device's history. Unknown figures are None.
+    """The outcome of one replay of one device's history; None is unknown.
 
     See docs/replay.md.
 
     Attributes:
-        file: What was replayed.
+        file: The replayed file.
         device: The device's number in it.
-        gpu: The card that it was, if the recording names it.
+        gpu: The recorded card's name, if the recording has it.
         allocator: "native", "elastic" or "uncached".
-        conf: The configuration, as PYTORCH_CUDA_ALLOC_CONF writes it.
-        version: The version of PyTorch whose rules were followed.
+        conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
+        version: The version of PyTorch whose rules the replay followed.
         limit_bytes: The most that could be reserved; None for no limit.
-        limit_source: "given", or "inferred" from the recording, or what the recorded "card" has, or
-            None.
-        gpu_memory_bytes: The simulated card's dedicated memory; None for more than enough.
-        shared_memory_bytes: What may be spilled into besides; None for none.
+        limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
+            the recorded card's memory, or None.
+        gpu_memory_bytes: The simulated card's dedicated memory; None for ample memory.
+        shared_memory_bytes: The shared memory to spill into; None without any.
         peak_allocated_bytes: The most in live blocks.
         peak_active_bytes: The most in blocks not yet reusable.
-        peak_reserved_bytes: The most taken from the driver, in both tiers.
-        peak_reserved_range_bytes: Least and most of it over three timings of the frees that wait
-            for other streams: as recorded, at once, and as late as can be. None where no free
-            waits, where a replay ended early, and under the recorded configuration.
+        peak_reserved_bytes: The most reserved from the driver, in both tiers.
+        peak_reserved_range_bytes: The least and the most of the peak over three timings of the
+            frees that wait for other streams: as recorded, immediate, and as late as possible. None
+            if no free waits, if a replay ended early, or under the recorded configuration.
         utilization: Peak allocated over peak reserved.
         num_alloc_retries: Requests that were tried again after releasing cached memory.
         num_ooms: Requests that failed.
         fits: Whether the program got all the memory that it got in the recording. If not, the
-            replay ends at the request that failed.
-        fits_at_any_pace: Whether it did whenever the frees that wait for other streams were done:
-            as recorded, at once, and as late as can be. None where only the first was tried, as
-            the replay is the recorded run.
+            replay ends at the failed request.
+        fits_at_any_pace: Whether it fits under all three timings of the frees that wait for other
+            streams: as recorded, immediate, and as late as possible. None if only the recorded
+            timing was tried, because the replay is the recorded run.
         first_oom_event: The event number of the first request that failed.
-        first_oom: More about it.
-        avoided_ooms: Requests that failed in the recording, but not here.
+        first_oom: Details of that request.
+        avoided_ooms: Requests that failed in the recording but not in the replay.
         events: Events replayed.
-        engine_seconds: Time in the engine.
+        engine_seconds: Time spent in the engine.
         driver_seconds: Time that the driver calls would take on a GPU, by the cost model.
-        matches_recording: Whether every address, every segment and every failure was as recorded;
-            None where the run differs from the recording on purpose, or where no segments were
-            recorded to compare with.
-        first_difference: Where it does not match.
-        reconstructed_start: The history does not begin at the first allocation; what was allocated
-            before was taken from the final segments, and counters count from the first event.
+        matches_recording: Whether every address, segment and failure was as recorded. None if the
+            run differs from the recording on purpose, or if the recording has no segments to
+            compare.
+        first_difference: The first difference, if it does not match.
+        reconstructed_start: Whether the history begins after the first allocation. Earlier
+            allocations are then taken from the final segments, and counters start at the first
+            event.
         emptied_caches: The events before which the program emptied the cache.
         conf_without_effect: Keys of `conf` that change no device memory, each with why.
-        peak: Where the bytes were at the peak of reserved memory.
-        shared: What spilled, and the least that it costs; None where there is no shared memory.
-        plan: How far the requests followed the plan; None where there was none.
-        memory_stats: All counters at the end, by the keys of torch.cuda.memory_stats().
+        peak: The parts of reserved memory at its peak.
+        shared: The use of shared memory and its least cost; None without shared memory.
+        plan: How far the requests followed the plan; None without one.
+        memory_stats: All counters at the end, by the keys of `torch.cuda.memory_stats()`.
     """
 
     file: str
@@ -171,7 +174,7 @@ class ReplayResult:
     memory_stats: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """The result for JSON: base units, stable keys, None for unknown."""
+        """Returns the result for JSON: base units, stable keys, None for unknown."""
         result = asdict(self)
         result["first_difference"] = self.first_difference and self.first_difference.to_dict()
         result["conf_without_effect"] = dict(self.conf_without_effect)

@@ -1,4 +1,4 @@
-"""The replay of a recording: what to hold against it, and what to take from it."""
+"""Replays a recording: chooses the settings, and compares the replay with the recording."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 AMPLE_MEMORY = 1 << 40
-"""Of a simulated card, where nothing says how much it has: more than enough."""
+"""The memory of a simulated card whose size is unknown: more than enough."""
 
-# What the allocator does only when a limit, or the device, refuses.
+# Actions that the allocator takes only when a limit, or the device, refuses memory.
 _RELEASES = ("segment_free", "segment_unmap", "oom")
 
 
@@ -51,8 +51,8 @@ def replay(
 ) -> Replays:
     """Replay every device's history in a recording.
 
-    Under the recorded configuration the replay is checked against the recording, to the address.
-    Under any other it says what that other would have come to.
+    Under the recorded configuration the replay is compared with the recording, address by address.
+    Under any other it shows what that configuration would have needed.
 
     >>> import plimsoll
     >>> (result,) = plimsoll.replay("run.pickle", limit="24GiB")  # doctest: +SKIP
@@ -63,23 +63,23 @@ def replay(
         source: A file, or a recording read from one.
         allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own; "uncached" calls
             the driver for each request.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; by default the recorded one.
-        limit: The most that may be reserved, as a fraction or a smaller card would make it, such as
-            "24GiB". By default what the recording shows of the limit it ran under; under another
-            configuration or allocator, what its card has, if the recording names it.
-        gpu_memory: The memory of the simulated card, all of it PyTorch's. By default more than
-            enough.
-        dedicated: The card's memory too, instead of `gpu_memory`; requests that find it
-            spent go on in shared memory. With "elastic" it is the allocator that spills; with
-            "native" and "uncached" the driver does, as under Windows.
-        shared: How much shared memory there is then.
-        version: The PyTorch to follow, such as "2.11"; by default the recorded one, as far as the
-            recording tells (`Recording.version`).
+        conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
+            one.
+        limit: The most that may be reserved, such as "24GiB", as a memory fraction or a smaller
+            card would set it. By default the limit inferred from the recording; under another
+            configuration or allocator, the memory of the recorded card, if the recording names it.
+        gpu_memory: The memory of the simulated card, all of it for PyTorch. By default ample.
+        dedicated: The card's memory, in place of `gpu_memory`; requests beyond it get shared
+            memory. With "elastic" the allocator spills; with "native" and "uncached" the driver
+            does, as on Windows.
+        shared: The size of shared memory with `dedicated`.
+        version: The PyTorch version whose rules to follow, such as "2.11"; by default the recorded
+            one, or the one inferred from the recording (`Recording.version`).
         plan: A plan of places, or its file, which "elastic" follows (docs/plans.md).
-        progress: Called with the number of events done and to do, now and then.
+        progress: Called at intervals with the number of events done and in total.
 
     Returns:
-        A list of one result for each device that has events; printed, a table.
+        One result for each device that has events; they print as a table.
 
     Raises:
         InputError: If the recording, the configuration or a size cannot be used.
@@ -118,7 +118,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Request:
-    """What to replay a history under."""
+    """The settings of a replay."""
 
     name: str
     allocator: AllocatorName
@@ -169,7 +169,7 @@ def _plain_version(version: str) -> str:
 
 
 def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
-    """The configuration of a recording; where it is unknown and another is given, the default."""
+    """Returns a recording's configuration; the default if it is unknown and another is given."""
     try:
         return _checked(recording.conf, version, f"{recording.name}: the recorded")
     except InputError as error:
@@ -212,7 +212,7 @@ def _replay_device(
         run = _run(trace, start, request, compare=True, progress=progress)
         matches = run.first_difference is None
         if not matches and (limit_source == "given" or request.gpu_memory is not None):
-            run, matches = None, None  # so it is another limit than the recording's
+            run, matches = None, None  # a driver that spills is a limit other than the recorded one
     if run is None:
         emptied = _emptied_caches(trace, start, recorded)
         run = _run(trace, start, request, emptied=emptied, progress=progress)
@@ -231,7 +231,7 @@ def _same_policy(request: _Request, recorded: _Request) -> bool:
 
 
 def _spilled(trace: DeviceTrace, start: list[_core.SegmentInfo]) -> bool:
-    """Whether the program had more memory than its card's."""
+    """Whether the program had more memory than its card has."""
     return any(segment.shared for segment in start) or any(
         bool(batch.shared.any()) for batch in trace.batches()
     )
@@ -252,11 +252,11 @@ def _inferred_limit(
     recorded: _Request,
     bounds: tuple[int, int],
 ) -> int:
-    """The limit within `least <= limit < below` under which the replay is as recorded.
+    """Finds a limit with `least <= limit < below` under which the replay is as recorded.
 
-    What the card has is tried first. Where a replay differs, the first difference says whether its
-    limit was too high or too low. If that leads nowhere, something else differs, and the middle is
-    as good as any. The rules of other allocators than PyTorch's are not replayed here.
+    The card's memory is tried first. When a replay differs, its first difference shows whether the
+    limit was too high or too low. If no limit gives a match, the cause is something else, and any
+    limit between the bounds serves as well. Only PyTorch's allocator is replayed here.
     """
     least, below = bounds
     if recorded.recorded_allocator != "native":
@@ -323,14 +323,14 @@ def _run(
 def _emptied_caches(
     trace: DeviceTrace, start: list[_core.SegmentInfo], recorded: _Request
 ) -> list[int]:
-    """Where the program emptied the cache, told from where the allocator had to."""
+    """Finds the events before which the program, not the allocator, emptied the cache."""
     return _run(trace, start, recorded, compare=True).emptied
 
 
 def _at_other_paces(
     trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
 ) -> list[_core.Replay]:
-    """The same, with frees that wait for other streams done at once, or very late."""
+    """Replays with the frees that wait for other streams done at once, and as late as possible."""
     return [
         _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
         _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),
@@ -338,7 +338,7 @@ def _at_other_paces(
 
 
 def _bounds(runs: list[_core.Replay]) -> tuple[int, int] | None:
-    """Peak reserved over some runs; None where one ended early."""
+    """Returns the bounds of peak reserved over some runs; None if one ended early."""
     if any(one.stopped for one in runs):
         return None
     peaks = [one.peak[1] for one in runs]

@@ -1,4 +1,4 @@
-"""Replays: a list of results, which shows itself as a table."""
+"""A list of replay results that prints as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plimsoll.engine.replays.text import replays_text
 
 
 class Replays(NotebookForm, list[ReplayResult]):
-    """Replays, as a list; printed, or as what a notebook shows, the table of `plimsoll replay`.
+    """A list of replays; it prints, and shows in a notebook, as the table of `plimsoll replay`.
 
     Lists of replays under several configurations make one table when they are joined:
     `print(Replays(first + second))`.

@@ -1,4 +1,4 @@
-"""Replays in words and as a table."""
+"""Formats replays as text and as a table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 _NAME = "configuration"
 _OPTIONAL = ("driver time", "retries", "utilization", "allocated")
-"""The columns that a narrow terminal goes without, the first one first."""
+"""The columns that a narrow terminal leaves out, in that order."""
 
 
 def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> str:
-    """For each file and device the answer, a table of its replays, best first, and the details.
+    """Returns the answer, a table of replays, best first, and details for each file and device.
 
     Args:
         results: The replays.
-        width: The columns that there are; None leaves lines as long as they are.
+        width: The columns available; None does not fold lines.
     """
     return "\n\n".join(_device_text(ranked, width) for ranked in best_first(results))
 
@@ -36,7 +36,7 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 
 
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
-    """What came of the best, and how much it saves: of what was recorded, or of the worst."""
+    """Describes the best replay, and its saving against the recorded or the worst one."""
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
     reserved = format_size(best.peak_reserved_bytes)
@@ -69,7 +69,7 @@ def _table(ranked: Sequence[ReplayResult], width: int | None) -> Iterator[str]:
 
 
 def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
-    """The replays of each device of each file, files as they come."""
+    """Yields the replays of each device of each file, in the order of the files."""
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
         for device in sorted({result.device for result in of_file}):
@@ -77,21 +77,21 @@ def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
 
 
 def title(result: ReplayResult) -> str:
-    """What the replays of a device are of."""
+    """Returns the title of a device's table."""
     count = format_count(result.events, "event")
     card = f" ({result.gpu})" if result.gpu else ""
     return f"{result.file}, device {result.device}{card}: {count} replayed"
 
 
 def heads(result: ReplayResult) -> tuple[str, ...]:
-    """The columns of `row`."""
+    """Returns the heads of the columns of `row`."""
     tiers = ("dedicated", "shared") if result.shared else ()
     figures = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
     return (_NAME, *figures)
 
 
 def _rank(result: ReplayResult) -> tuple[bool, int]:
-    """Least reserved first; last those that ended early, the one that got furthest first."""
+    """Sorts by least reserved; replays that ended early come last, the longest one first."""
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 
@@ -116,7 +116,7 @@ def _name(result: ReplayResult) -> str:
 
 
 def _explain(result: ReplayResult) -> Iterator[str]:
-    """Why more was reserved than allocated, and what else there is to say of one replay."""
+    """Explains the difference between reserved and allocated, with other notes on one replay."""
     peak = result.peak
     reserved = format_size(peak.reserved_bytes)
     yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"
@@ -147,7 +147,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
 
 
 def _verdict(result: ReplayResult) -> Iterator[str]:
-    """What speaks against a replay."""
+    """Yields the doubts about a replay."""
     if result.plan is not None:
         yield f"Plan: {result.plan.line()}."
     if result.shared is not None:

@@ -1,4 +1,4 @@
-"""An allocator on a simulated GPU, with the interface that torch.cuda has for PyTorch's own."""
+"""An allocator on a simulated GPU, with the interface of torch.cuda."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _pool_numbers = itertools.count(1)
 
 
 def check_allocator(name: str) -> None:
-    """Refuse a name that no allocator has.
+    """Refuse an unknown name of an allocator.
 
     Raises:
-        InputError: With the names that there are.
+        InputError: With the names that exist.
     """
     known = _core.allocator_names()
     if name not in known:
@@ -39,13 +39,13 @@ def check_allocator(name: str) -> None:
 
 
 class MemoryPool:
-    """A private pool of an allocator, as torch.cuda.MemPool; made by `Allocator.make_pool`.
+    """A private pool of an allocator, like torch.cuda.MemPool; made by `Allocator.make_pool`.
 
     See docs/engine.md.
 
     Attributes:
         id: Its name in snapshots.
-        released: Whether it was given up.
+        released: Whether the pool was released.
     """
 
     def __init__(self, allocator: Allocator) -> None:
@@ -54,7 +54,7 @@ class MemoryPool:
         self._allocator = allocator
 
     def release(self) -> None:
-        """Give the pool up: what is free of it goes back to the driver, the rest when it can.
+        """Release the pool: free memory goes to the driver now, the rest once it is free.
 
         Raises:
             InputError: If it was released already.
@@ -69,8 +69,9 @@ class MemoryPool:
 class Allocator:
     """PyTorch's caching allocator, or another, on one simulated GPU.
 
-    Addresses stand for tensors: `malloc` is what `torch.empty` would call, and `free` what happens
-    when the tensor dies. Everything else is named as in torch.cuda. Sizes may be given as "1GiB".
+    Addresses take the place of tensors: `malloc` does what `torch.empty` would do, and `free` what
+    happens when the tensor is deleted. All other names are those of torch.cuda. Sizes may be
+    strings such as "1GiB".
 
     >>> from plimsoll import Allocator, SimulatedGpu
     >>> allocator = Allocator(SimulatedGpu("24GiB"))
@@ -88,19 +89,20 @@ class Allocator:
         gpu: The device.
         allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
             memory to where it is needed; "uncached" makes a driver call for each request.
-        policy: What happens to a request when dedicated memory is spent. "strict": it fails.
-            "spill": it goes on in shared memory; with "elastic" by the allocator's doing, else only
-            on a GPU with the `wddm` driver, which does so by itself. By default what the driver
-            does.
-        shared_limit: The most shared memory that "elastic" reserves; by default all there is.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; of it, "elastic" heeds per_process_memory_fraction only.
-        version: The PyTorch whose rules are followed, such as "2.11"; by default the newest known.
-        wheel: The address of a plimsoll_wheel_api, so that PyTorch's own allocator serves as
-            "native"; 0 for plimsoll's rules. One machine a process can have it.
+        policy: What happens to a request when dedicated memory is used up. "strict": it fails.
+            "spill": it gets shared memory. With "elastic" the allocator spills; with the others
+            only a GPU with the `wddm` driver does. By default the driver's own behaviour.
+        shared_limit: The most shared memory that "elastic" reserves; by default all of it.
+        conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
+            per_process_memory_fraction.
+        version: The PyTorch version whose rules are followed, such as "2.11"; by default the newest
+            known.
+        wheel: The address of a plimsoll_wheel_api, with which PyTorch's own allocator serves as
+            "native"; 0 for plimsoll's rules. Only one machine in a process can use it.
 
     Raises:
-        InputError: If the configuration or the version is unknown, or the policy does not go with
-            the allocator and the driver.
+        InputError: If the configuration or the version is unknown, or the allocator and the driver
+            do not support the policy.
     """
 
     def __init__(
@@ -144,16 +146,18 @@ class Allocator:
             raise InputError(
                 f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
             )
-        if self.name == "elastic":  # it asks for memory of a tier, which it takes itself
+        # the elastic allocator asks for a tier and maps the memory itself
+        if self.name == "elastic":
             self.engine.spills = by_driver or policy == "spill"
 
     # --- requests --------------------------------------------------------------------------------
 
     def malloc(self, size: int | str, *, stream: int = 0) -> int:
-        """Take memory for work on `stream` and return its address.
+        """Allocate memory for work on `stream` and return its address.
 
         Raises:
-            OutOfMemoryError: If neither the driver nor the cache has it; nothing is changed then.
+            OutOfMemoryError: If neither the cache nor the driver has it; the state is unchanged
+                then.
             InputError: If `size` is not above zero.
         """
         size_bytes = parse_size(size)
@@ -172,7 +176,7 @@ class Allocator:
             ) from None
 
     def free(self, address: int) -> None:
-        """Give memory back to the allocator.
+        """Return memory to the allocator.
 
         Raises:
             InputError: If there is no allocation at this address.
@@ -181,7 +185,7 @@ class Allocator:
         self._known(self.engine.free, address)
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Say that `stream` uses the memory too: once freed, it is reused only after that work.
+        """Note that `stream` uses the memory too: after a free, it is reused only after that work.
 
         Raises:
             InputError: If there is no allocation at this address.
@@ -189,7 +193,7 @@ class Allocator:
         self._known(self.engine.record_stream, address, stream)
 
     def block_size(self, address: int) -> int:
-        """The bytes that an allocation really takes, after rounding.
+        """Returns the bytes that an allocation takes, after rounding.
 
         Raises:
             InputError: If there is no allocation at this address.
@@ -197,7 +201,7 @@ class Allocator:
         return int(self._known(self.engine.block_size, address))
 
     def empty_cache(self) -> None:
-        """Return to the driver what is free; waits for streams that still use freed memory."""
+        """Release free memory to the driver; waits for streams that still use freed memory."""
         self._note_stack()
         self.engine.empty_cache()
 
@@ -211,17 +215,18 @@ class Allocator:
             raise InputError(str(error)) from None
 
     def configure(self, settings: str) -> None:
-        """Make settings while the program runs, as torch.cuda.memory._set_allocator_settings.
+        """Change settings while the program runs, like torch.cuda.memory._set_allocator_settings.
 
-        The "native" allocator serves later requests by them; the other allocators check them only.
-        As in PyTorch, max_split_size_mb, roundup_power2_divisions and garbage_collection_threshold
-        fall back to their defaults unless `settings` names them, and the limit stays.
+        The "native" allocator follows them for later requests; the other allocators only check
+        them. As in PyTorch, max_split_size_mb, roundup_power2_divisions and
+        garbage_collection_threshold return to their defaults unless `settings` names them, and the
+        limit stays.
 
         Args:
-            settings: As PYTORCH_CUDA_ALLOC_CONF.
+            settings: In the syntax of PYTORCH_CUDA_ALLOC_CONF.
 
         Raises:
-            InputError: If they are bad; nothing is changed then.
+            InputError: If the settings are invalid; nothing changes then.
         """
         try:
             config = self.config.with_settings(settings, self.version)
@@ -234,10 +239,10 @@ class Allocator:
     # --- limits and pools ------------------------------------------------------------------------
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
-        """Reserve at most this part of the device's memory; 1.0 is no limit.
+        """Reserve at most this fraction of the device's memory; 1.0 is no limit.
 
         Raises:
-            InputError: If `fraction` is not within 0 and 1.
+            InputError: If `fraction` is not between 0 and 1.
         """
         if not 0 <= fraction <= 1:
             raise InputError(f"a fraction lies within 0 and 1, not {fraction}")
@@ -250,14 +255,14 @@ class Allocator:
 
     @property
     def policy(self) -> SpillPolicyName:
-        """What happens to a request when dedicated memory is spent."""
+        """What happens to a request when dedicated memory is used up."""
         return "spill" if self.engine.may_spill else "strict"
 
     def set_shared_limit(self, limit: int | str | None) -> None:
-        """Reserve at most so much shared memory; None: what the machine has.
+        """Reserve at most so much shared memory; None for all that the machine has.
 
         Raises:
-            InputError: If the allocator does not spill by itself, or the machine has not as much.
+            InputError: If the allocator does not spill, or the machine has less.
         """
         size = None if limit is None else parse_memory(limit)
         if self.name != "elastic":
@@ -276,15 +281,15 @@ class Allocator:
         return self.engine.shared_limit if self.name == "elastic" else None
 
     def rebalance(self, most: int | str | None = None) -> int:
-        """Bring live blocks back from shared memory, at their addresses; returns the bytes moved.
+        """Move live blocks back from shared memory, at their addresses; returns the bytes moved.
 
-        Those that lived longest come first. Waits for the device.
+        The longest-lived blocks move first. Waits for the device.
 
         Args:
-            most: Move at most so much; by default all that dedicated memory has room for.
+            most: The most bytes to move; by default all that dedicated memory has room for.
 
         Raises:
-            InputError: If the allocator cannot.
+            InputError: If the allocator cannot move blocks.
         """
         if self.name != "elastic":
             raise InputError(f"the {self.name} allocator cannot move live blocks")
@@ -295,10 +300,10 @@ class Allocator:
 
         Args:
             use_on_oom: Requests outside the pool may take its free memory before they fail.
-            no_split: A block of the pool is never split.
+            no_split: Whether blocks of the pool are never split.
 
         Raises:
-            InputError: If such a pool is asked of an allocator without private pools.
+            InputError: If the allocator has no private pools.
         """
         if self.name == "uncached" and (use_on_oom or no_split):
             raise InputError("the uncached allocator has no private pools")
@@ -313,14 +318,14 @@ class Allocator:
 
     @contextmanager
     def use_pool(self, pool: MemoryPool, *, stream: int | None = None) -> Iterator[None]:
-        """Take memory from a private pool inside the `with` block.
+        """Allocate from a private pool inside the `with` block.
 
         Args:
             pool: The pool.
             stream: Only for requests on this stream; None for all.
 
         Raises:
-            InputError: If the pool was released, or is in use already.
+            InputError: If the pool was released, or is in use.
         """
         if pool._allocator is not self:
             raise InputError("this private pool belongs to another allocator")
@@ -341,8 +346,8 @@ class Allocator:
     def memory_stats(self) -> dict[str, int]:
         """All counters by the keys of torch.cuda.memory_stats(), sorted.
 
-        Where requests may spill there are also `shared_allocated_bytes`, `shared_reserved_bytes`,
-        `paused_bytes` and `num_spills`; PyTorch's own count both tiers.
+        If requests may spill, `shared_allocated_bytes`, `shared_reserved_bytes`, `paused_bytes` and
+        `num_spills` are added; PyTorch's own counters include both tiers.
         """
         return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
 
@@ -351,7 +356,7 @@ class Allocator:
         return self.engine.statistics()["allocated_bytes.all.current"]
 
     def max_memory_allocated(self) -> int:
-        """The most of it since the last reset."""
+        """The most allocated since the last reset."""
         return self.engine.statistics()["allocated_bytes.all.peak"]
 
     def memory_reserved(self) -> int:
@@ -359,15 +364,15 @@ class Allocator:
         return self.engine.statistics()["reserved_bytes.all.current"]
 
     def max_memory_reserved(self) -> int:
-        """The most of it since the last reset."""
+        """The most reserved since the last reset."""
         return self.engine.statistics()["reserved_bytes.all.peak"]
 
     def reset_peak_memory_stats(self) -> None:
-        """Let every peak start anew from the current value."""
+        """Reset each peak to its current value."""
         self.engine.reset_peak_statistics()
 
     def reset_accumulated_memory_stats(self) -> None:
-        """Let every total of allocated and freed start anew from 0."""
+        """Reset each total of allocated and freed to 0."""
         self.engine.reset_accumulated_statistics()
 
     def mem_get_info(self) -> tuple[int, int]:
@@ -375,14 +380,14 @@ class Allocator:
         return self.gpu.free_bytes, self.gpu.total_bytes
 
     def memory_summary(self, *, abbreviated: bool = False) -> str:
-        """The table of torch.cuda.memory_summary(); below it the tiers, if there are two."""
+        """The table of torch.cuda.memory_summary(), followed by the tiers, if there are two."""
         table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
         return table + tiers_text(self.engine) if self.engine.may_spill else table
 
     def shared_use(self) -> SharedUse | None:
-        """What lay in shared memory so far, and the least that it costs.
+        """The use of shared memory so far, and a lower bound of its cost.
 
-        None where requests cannot spill, and none was placed there.
+        None if requests cannot spill, and no block was placed there.
         """
         stats = self.engine.statistics()
         if self.policy == "strict" and not stats["shared_reserved_bytes.peak"]:
@@ -397,11 +402,11 @@ class Allocator:
     # --- history and snapshots -------------------------------------------------------------------
 
     def record_memory_history(self, *, max_entries: int = 1_000_000, stacks: bool = False) -> None:
-        """Keep the newest `max_entries` events from now on; 0 ends the recording.
+        """Keep the newest `max_entries` events from now on; 0 stops recording.
 
         Args:
             max_entries: The size of the ring.
-            stacks: Keep the Python call stack of each request as well.
+            stacks: Whether to keep the Python call stack of each request.
         """
         if max_entries < 0:
             raise InputError(f"a history holds 0 or more events, not {max_entries}")
@@ -410,7 +415,7 @@ class Allocator:
         self.engine.set_context(0)
 
     def memory_snapshot(self) -> dict[str, Any]:
-        """The state and the history as torch.cuda.memory._snapshot() returns them."""
+        """The state and the history in the form of torch.cuda.memory._snapshot()."""
         snapshot = snapshot_dict(
             self.engine,
             self.device,
@@ -434,7 +439,7 @@ class Allocator:
             file.write(content)
 
     def check_invariants(self) -> None:
-        """Check the allocator's own bookkeeping, block by block; for tests.
+        """Check the allocator's books, block by block; for tests.
 
         Raises:
             RuntimeError: If an invariant does not hold.

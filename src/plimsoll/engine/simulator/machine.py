@@ -22,14 +22,14 @@ CallName = Literal[
 
 @dataclass(frozen=True)
 class DriverObjects:
-    """What a simulated driver keeps books of.
+    """The resources of a simulated driver that programs hold.
 
     Attributes:
-        handles: Pieces of physical memory.
-        mappings: Pieces that lie at an address; one may lie at two.
-        events: Marks in the work of streams.
-        reservations: Ranges of addresses that were set aside.
-        reserved_addresses_bytes: How much they are.
+        handles: Allocations of physical memory.
+        mappings: Mappings of them; one allocation may be mapped twice.
+        events: CUDA events.
+        reservations: Reserved address ranges.
+        reserved_addresses_bytes: The size of these ranges.
     """
 
     handles: int
@@ -42,10 +42,9 @@ class DriverObjects:
 class SimulatedMachine:
     """A machine with any number of GPUs, a clock, and host memory that the GPUs can share.
 
-    Half of the host's memory is shared GPU memory, as under Windows. With the `linux` driver a
-    device allocation fails when dedicated memory is full; with `wddm`, the Windows driver, it goes
-    on into shared memory and fails when both are full. Time passes only when a driver call or
-    `advance` says so.
+    Half of the host's memory is shared GPU memory, as on Windows. With the `linux` driver a device
+    allocation fails when dedicated memory is full; with `wddm`, the Windows driver, it goes on into
+    shared memory and fails when both are full. Only driver calls and `advance` move the clock.
 
     >>> from plimsoll import SimulatedMachine
     >>> from plimsoll.base.units import GiB
@@ -79,7 +78,7 @@ class SimulatedMachine:
         return self._host.now_ns * 1e-9
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, so that queued GPU work gets done.
+        """Advance the clock, so that queued GPU work completes.
 
         Raises:
             InputError: If `seconds` is negative.
@@ -95,14 +94,14 @@ class SimulatedMachine:
 
     @property
     def shared_free_bytes(self) -> int:
-        """What of it is free."""
+        """The free part of that memory."""
         return self._host.shared_free
 
 
 class SimulatedGpu:
     """One simulated GPU.
 
-    `SimulatedGpu("24GiB")` stands in a machine of its own; several that share a host come from
+    `SimulatedGpu("24GiB")` is alone in its machine; GPUs that share a host come from
     `SimulatedMachine`.
 
     >>> from plimsoll import SimulatedGpu
@@ -138,27 +137,27 @@ class SimulatedGpu:
 
     @property
     def free_bytes(self) -> int:
-        """Dedicated memory that nothing has taken."""
+        """Free dedicated memory."""
         return self._driver.dedicated_free
 
     @property
     def dedicated_used_bytes(self) -> int:
-        """What nvidia-smi would show: dedicated memory taken from the driver."""
+        """Dedicated memory taken from the driver, as nvidia-smi would show it."""
         return self._driver.dedicated_used
 
     @property
     def most_dedicated_used_bytes(self) -> int:
-        """The most that was in use at once, up to now."""
+        """The most dedicated memory in use so far."""
         return self._driver.most_dedicated_used
 
     @property
     def shared_used_bytes(self) -> int:
-        """Host memory in use for this GPU: pinned memory, and under `wddm` what spilled over."""
+        """Host memory in use for this GPU: pinned memory, and under `wddm` spilled memory."""
         return self._driver.shared_used
 
     @property
     def driver_objects(self) -> DriverObjects:
-        """What programs asked of the driver and did not give back."""
+        """The driver's resources that programs have not returned."""
         driver = self._driver
         return DriverObjects(
             handles=driver.handles,
@@ -174,10 +173,10 @@ class SimulatedGpu:
         return self._driver.driver_seconds
 
     def take(self, size: int | str) -> int:
-        """Let somebody else hold dedicated memory: a context, a library, another process.
+        """Take dedicated memory away, as a context, a library or another process would.
 
         Returns:
-            What `give_back` takes.
+            A handle for `give_back`.
 
         Raises:
             OutOfMemoryError: If the device has not that much.
@@ -198,14 +197,14 @@ class SimulatedGpu:
         return handle
 
     def give_back(self, handle: int) -> None:
-        """Have back what `take` gave away."""
+        """Return memory that `take` took."""
         self._driver.give_back(handle)
 
     def share(self, path: str) -> None:
-        """Count what other processes have of this card as taken: those that name the same file.
+        """Count the memory of other processes on this card as taken: those that use the same file.
 
         Args:
-            path: The file; plimsoll makes it if there is none.
+            path: The shared file; plimsoll makes it if it does not exist.
 
         Raises:
             OSError: If the file cannot be made, or this is not Linux.
@@ -216,11 +215,11 @@ class SimulatedGpu:
             raise OSError(str(error)) from None
 
     def launch(self, stream: int, seconds: float) -> None:
-        """Queue GPU work of a stated length on a stream; the host goes on at once."""
+        """Queue GPU work of the given length on a stream and return immediately."""
         self._driver.launch(stream, seconds * 1e9)
 
     def synchronize(self) -> None:
-        """Wait until all queued work is done: the clock moves on to its end."""
+        """Wait until all queued work is done: the clock advances to its end."""
         self._driver.synchronize_device()
 
     def pin_memory(self, size: int | str) -> int:
@@ -246,22 +245,22 @@ class SimulatedGpu:
         return address
 
     def unpin_memory(self, address: int) -> None:
-        """Give pinned memory back.
+        """Free pinned memory.
 
         Raises:
-            InputError: If it is not pinned.
+            InputError: If the address is not pinned.
         """
         if not self._driver.deallocate_host(address):
             raise InputError(f"{address:#x} is not pinned memory")
 
     def fail(self, call: CallName, *, after: int = 0, times: int | None = None) -> None:
-        """Make driver calls of one kind fail for lack of memory, to test what then happens.
+        """Make driver calls of one kind fail for lack of memory, for tests.
 
-        A request then raises OutOfMemoryError, or DriverError where the allocator cannot do
-        without the call; either way nothing is lost.
+        A request then raises OutOfMemoryError, or DriverError if the allocator needs the call; the
+        state is kept in both cases.
 
         Args:
-            call: Which, such as "allocate" (cudaMalloc) or "create" (cuMemCreate).
+            call: The kind, such as "allocate" (cudaMalloc) or "create" (cuMemCreate).
             after: How many more succeed first.
             times: How many fail then; None for all.
         """
@@ -271,5 +270,5 @@ class SimulatedGpu:
         self._driver.inject(kind, after, times)
 
     def heal(self) -> None:
-        """End all faults that `fail` asked for."""
+        """End all faults set by `fail`."""
         self._driver.clear_faults()

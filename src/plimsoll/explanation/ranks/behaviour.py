@@ -1,11 +1,11 @@
-"""What a rank does, whatever the sizes: which allocations follow each other.
+"""The behaviour of a rank independent of sizes: the order of its allocations.
 
-A recording becomes rows of words, one word for each allocation: the source line that asked for it,
-and its life, counted in allocations. Both stay the same where a rank has another shard of the same
-tensors, longer sequences or another clock. Of a row the passages are kept, a few words each, every
-one once: so repeated steps count once, a recording that begins later or ends earlier has some of
-the same passages, and a step whose allocations come in another order has passages that no other
-rank has.
+A recording becomes rows of words, one word for each allocation: the source line that requested it,
+and its lifetime, counted in allocations. Both stay the same if a rank has another shard of the same
+tensors, longer sequences or another clock. A passage is a few consecutive words, and each distinct
+passage is kept once. So repeated steps count once, a recording that begins later or ends earlier
+shares passages, and a step whose allocations come in another order has passages that no other rank
+has.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 WORDS = 8
-"""Of a passage."""
+"""The number of words in a passage."""
 MOST_PASSAGES = 8192
-"""Of a row; of more, those with the least hashes are kept, so that ranks keep the same ones."""
+"""The most passages kept of a row, those with the smallest hashes: so all ranks keep the same."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
@@ -38,14 +38,14 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True)
 class Passages:
-    """The passages of one row of words, and where each first comes: its last allocation there.
+    """The passages of one row of words, each with its first place: its last allocation there.
 
     Attributes:
-        hashes: Of each, in order. uint64.
+        hashes: The hash of each passage, sorted. uint64.
         event: The event of that allocation. int64.
         line: The number of its line. int32.
-        bytes: What it asked for. int64.
-        complete_below: All passages with a hash below this are there.
+        bytes: The size that it requested. int64.
+        complete_below: All passages with a hash below this are included.
     """
 
     hashes: NDArray[np.uint64]
@@ -57,11 +57,11 @@ class Passages:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What one rank does.
+    """The behaviour of one rank.
 
     Attributes:
-        lives: The passages of lives.
-        lines: The passages of source lines; None where there are no call stacks.
+        lives: The passages of lifetimes.
+        lines: The passages of source lines; None without call stacks.
     """
 
     lives: Passages
@@ -69,30 +69,30 @@ class Behaviour:
 
 
 class BehaviourInTheMaking:
-    """The passages of a history, which is taken in stretch by stretch.
+    """Collects the passages of a history, one stretch of events after another.
 
     Args:
-        frames: The frames of a stack by its number.
+        frames: Returns the frames of a stack, by its number.
     """
 
     def __init__(self, frames: Callable[[int], list[Frame]]) -> None:
         self._frames = frames
-        self._words: dict[int, int] = {}  # of stacks
+        self._words: dict[int, int] = {}  # the word of each stack
         self._lives, self._lines = _Row(), _Row()
         self._has_stacks = False
 
     def add(self, stretch: Stretch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         began, lives = stretch.began, stretch.lives
         self._has_stacks = self._has_stacks or bool(began.stack.any())
         self._lives.add(began, lives.astype(np.uint64), lives >= 0)
         self._lines.add(began, self._of_stacks(began.stack), np.ones(len(began), dtype=bool))
 
     def made(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Behaviour:
-        """All passages.
+        """Returns all passages.
 
         Args:
-            line_of: Says of blocks the numbers of their lines.
+            line_of: Returns the line numbers of blocks.
         """
         lines = self._lines.passages(line_of) if self._has_stacks else None
         return Behaviour(self._lives.passages(line_of), lines)
@@ -110,7 +110,7 @@ class BehaviourInTheMaking:
 
 
 def line_key(frames: Sequence[Frame]) -> str:
-    """A stack's source line, told the same on hosts whose folders differ."""
+    """Returns a key of a stack's source line that is the same on hosts with different folders."""
     for frame in frames:
         if is_program(frame):
             filename, line, function = frame
@@ -119,21 +119,21 @@ def line_key(frames: Sequence[Frame]) -> str:
 
 
 class _Row:
-    """A row of words that goes by, and the passages in it with the least hashes so far."""
+    """A row of words, and its passages with the smallest hashes so far."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(0, dtype=np.uint64)  # at the end, of passages that are not whole
+        self._words = np.zeros(0, dtype=np.uint64)  # the last words, whose passages are incomplete
         self._is_known = np.zeros(0, dtype=bool)
         self._blocks: Lifetimes | None = None
         self._hashes = np.zeros(0, dtype=np.uint64)
-        self._last: Lifetimes | None = None  # of each passage, its last block
+        self._last: Lifetimes | None = None  # the last block of each passage
 
     def add(
         self, blocks: Lifetimes, words: NDArray[np.uint64], is_known: NDArray[np.bool_]
     ) -> None:
-        """Take in the next words.
+        """Add the next words.
 
-        How long a block lives that is never freed is not known, nor are its passages.
+        The lifetime of a block that is never freed is unknown, and so are its passages.
         """
         words = np.concatenate([self._words, words])
         is_known = np.concatenate([self._is_known, is_known])
@@ -148,14 +148,15 @@ class _Row:
         last = blocks[places + WORDS - 1]
         if self._last is not None:
             last = Lifetimes.join([self._last, last])
-        # Of the same passage the first one stays; and one more is kept than are wanted.
+        # Of equal passages the first is kept; one passage more than needed is kept, for
+        # `complete_below`.
         hashes, index = np.unique(np.concatenate([self._hashes, hashed[places]]), return_index=True)
         self._hashes, self._last = hashes[: MOST_PASSAGES + 1], last[index[: MOST_PASSAGES + 1]]
         self._words, self._is_known = words[count:], is_known[count:]
         self._blocks = blocks[count:]
 
     def passages(self, line_of: Callable[[Lifetimes], NDArray[np.int64]]) -> Passages:
-        """What there is of it."""
+        """Returns the passages so far."""
         last = Lifetimes.none(0) if self._last is None else self._last[:MOST_PASSAGES]
         is_cut = len(self._hashes) > MOST_PASSAGES
         return Passages(

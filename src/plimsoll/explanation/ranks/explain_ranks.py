@@ -1,4 +1,4 @@
-"""The explanation of a job: one recording for each rank, read beside each other."""
+"""Explains a job from one recording for each rank."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.outliers import Outlier
     from plimsoll.explanation.ranks.rank_groups import RankGroup
 
-_MOST_EXPLAINED = 4  # representatives
-_MOST_EVENTS_EXPLAINED = 10_000_000  # which take some 700 MiB
+_MOST_EXPLAINED = 4  # representatives of groups
+_MOST_EVENTS_EXPLAINED = 10_000_000  # an explanation of so many takes some 700 MiB
 
 
 @dataclass(frozen=True)
 class RanksExplanation(NotebookForm, RanksParts):
-    """Why the memory of a job's ranks was used as it was; see docs/how-to/which-rank-ran-out.md."""
+    """The explanation of a job's memory by rank; see docs/how-to/which-rank-ran-out.md."""
 
     def __str__(self) -> str:
         return ranks_text(self)
@@ -54,7 +54,7 @@ def explain_ranks(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RanksExplanation:
-    """Say which rank of a job ran out of memory or stands out otherwise, and why.
+    """Find the ranks of a job that ran out of memory or stand out otherwise, and explain why.
 
     >>> import plimsoll
     >>> found = plimsoll.explain_ranks("recordings/")  # doctest: +SKIP
@@ -62,21 +62,22 @@ def explain_ranks(
     (37, 'out_of_memory')
 
     Args:
-        folder: With one recording for each rank: snapshots and traces, in it and in its folders. It
-            may be in an object store, s3:// or gs://.
-        pattern: A regular expression that finds the rank in a file's path, in its group, or in the
-            one named `rank`; another one named `host` finds the host. By default the rank is what
-            the recording says, or else what the file's name says.
-        advice: Whether what helps is searched for, for those that are explained by themselves.
-        search_events: How many events each of these searches may replay, as for `explain`.
-        memory: What reading one recording may take, as for `explain`. Without it recordings of more
-            than ten million events are not explained by themselves.
-        processes: How many at a time; by default one for each processor.
-        address: Of a Ray cluster whose workers are to read the recordings.
-        progress: Called with how many recordings are read, of how many.
+        folder: The folder with one recording for each rank: snapshots and traces, in it and its
+            subfolders. It may be in an object store, s3:// or gs://.
+        pattern: A regular expression that finds the rank in a file's path, in its only group or in
+            the one named `rank`; a group named `host` finds the host. By default the recording
+            names the rank, or else the file's name does.
+        advice: Whether to search for advice for the ranks with an explanation of their own.
+        search_events: The number of events that each of these searches may replay, as for
+            `explain`.
+        memory: The memory for reading one recording, as for `explain`. Without it recordings of
+            more than ten million events get no explanation of their own.
+        processes: The number of files to read at a time; by default one for each processor.
+        address: The address of a Ray cluster whose workers read the recordings.
+        progress: Called with the number of recordings read and in total.
 
     Raises:
-        InputError: If there are no recordings, two are of one rank, or an option cannot be used.
+        InputError: If there are no recordings, two have the same rank, or an option cannot be used.
     """
     job = read_job(
         folder, pattern=pattern, memory=memory, processes=processes, address=address,
@@ -106,7 +107,7 @@ def explain_ranks(
 
 @dataclass(frozen=True)
 class Job:
-    """All ranks of a folder, as they were read."""
+    """All ranks of a folder."""
 
     folder: str
     files: dict[int, rank_files.RankFile]
@@ -125,10 +126,10 @@ def read_job(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Job:
-    """Summarize each rank of a folder, by rank, with a line for each file that cannot be used.
+    """Summarizes each rank of a folder, by rank, with a line for each file that cannot be used.
 
     Raises:
-        InputError: If no file can be used, two are of one rank, or an option cannot be used.
+        InputError: If no file can be used, two have the same rank, or an option cannot be used.
     """
     files = rank_files.recordings_in(str(folder))
     made = None if pattern is None else rank_files.rank_pattern(pattern)
@@ -178,7 +179,7 @@ def _check_ranks(found: Sequence[RankSummary], not_read: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What is needed to summarize a file."""
+    """The input for a summary of one file."""
 
     file: rank_files.RankFile
     pattern: re.Pattern[str] | None
@@ -187,7 +188,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Explaining:
-    """What is needed to explain a file."""
+    """The input for an explanation of one file."""
 
     file: rank_files.RankFile
     search_events: int | None
@@ -227,7 +228,7 @@ def _to_explain(groups: Sequence[RankGroup], outliers: Sequence[Outlier]) -> lis
 
 
 def _fullest(summaries: Sequence[RankSummary]) -> int:
-    """Of cards that are known, the one with the least room; else by what is reserved."""
+    """Returns the rank with the least room on its card; for unknown cards, the highest reserved."""
     knows_cards = all(one.card_bytes for one in summaries)
 
     def fullness(one: RankSummary) -> tuple[float, int]:
@@ -235,12 +236,12 @@ def _fullest(summaries: Sequence[RankSummary]) -> int:
         return one.peak_reserved_bytes / of, one.peak_allocated_bytes
 
     rank = max(summaries, key=fullness).rank
-    assert rank is not None  # only such are among them
+    assert rank is not None  # summaries without a rank are left out before
     return rank
 
 
 def _facts(one: RankSummary) -> RankFacts:
-    assert one.rank is not None  # only such are among them
+    assert one.rank is not None  # summaries without a rank are left out before
     return RankFacts(
         rank=one.rank,
         host=one.host,

@@ -1,8 +1,8 @@
-"""What a rank keeps: blocks that a step leaves behind for good, by source line.
+"""Finds blocks that a rank's steps leave behind for good, by source line.
 
-A leak of one rank shows beside the others before it would by itself: what a healthy rank leaves
-behind after its first step is nothing, or the same in all of them. So a few steps are enough here,
-where `recordings.analysis.leaks` asks for a trend over many.
+A comparison shows the leak of one rank sooner than that rank's history alone: after its first step
+a healthy rank leaves nothing behind, or the same as all others. So a few steps are enough here,
+while `recordings.analysis.leaks` needs a trend over many.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.steps import Steps
 
 LEAST_STEPS = 4
-"""The first step is left out, as programs warm up, and the last, which is still at work."""
+"""The first step is left out, because programs warm up, and so is the unfinished last one."""
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What one line keeps.
+    """The memory that one line keeps.
 
     Attributes:
         line: "file:line function", or without call stacks "blocks of SIZE".
-        bytes: All that it has kept over the steps that are looked at.
-        steps: In how many of these it kept something.
-        of_steps: How many are looked at.
-        slope_bytes: What that comes to for each step.
+        bytes: The bytes kept over the examined steps.
+        steps: The number of these steps in which it kept something.
+        of_steps: The number of examined steps.
+        slope_bytes: The bytes kept for each step.
     """
 
     line: str
@@ -47,12 +47,12 @@ class Kept:
 def find_kept(
     lifetimes: Lifetimes, steps: Steps, group: NDArray[np.int64], names: Sequence[str]
 ) -> list[Kept]:
-    """What lines keep after steps, the most first; nothing where there are too few steps.
+    """Returns the memory that lines keep after steps, most first; empty with too few steps.
 
     Args:
-        lifetimes: The blocks, at least all that are live at the `kept_moment`.
+        lifetimes: The blocks; at least all that are live at the `kept_moment`.
         steps: The program's steps.
-        group: Of each block, the number of its line.
+        group: The number of each block's line.
         names: The lines by number.
     """
     if len(steps) < LEAST_STEPS:
@@ -78,10 +78,10 @@ def find_kept(
 
 
 def kept_moment(steps: Steps) -> int:
-    """The event after which all is live that steps have kept."""
+    """Returns the event after which all blocks are live that steps have kept."""
     return int(steps.boundaries[_steps_looked_at(steps)]) - 1
 
 
 def _steps_looked_at(steps: Steps) -> int:
-    # The end of the last step is a guess, where steps were found.
+    # If steps were detected, the end of the last one is a guess.
     return len(steps) - 1 if steps.source == "rhythm" else len(steps)

@@ -1,4 +1,4 @@
-"""The page of all ranks: a picture of their memory over time, from which each rank opens."""
+"""The page of all ranks: a picture of their memory over time, with a link to each rank."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def heat_map(job: Job, page_of: Callable[[int], str | None], *, served: bool = False) -> str:
-    """The page, as HTML.
+    """Returns the page as HTML.
 
     Args:
-        job: What to show.
-        page_of: Where a rank's own page is; None where there is none.
-        served: Whether a server stands behind the page.
+        job: The job to show.
+        page_of: Returns the address of a rank's own page, or None.
+        served: Whether a server serves the page.
     """
     most = np.concatenate([one.timeline.most_bytes for one in job.summaries])
     groups = {rank: place for place, group in enumerate(job.groups) for rank in group.ranks}
@@ -50,11 +50,11 @@ def heat_map(job: Job, page_of: Callable[[int], str | None], *, served: bool = F
 
 
 def run_of(job: Job, rank: int, memory: int | str | None) -> Run:
-    """A rank's recording, prepared to be shown.
+    """Prepares a rank's recording for its page.
 
     Raises:
         KeyError: If there is no such rank.
-        InputError: If the recording cannot be read any more.
+        InputError: If the recording can no longer be read.
     """
     file = job.files[rank]
     with file.here() as path:
@@ -62,14 +62,14 @@ def run_of(job: Job, rank: int, memory: int | str | None) -> Run:
 
 
 def _limit(job: Job) -> int:
-    """What stands for a card that nobody knows: the most that any rank has reserved."""
+    """Returns the scale's end for unknown cards: the most that any rank has reserved."""
     return max(one.peak_reserved_bytes for one in job.summaries)
 
 
 def _rank(
     one: RankSummary, groups: dict[int, int], page_of: Callable[[int], str | None], limit: int
 ) -> dict[str, Any]:
-    assert one.rank is not None  # only such are among them
+    assert one.rank is not None  # summaries without a rank are left out before
     return {
         "rank": one.rank,
         "host": None if one.host is None else printable(one.host),

@@ -1,4 +1,4 @@
-"""What is said of many ranks, as tables, for notebooks."""
+"""The explanation of many ranks as tables for notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def ranks_html(e: RanksParts) -> str:
-    """Tables of what matters most; `str()` has all of it."""
+    """Returns tables of the most important figures; `str()` has all of them."""
     return "".join(
         (
             answer(answer_line(e)),

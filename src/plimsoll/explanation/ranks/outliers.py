@@ -1,4 +1,4 @@
-"""Which ranks stand out, each beyond the spread of those that do the same."""
+"""Finds ranks that exceed the spread of their group."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 OutlierKind = Literal["out_of_memory", "leak", "fragmented", "full", "different"]
 
 _KINDS: tuple[OutlierKind, ...] = ("out_of_memory", "leak", "fragmented", "full", "different")
-_LEAST_MORE = 0.25  # of the group's middle: shards may be as uneven
+_LEAST_MORE = 0.25  # relative to the group's median: shards may be as uneven
 _LEAST_PASSING = (
-    0.08  # the same, of what lives within a step, which shards of parameters leave alone
+    # the same for memory that lives within a step, which does not depend on shards of parameters
+    0.08
 )
-_LEAST_LOST = 0.05  # of what is reserved
-_SEGMENT = 20 * MiB  # PyTorch's usual one: one more or less is chance
+_LEAST_LOST = 0.05  # relative to reserved memory
+_SEGMENT = 20 * MiB  # PyTorch's usual segment: one more or less is chance
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
-_OTHER_STEPS = 0.2  # so much longer or shorter
-_FEW_HAVE = 0.05  # of a group's ranks
+_OTHER_STEPS = 0.2  # relative difference in the number of steps
+_FEW_HAVE = 0.05  # the share of a group's ranks
 _WITNESSES = 3
 
 
@@ -44,15 +45,15 @@ class Outlier:
     """A rank that stands out.
 
     Attributes:
-        rank: Which.
-        kind: "out_of_memory": a request failed, here first or while most of its group had room.
-            "leak": a line keeps more after each step, and the others' do not. "fragmented": more is
-            reserved and not allocated than in the others. "full": its peak is higher. "different":
-            its allocations come in an order that no other rank has.
-        line: Which source line makes it so; without call stacks the size of the blocks, or None.
-        bytes: What was asked for, what has leaked, or what it has more than the middle of its
-            group; of "different", what the allocations out of order asked for.
-        event: Where, as far as it is one event.
+        rank: The rank.
+        kind: "out_of_memory": a request failed, here first or while most of the group had room.
+            "leak": a line keeps more after each step than in the other ranks. "fragmented": more
+            memory is reserved but not allocated than in the other ranks. "full": its peak is
+            higher. "different": the order of its allocations differs from all other ranks.
+        line: The source line that causes it; without call stacks the size of its blocks, or None.
+        bytes: The size of the failed request, the leak, or the excess over the median of the group;
+            for "different", the bytes of the allocations out of order.
+        event: The event, if it is a single one.
     """
 
     rank: int
@@ -63,10 +64,10 @@ class Outlier:
 
 
 def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup]) -> list[Outlier]:
-    """Who stands out, the first to run out first, then by kind and rank.
+    """Returns the outliers: the first to run out of memory first, then by kind and rank.
 
     Args:
-        summaries: Of each rank one.
+        summaries: One summary for each rank.
         groups: The same ranks.
     """
     of_rank = {one.rank: one for one in summaries if one.rank is not None}
@@ -85,7 +86,7 @@ def find_outliers(summaries: Sequence[RankSummary], groups: Sequence[RankGroup])
 
 
 def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
-    """The rank whose request failed first: in the earliest step and then by the clock."""
+    """Returns the rank whose request failed first: in the earliest step, then by the clock."""
     failed = [one for one in summaries if one.failure is not None]
     if not failed:
         return None
@@ -100,7 +101,7 @@ def first_to_fail(summaries: Sequence[RankSummary]) -> RankSummary | None:
 
 
 def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """The first, and those that failed while most of their group did not."""
+    """Yields the first to fail, and those that failed while most of their group did not."""
     first = first_to_fail([one for team in teams for one in team])
     named = [] if first is None else [first]
     for team in teams:
@@ -114,7 +115,7 @@ def _out_of_memory(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
-    """Who keeps more after steps, on lines where the others keep nothing or less."""
+    """Yields ranks that keep more after steps, on lines where the others keep less or nothing."""
     for one in team:
         others = [other for other in team if other is not one]
         lines: dict[str, tuple[int, float]] = {}
@@ -136,7 +137,7 @@ def _leaking(team: Sequence[RankSummary]) -> Iterator[Outlier]:
 
 
 def _is_more(value: float, others: Sequence[float]) -> bool:
-    """Whether a slope is one that the others do not have."""
+    """Whether a slope exceeds those of the other ranks."""
     if not others:
         return value > 0
     known = np.array(others)
@@ -150,12 +151,12 @@ def _slope(one: RankSummary, line: str) -> float:
 
 
 def _keeps(kept: Kept) -> bool:
-    """Whether a line keeps something again and again, and not what the next step frees."""
+    """Whether a line keeps memory repeatedly, not only until the next step frees it."""
     return kept.steps >= max(_LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE * kept.of_steps)
 
 
 def _has_steps_of(others: Sequence[RankSummary], one: RankSummary) -> bool:
-    """Whether steps were found where the others have theirs; a short history may mislead."""
+    """Whether detected steps match those of the others; a short history may mislead."""
     known = [other.allocations_per_step for other in others if other.allocations_per_step]
     if not known or not one.allocations_per_step:
         return False
@@ -168,16 +169,16 @@ def _slopes(one: RankSummary) -> list[float]:
 
 
 def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Who has reserved more that is not allocated.
+    """Yields ranks with more memory that is reserved but not allocated.
 
-    Where lengths vary, the order in which they come leaves single healthy ranks with much more than
-    most: the tails count.
+    If sequence lengths vary, their order leaves single healthy ranks with much more than most: so
+    the tails of the distribution count.
     """
     known = _values(teams, lambda one: one.lost_bytes, of=_reserved, spread=wide_deviation)
     for team, lost, elsewhere in known:
         reserved = middle(np.array([_reserved(one) for one in team], dtype=np.float64))
         least = max(_LEAST_LOST * reserved, float(_SEGMENT + 1))
-        # Who has more allocated also loses more.
+        # A rank that has allocated more also loses more.
         peaks = np.array([_peak(one) for one in team], dtype=np.float64)
         lost = lost / np.maximum(peaks / middle(peaks), 1)
         for place in np.flatnonzero(beyond(lost, least, elsewhere)).tolist():
@@ -187,7 +188,7 @@ def _fragmented(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Whose peak is higher: altogether, or by what lives within a step."""
+    """Yields ranks with a higher peak, in total or of the memory that lives within a step."""
     for team, peaks, elsewhere in _values(teams, lambda one: one.peak_allocated_bytes, of=_peak):
         usual = middle(peaks)
         found = beyond(peaks, _LEAST_MORE * usual, elsewhere)
@@ -195,7 +196,7 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
         if kept.all():
             scale = np.maximum(kept / middle(kept), 1)
             passing = peaks - kept
-            # Where a rank's shards are larger, what lives within a step may be so, too.
+            # A rank with larger shards may also have more memory that lives within a step.
             over = passing - (scale - 1) * middle(passing)
             found |= beyond(over, _LEAST_PASSING * usual, elsewhere) & (peaks > usual)
         for place in np.flatnonzero(found).tolist():
@@ -205,7 +206,7 @@ def _full(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 
 
 def _different(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
-    """Who has passages that hardly another rank of its group has."""
+    """Yields ranks with passages that few other ranks of their group have."""
     found: dict[int, Outlier] = {}
     for team in teams:
         if len(team) < 3:
@@ -225,9 +226,9 @@ def _different(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
 def _new_passages(
     team: Sequence[RankSummary], passages: Sequence[Passages]
 ) -> list[NDArray[np.int64]]:
-    """For each rank the places, in its passages, of those that hardly another one has.
+    """Returns for each rank the places of its passages that few other ranks have.
 
-    What comes after the others' recordings have ended is not counted.
+    Events after the end of the others' recordings are not counted.
     """
     shared = Shared(passages)
     few = max(2, math.ceil(_FEW_HAVE * len(team)))
@@ -242,7 +243,7 @@ def _new_passages(
 
 
 def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) -> Outlier:
-    """The first of what nobody else does."""
+    """Makes the outlier from the first allocations that no other rank makes."""
     by_event = new[np.argsort(passages.event[new])]
     line = one.names[int(passages.line[by_event[0]])]
     size = int(passages.bytes[by_event].sum())
@@ -250,7 +251,7 @@ def _out_of_order(one: RankSummary, passages: Passages, new: NDArray[np.int64]) 
 
 
 def _largest_excess(one: RankSummary, others: Sequence[RankSummary]) -> str | None:
-    """The line that holds the most more at its peak than in the middle of the others."""
+    """Returns the line with the largest excess at its peak over the median of the others."""
     known = [dict(other.lines) for other in others]
     more = {
         line: held - middle(np.array([float(lines.get(line, 0)) for lines in known]))
@@ -265,7 +266,7 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """For each group its values, and the standard deviation in all groups, relative to `of`."""
+    """Returns each group's values, and the standard deviation over all groups relative to `of`."""
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]
@@ -288,5 +289,5 @@ def _reserved(one: RankSummary) -> int:
 
 
 def _rank(one: RankSummary) -> int:
-    assert one.rank is not None  # who compares them has told each its rank
+    assert one.rank is not None  # each compared summary has a rank
     return one.rank

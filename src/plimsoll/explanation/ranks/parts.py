@@ -1,4 +1,4 @@
-"""What is said of many ranks, as data. Unknown figures are None."""
+"""The explanation of many ranks, as data; None is unknown."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class RankFacts:
         rank: Its number.
         host: The name of its machine.
         file: Its recording.
-        device: Which device it used the most.
-        events: How many events there are.
-        steps: How many steps were found.
-        peak_allocated_bytes: The most that was asked for and live.
-        peak_reserved_bytes: The most that was reserved.
-        card_bytes: What its card has.
-        ran_out_us: When its first request failed, microseconds since the epoch; None if none did.
-        problems: What is missing of its history.
+        device: The device that it used the most.
+        events: The number of events.
+        steps: The number of steps found.
+        peak_allocated_bytes: The most requested bytes that were live at once.
+        peak_reserved_bytes: The most reserved bytes.
+        card_bytes: The memory of its card.
+        ran_out_us: The time of its first failed request, in microseconds since the epoch; None if
+            no request failed.
+        problems: The gaps in its history.
     """
 
     rank: int
@@ -44,18 +45,19 @@ class RankFacts:
 
 @dataclass(frozen=True)
 class RanksParts:
-    """Why the memory of a job's ranks was used as it was.
+    """The explanation of a job's memory.
 
     Attributes:
-        folder: Where the recordings are.
-        world_size: How many ranks the job has, as far as a recording says it.
+        folder: The folder of the recordings.
+        world_size: The number of ranks in the job, if a recording has it.
         ranks: Each rank, in order.
-        groups: Ranks that do the same, the largest group first.
-        outliers: Ranks that stand out in their group, what matters most first.
-        fullest: The rank with the least room: the highest peak of its card, or without known cards
-            the highest.
-        explanations: Of representatives and of the first outlier that ran out, by rank.
-        not_read: Files that could not be used, a line each.
+        groups: Ranks with equal behaviour, the largest group first.
+        outliers: Ranks that stand out in their group, the most important first.
+        fullest: The rank with the least room: the highest peak relative to its card, or without
+            known cards the highest peak.
+        explanations: The explanations of representatives and of the first outlier that ran out of
+            memory, by rank.
+        not_read: A line for each file that could not be used.
     """
 
     folder: str
@@ -68,7 +70,7 @@ class RanksParts:
     not_read: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         return {
             "folder": self.folder,
             "world_size": self.world_size,

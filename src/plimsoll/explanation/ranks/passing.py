@@ -1,6 +1,6 @@
-"""What is kept of a history while its stretches go by; the history itself is not.
+"""Extracts figures from a history one stretch at a time, without holding the history.
 
-Each class takes in one stretch after the other, by `add`, and then has its answer.
+Each class takes the stretches one after another, by `add`, and then has its result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import DeviceTrace
 
 SPANS = 240
-"""Of a rank's time, as the picture of all ranks has it."""
+"""The number of spans of a rank's time in the picture of all ranks."""
 _RESERVES = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 _RETURNS = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 _NEVER = np.iinfo(np.int64).max
@@ -32,14 +32,14 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Failure:
-    """The first request that found no memory.
+    """The first request that failed.
 
     Attributes:
-        event: Its number.
-        step: How many steps were over; None where no steps are known.
+        event: The event's number.
+        step: The number of completed steps; None if no steps are known.
         time_us: Microseconds since the epoch.
-        line: What asked, "file:line function"; None where there are no call stacks.
-        asked_bytes: How much.
+        line: The requesting line, "file:line function"; None without call stacks.
+        asked_bytes: The size of the request.
     """
 
     event: int
@@ -51,11 +51,11 @@ class Failure:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Allocated bytes in `SPANS` spans of a rank's own time, as long as each other.
+    """Allocated bytes in `SPANS` equal spans of a rank's own time.
 
     Attributes:
-        begin_us: When it begins, microseconds since the epoch.
-        end_us: When it ends.
+        begin_us: The begin, in microseconds since the epoch.
+        end_us: The end, in microseconds since the epoch.
         most_bytes: The most that was live in each span. int64.
     """
 
@@ -65,11 +65,11 @@ class Timeline:
 
 
 class Peak:
-    """The most that is live, and the blocks that are it.
+    """The peak of live bytes, and its blocks.
 
     Attributes:
-        bytes: The most.
-        blocks: What is live then.
+        bytes: The live bytes at the peak.
+        blocks: The live blocks at the peak.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Peak:
         self.blocks = Lifetimes.none(0)
 
     def add(self, stretch: Stretch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         place = int(stretch.level.argmax())
         most = int(stretch.level[place])
         if most > self.bytes:
@@ -87,10 +87,10 @@ class Peak:
 
 
 class LivingBlocks:
-    """The blocks that are live after one of some events.
+    """The live blocks after each of some events.
 
     Args:
-        events: Their numbers.
+        events: The numbers of the events.
     """
 
     def __init__(self, events: NDArray[np.int64]) -> None:
@@ -98,14 +98,14 @@ class LivingBlocks:
         self._found: list[Lifetimes] = []
 
     def add(self, stretch: Stretch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         if stretch.first == 0:
             self._found.append(_live(stretch.carried, self._events))
         self._found.append(_live(stretch.began, self._events))
 
     @property
     def blocks(self) -> Lifetimes:
-        """All of them, in the order of the history."""
+        """Returns all blocks in the order of the history."""
         return Lifetimes.join(self._found)
 
 
@@ -118,10 +118,10 @@ def _live(blocks: Lifetimes, events: NDArray[np.int64]) -> Lifetimes:
 
 
 class Lines:
-    """What source lines there are, or without call stacks what sizes, each of which stands for one.
+    """Collects the source lines, or without call stacks the sizes, of blocks.
 
     Args:
-        trace: Spells out call stacks.
+        trace: The history that resolves call stacks.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -130,14 +130,14 @@ class Lines:
         self._sizes = np.zeros(0, dtype=np.uint64)
 
     def add(self, stretch: Stretch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         parts = [stretch.began, *([stretch.carried] if stretch.first == 0 else [])]
         self._stacks = np.unique(np.concatenate([self._stacks, *(one.stack for one in parts)]))
         if not self._stacks.any():
             self._sizes = np.unique(np.concatenate([self._sizes, *(one.size for one in parts)]))
 
     def table(self) -> LineTable:
-        """All of them, by number."""
+        """Returns all lines by number."""
         if self._stacks.any():
             numbers, names = source_lines(self._stacks, self._trace.frames)
             return LineTable("stack", self._stacks, numbers, names)
@@ -150,10 +150,10 @@ class LineTable:
     """The lines of a history, by number.
 
     Attributes:
-        told_by: The column of a block that tells its line.
-        values: All that this column has, in order.
+        told_by: The column of a block that determines its line.
+        values: All values of this column, sorted.
         numbers: The line of each value. int64.
-        names: "file:line function" of each, or without call stacks "blocks of SIZE".
+        names: The name of each line, "file:line function"; without call stacks "blocks of SIZE".
     """
 
     told_by: str
@@ -162,7 +162,7 @@ class LineTable:
     names: list[str]
 
     def of(self, blocks: Lifetimes) -> NDArray[np.int64]:
-        """The line of each block."""
+        """Returns the line of each block."""
         if not len(blocks):
             return np.zeros(0, dtype=np.int64)
         found: NDArray[np.int64] = self.numbers[
@@ -172,11 +172,11 @@ class LineTable:
 
 
 class InSteps:
-    """What is live in the calmest moment of each step, and how much each asks for.
+    """The least live bytes of each step, and the number of its requests.
 
     Args:
         steps: The steps.
-        event_count: Of the history.
+        event_count: The number of events in the history.
     """
 
     def __init__(self, steps: Steps, event_count: int) -> None:
@@ -188,11 +188,11 @@ class InSteps:
         self._allocations = np.zeros(len(steps), dtype=np.int64)
 
     def add(self, stretch: Stretch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         if len(self._allocations):
             self._allocations += np.diff(np.searchsorted(stretch.began.start, self._bounds))
         first, last = np.searchsorted(self._inner, (stretch.first, stretch.last - 1), side="right")
-        numbers = np.arange(max(first - 1, 0), last)  # of the step that goes on and of new ones
+        numbers = np.arange(max(first - 1, 0), last)  # the unfinished step, and new ones
         if len(numbers):
             cuts = np.maximum(self._inner[numbers] - stretch.first, 0)
             least = np.minimum.reduceat(stretch.level, cuts)
@@ -200,37 +200,37 @@ class InSteps:
 
     @property
     def kept_bytes(self) -> int | None:
-        """What is live also in the calmest moment of a step, in the middle; None without steps."""
+        """Returns the median over steps of the least live bytes; None without steps."""
         return int(np.median(self._least)) if len(self._least) else None
 
     @property
     def allocations(self) -> float | None:
-        """How many allocations a step has, in the middle; None where there are few steps."""
+        """Returns the median number of allocations in a step; None if there are few steps."""
         if len(self._allocations) < 3:
             return None
         return float(np.median(self._allocations[1:-1]))
 
 
 class Reserved:
-    """The most that was reserved, as far as events say it, and the first failure.
+    """The most reserved bytes according to the events, and the first failure.
 
     Args:
-        trace: The events' history.
-        steps: Its steps.
+        trace: The history of the events.
+        steps: The program's steps.
 
     Attributes:
-        failure: The first request that found no memory.
+        failure: The first request that failed.
     """
 
     def __init__(self, trace: DeviceTrace, steps: Steps) -> None:
         self.failure: Failure | None = None
         self._trace, self._steps = trace, steps
         self._now = self._least = 0
-        self._most: list[int] = []  # of each stretch
+        self._most: list[int] = []  # the most in each stretch
         self._says_so = False
 
     def add(self, stretch: Stretch, events: EventBatch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         rare = np.flatnonzero(events.action >= Action.SEGMENT_ALLOC)
         action, size = events.action[rare], events.size[rare].astype(np.int64)
         sign = np.isin(action, _RESERVES).astype(np.int64) - np.isin(action, _RETURNS)
@@ -247,7 +247,7 @@ class Reserved:
 
     @property
     def most_bytes(self) -> int | None:
-        """The most; None where no event says it."""
+        """Returns the most reserved bytes; None if no event has them."""
         if self._trace.segments:
             final = sum(segment.total_size for segment in self._trace.segments)
             return max(self._most) + final - self._now
@@ -266,12 +266,12 @@ class Reserved:
 
 
 class TimelineInTheMaking:
-    """Allocated bytes over time.
+    """Collects allocated bytes over time.
 
     Args:
         begin_us: The time of the first event.
         end_us: The latest time.
-        event_count: Of the history; where there is no clock, events are as good.
+        event_count: The number of events in the history, which replace the clock if there is none.
     """
 
     def __init__(self, begin_us: int, end_us: int, event_count: int) -> None:
@@ -283,12 +283,12 @@ class TimelineInTheMaking:
         self._level: int | None = None
 
     def add(self, stretch: Stretch, events: EventBatch) -> None:
-        """Take in the next stretch."""
+        """Add the next stretch."""
         time = np.arange(stretch.first, stretch.last)
         if self._has_clock:
             time = np.maximum(np.maximum.accumulate(events.time_us), self._now)
         level = stretch.level
-        # What lives on from before into the spans that begin here.
+        # Older blocks are still live when these spans begin.
         is_new = (self._edges > self._now) | (self._level is None)
         begins = np.flatnonzero(is_new & (self._edges <= time[-1]))
         places = np.searchsorted(time, self._edges[begins])
@@ -302,5 +302,5 @@ class TimelineInTheMaking:
 
     @property
     def timeline(self) -> Timeline:
-        """All of it."""
+        """Returns the whole timeline."""
         return Timeline(self._begin, self._end, self._most)

@@ -1,4 +1,4 @@
-"""The recordings of a folder, here or in an object store, and whose they are by their names."""
+"""Lists the recordings of a folder, local or in an object store, with the ranks in their names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RankFile:
 
     Attributes:
         name: Its path, or its address in an object store.
-        folder: The address of the folder that was asked for, if that is in an object store.
+        folder: The address of the requested folder, if that is in an object store.
         size: In bytes.
     """
 
@@ -42,7 +42,7 @@ class RankFile:
 
     @contextmanager
     def here(self) -> Iterator[Path]:
-        """Where it lies on this machine; what is in an object store is copied for as long."""
+        """Yields a local path of the recording; an object is copied to this machine meanwhile."""
         if self.folder is None:
             yield Path(self.name)
             return
@@ -59,20 +59,20 @@ class RankFile:
 
 
 def is_folder(source: str) -> bool:
-    """Whether that is a folder, or what may be one in an object store."""
+    """Whether the source is a folder, or may be one in an object store."""
     return is_remote(source) or Path(source).is_dir()
 
 
 def is_remote(source: str) -> bool:
-    """Whether that is an address in an object store."""
+    """Whether the source is an address in an object store."""
     return source.startswith(_REMOTE)
 
 
 def recordings_in(folder: str) -> list[RankFile]:
-    """All recordings of a folder and of those in it, by name.
+    """Returns all recordings of a folder and its subfolders, sorted by name.
 
     Raises:
-        InputError: If there is none, or the folder cannot be read.
+        InputError: If there are none, or the folder cannot be read.
     """
     found = _remote_files(folder) if is_remote(folder) else _local_files(Path(folder))
     if not found:
@@ -83,10 +83,10 @@ def recordings_in(folder: str) -> list[RankFile]:
 
 
 def rank_pattern(pattern: str) -> re.Pattern[str]:
-    """A pattern that finds the rank in a file's path: in the group `rank`, or in the only one.
+    """Compiles a pattern that finds the rank in a path: in the group `rank`, or in the only group.
 
     Raises:
-        InputError: If it is none.
+        InputError: If it is no such pattern.
     """
     try:
         made = re.compile(pattern)
@@ -101,9 +101,9 @@ def rank_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
-    """The rank that a file's path says; None if it says none.
+    """Returns the rank in a file's path; None if there is none.
 
-    Without a pattern it is the number behind the last "rank", or else the last number of the file's
+    Without a pattern it is the number after the last "rank", or else the last number of the file's
     name.
     """
     if pattern is not None:
@@ -118,7 +118,7 @@ def rank_in_name(name: str, pattern: re.Pattern[str] | None) -> int | None:
 
 
 def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:
-    """The host, where a pattern has a group of that name."""
+    """Returns the host in a path, if the pattern has a group of that name."""
     if pattern is None or "host" not in pattern.groupindex:
         return None
     found = pattern.search(name)
@@ -126,7 +126,7 @@ def host_in_name(name: str, pattern: re.Pattern[str] | None) -> str | None:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Names in the order of their numbers."""
+    """Sorts names by the numbers in them."""
     parts = re.split(r"(\d+)", name)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 

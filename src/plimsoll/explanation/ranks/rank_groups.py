@@ -1,11 +1,11 @@
-"""Ranks with the same behaviour, whatever differs by sharding.
+"""Groups ranks by behaviour; differences that come from sharding do not matter.
 
-Ranks whose passages are the same are a group; how much the same is told by the ranks themselves:
-the closest likeness at which most ranks have others beside them. Groups are then parted where ranks
-make another number of allocations in a step, or keep quite another amount of memory over all steps,
-as stages of a pipeline with more layers do. A few ranks apart are no group of their own, unless
-they lie evenly among the ranks, as a stage does: they stay with those that are the most like them,
-where they are looked at closer.
+Ranks with the same passages form a group. The tolerance comes from the ranks themselves: the
+smallest difference at which most ranks have neighbours. Groups are then split if ranks make a
+different number of allocations in a step, or keep a very different amount of memory over all steps,
+as pipeline stages with more layers do. A few separate ranks form no group of their own, unless they
+are evenly spaced, as a stage is. They stay with the ranks most like them, where `outliers` examines
+them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.behaviour import Passages
     from plimsoll.explanation.ranks.rank_summary import RankSummary
 
-_MOST_COMPARED = 1 << 15  # passages of all ranks
+_MOST_COMPARED = 1 << 15  # the most passages of all ranks
 _LEVELS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-"""How large a part of the passages may differ within a group, the closest first."""
-_MOST_BESIDE = 0.75  # of the ranks have others beside them
-_LEAST_SHARE = 0.05  # of the ranks that are parted
-_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # relative distances of groups
+"""The share of passages that may differ within a group, smallest first."""
+_MOST_BESIDE = 0.75  # the share of ranks that have neighbours
+_LEAST_SHARE = 0.05  # the share of ranks that are split off
+_OTHER_COUNT, _OTHER_MEMORY = 0.02, 0.2  # relative distances between groups
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RankGroup:
 
     Attributes:
         ranks: In order.
-        representative: The one that is the closest to the middle.
+        representative: The rank closest to the group's median.
     """
 
     ranks: list[int]
@@ -46,10 +46,10 @@ class RankGroup:
 
 
 def group_ranks(summaries: Sequence[RankSummary]) -> list[RankGroup]:
-    """Group ranks by what they do, the largest group first.
+    """Groups ranks by their behaviour, the largest group first.
 
     Args:
-        summaries: Of each rank one, with different ranks.
+        summaries: One summary for each rank.
     """
     ordered = sorted(summaries, key=_rank)
     groups = [
@@ -63,21 +63,21 @@ def group_ranks(summaries: Sequence[RankSummary]) -> list[RankGroup]:
 
 
 def is_even(ranks: Sequence[int]) -> bool:
-    """Whether ranks, in order, follow each other at the same distance, as those of a stage do."""
+    """Whether sorted ranks are evenly spaced, as those of a pipeline stage are."""
     return len(ranks) > 2 and len(set(np.diff(ranks).tolist())) == 1
 
 
 def is_substantial(ranks: Sequence[int], of: int) -> bool:
-    """Whether as many ranks, of so many, are a group of their own."""
+    """Whether this many of all ranks form a group of their own."""
     return len(ranks) >= max(2, _LEAST_SHARE * of) or is_even(ranks)
 
 
 class Shared:
-    """Which ranks have which passages.
+    """The ranks that have each passage.
 
     Attributes:
-        hashes: The passages that are compared, in order.
-        has: For each rank, which of them it has.
+        hashes: The compared passages, sorted.
+        has: For each rank, a mask of its passages.
     """
 
     def __init__(self, passages: Sequence[Passages]) -> None:
@@ -91,19 +91,19 @@ class Shared:
             row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
 
     def missing(self) -> NDArray[np.float64]:
-        """For each pair, the part of the first one's passages that the second one has not."""
+        """Returns for each pair the share of the first rank's passages missing in the second."""
         kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
         rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
         common = (rows @ rows.T).astype(np.float64)
         own = np.maximum(np.diag(common), 1)
         missing = 1 - common / own[:, None]
-        missing[np.diag(common) == 0] = 0  # what does nothing is like all
+        missing[np.diag(common) == 0] = 0  # a rank without passages is like all others
         place = place.reshape(-1)
         return np.asarray(missing[np.ix_(place, place)])
 
 
 def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
-    """All that can be compared of these ranks: lines where all have them, and lives."""
+    """Returns all comparable passages of these ranks: lifetimes, and lines if all have them."""
     lines = [one.behaviour.lines for one in summaries]
     told = [one for one in lines if one is not None]
     lives = [one.behaviour.lives for one in summaries]
@@ -111,7 +111,7 @@ def passages_of(summaries: Sequence[RankSummary]) -> list[list[Passages]]:
 
 
 def _rank(summary: RankSummary) -> int:
-    assert summary.rank is not None  # who groups them has told each its rank
+    assert summary.rank is not None  # each grouped summary has a rank
     return summary.rank
 
 
@@ -133,7 +133,7 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
     inside = {i for part in chosen for i in part}
     homes = {id(part): [*part] for part in chosen}
     for i in sorted(set(range(total)) - inside):
-        # Of a recording that was cut off, what there is counts.
+        # A truncated recording is compared by the passages that it has.
         nearest = min(
             chosen,
             key=lambda part: min((min(missing[i, j], missing[j, i]), distance[i, j]) for j in part),
@@ -143,7 +143,7 @@ def _by_passages(summaries: list[RankSummary]) -> list[list[RankSummary]]:
 
 
 def _linked(near: NDArray[np.bool_]) -> list[list[int]]:
-    """Those that are near each other, by way of others."""
+    """Returns the connected components of the neighbourhood."""
     left = np.ones(len(near), dtype=bool)
     parts = []
     for first in range(len(near)):
@@ -163,7 +163,7 @@ def _linked(near: NDArray[np.bool_]) -> list[list[int]]:
 def _by_value(
     group: list[RankSummary], value_of: Callable[[RankSummary], float | None], gap: float
 ) -> list[list[RankSummary]]:
-    """Parted where values leave a gap, relative to them; who has no value stays with the most."""
+    """Splits groups at gaps between values; a rank without a value stays in the largest part."""
     known = [one for one in group if value_of(one)]
     if len(known) < 4:
         return [group]

@@ -1,4 +1,4 @@
-"""One rank's recording as small plain data: what tells it from the others, and what draws it."""
+"""A rank's recording as small plain data, for comparison with other ranks and for drawing."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ _MOST_LINES = 50
 
 @dataclass(frozen=True)
 class RankSummary:
-    """What there is to know of one rank beside the others.
+    """The summary of one rank.
 
     Attributes:
         file: The recording.
-        rank: As the recording says; None where it does not.
-        host: The name of its machine, if the recording says it.
-        world_size: How many ranks its job has, if the recording says it.
-        device: Which device; of several, the one in use the most.
-        events: How many events there are.
-        steps: How many steps were found.
-        steps_source: Who says so, "marks" or "rhythm".
-        peak_allocated_bytes: The most that was asked for and live.
-        kept_bytes: What is live also in the calmest moment of a step; None without steps.
-        peak_reserved_bytes: The most that was reserved.
-        lost_bytes: Of that, what is more than was ever allocated.
-        card_bytes: What the card has, if the recording names it.
+        rank: The rank in the recording; None if it has none.
+        host: The name of its machine, if recorded.
+        world_size: The number of ranks in its job, if recorded.
+        device: The device; the one with the most memory in use if there are several.
+        events: The number of events.
+        steps: The number of steps found.
+        steps_source: The source of the steps, "marks" or "rhythm".
+        peak_allocated_bytes: The most requested bytes that were live at once.
+        kept_bytes: The median over steps of the least live bytes; None without steps.
+        peak_reserved_bytes: The most reserved bytes.
+        lost_bytes: The part of it that exceeds the most allocated bytes.
+        card_bytes: The memory of the card, if the recording names it.
         failure: The first request that failed.
-        lines: What source lines hold at the peak of allocated memory, the most first.
+        lines: The bytes of source lines at the peak of allocated memory, most first.
         leaks: Lines that grow by a trend over many steps.
-        kept: What lines keep after steps.
-        allocations_per_step: The middle of them; None without steps.
-        behaviour: What it does.
-        names: The source lines by number, as `behaviour` has them.
+        kept: The memory that lines keep after steps.
+        allocations_per_step: The median; None without steps.
+        behaviour: The order of its allocations.
+        names: The source lines by their numbers in `behaviour`.
         timeline: Allocated memory over time.
-        problems: What is missing of the history, a sentence each.
+        problems: The gaps in the history, a sentence each.
     """
 
     file: str
@@ -82,17 +82,17 @@ class RankSummary:
 
 
 def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
-    """Read one recording, and say what tells it from others.
+    """Reads one recording and returns the figures to compare it by.
 
-    A trace goes by stretch by stretch, so that its length does not matter to the memory this takes;
-    a snapshot of PyTorch is in memory as a whole.
+    A trace is read one stretch at a time, so its length does not change the memory needed. A
+    snapshot of PyTorch is held in memory as a whole.
 
     Args:
         path: A snapshot or a trace.
-        memory: What reading may take, as for `read_recording`.
+        memory: The memory for reading, as for `read_recording`.
 
     Raises:
-        InputError: If it cannot be read, or holds no history.
+        InputError: If it cannot be read, or has no history.
     """
     recording = read_recording(path, memory=memory, goes_by=True)
     trace, history = _busiest(recording)
@@ -143,7 +143,7 @@ def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
 
 
 def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
-    """The device with the most in use, and its blocks."""
+    """Returns the device with the most memory in use, and its blocks."""
     histories = [(trace, BlockHistory(trace)) for trace in recording.devices]
     if len(histories) == 1:
         return histories[0]
@@ -151,8 +151,8 @@ def _busiest(recording: Recording) -> tuple[DeviceTrace, BlockHistory]:
 
 
 def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[int, int]:
-    """The most that was reserved, and what of it was not allocated at any time: the peak's."""
-    if most is None:  # nothing says it: what the rules come to
+    """Returns the most reserved bytes, and the part of them that was never allocated."""
+    if most is None:  # no event has it, so the allocator's rules give it
         try:
             result = max(replay(recording), key=lambda one: one.peak_reserved_bytes)
         except InputError:
@@ -162,7 +162,7 @@ def _reserved(recording: Recording, most: int | None, allocated: int) -> tuple[i
 
 
 def _held(blocks: Lifetimes, table: passing.LineTable) -> list[tuple[str, int]]:
-    """What lines hold in these blocks, the most first."""
+    """Returns the bytes of each line in these blocks, most first."""
     held = np.bincount(table.of(blocks), blocks.size.astype(np.float64), len(table.names))
     top = np.argsort(-held, kind="stable")[:_MOST_LINES]
     return [(table.names[one], int(held[one])) for one in top.tolist() if held[one]]

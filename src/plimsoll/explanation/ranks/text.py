@@ -1,4 +1,4 @@
-"""What is said of many ranks, as text: the answer, who stands out and why, who does the same."""
+"""The explanation of many ranks as text: the answer, the outliers and causes, the groups."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _MOST_SHOWN = 20
 
 
 def ranks_text(e: RanksParts, width: int | None = None) -> str:
-    """All of it, without colour.
+    """Returns all of it, without colour.
 
     Args:
-        e: What is said.
-        width: The columns that there are; None leaves lines as long as they are.
+        e: The explanation.
+        width: The columns available; None does not fold lines.
     """
     parts = [_first_lines(e), _outliers(e, width), _groups(e), *_explained(e), _notes(e), _next(e)]
     return paragraphs(parts, width)
 
 
 def answer_line(e: RanksParts) -> str:
-    """The answer: who ran out first, or what else matters most, or that nobody stands out."""
+    """Returns the answer: the first rank to run out, or the most important outlier, if any."""
     said = answer_of(e.outliers, e.ranks)
     return said if e.outliers else f"{said} {_fullest(e)}"
 
 
 def answer_of(outliers: Sequence[Outlier], ranks: Sequence[RankFacts | RankSummary]) -> str:
-    """Who stands out the most, if anybody does."""
+    """Describes the most important outlier, if there is one."""
     if not outliers:
         return f"No rank of {len(ranks)} stands out."
     first = outliers[0]
@@ -50,7 +50,7 @@ def answer_of(outliers: Sequence[Outlier], ranks: Sequence[RankFacts | RankSumma
 
 
 def rank_ranges(ranks: Sequence[int]) -> str:
-    """Ranks as people write them.
+    """Formats ranks as ranges.
 
     >>> rank_ranges([0, 1, 2, 5, 7, 8])
     '0-2, 5, 7-8'
@@ -76,7 +76,7 @@ def _first_lines(e: RanksParts) -> Iterator[str]:
 
 
 def deed(one: Outlier) -> str:
-    """What a rank does, as the end of a sentence."""
+    """Describes an outlier's difference, as the end of a sentence."""
     size = format_size(one.bytes)
     where = f" at {one.line}" if one.line else ""
     if one.kind == "out_of_memory":
@@ -92,7 +92,7 @@ def deed(one: Outlier) -> str:
 
 
 def _beside(e: RanksParts, rank: int) -> str:
-    """How a rank compares with the representative of its group."""
+    """Compares a rank with the representative of its group."""
     group = next(group for group in e.groups if rank in group.ranks)
     one, usual = _facts(e, rank), _facts(e, group.representative)
     if one is usual:

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from plimsoll.explanation.ranks.explain_ranks import Job
 
 _MOST_PAGES = 16
-"""Of single ranks beside the page of all: of those that stand out, and of representatives."""
+"""The most pages of single ranks, for outliers and representatives."""
 
 
 @dataclass(frozen=True)
 class RanksViewResult(NotebookForm):
-    """The page of all ranks of a job, as it was written.
+    """The written page of all ranks of a job.
 
     Made by `plimsoll.view_ranks`; see docs/how-to/which-rank-ran-out.md.
 
     Attributes:
         page: The file.
         page_bytes: Its size.
-        ranks: How many ranks it shows.
+        ranks: The number of ranks on it.
         rank_pages: The pages of single ranks, in a folder beside it, by rank.
-        not_read: Files that could not be used, a line each.
+        not_read: A line for each file that could not be used.
     """
 
     page: str
@@ -49,7 +49,7 @@ class RanksViewResult(NotebookForm):
     not_read: list[str]
 
     def __str__(self) -> str:
-        """What `plimsoll view` prints."""
+        """Returns the text that `plimsoll view` prints."""
         text = (
             f"{printable(self.page)}: {format_count(self.ranks, 'rank')}, "
             f"{format_size(self.page_bytes)}; {format_count(len(self.rank_pages), 'rank')} with a "
@@ -61,7 +61,7 @@ class RanksViewResult(NotebookForm):
         return answer(str(self)) + link(self.page)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         return asdict(self)
 
 
@@ -75,20 +75,20 @@ def view_ranks(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> RanksViewResult:
-    """Write a page of all ranks over time, and beside it a page for each that stands out.
+    """Writes a page of all ranks over time, and a page for each rank that stands out.
 
     >>> import plimsoll
     >>> plimsoll.view_ranks("recordings/", output="job.html")  # doctest: +SKIP
 
     Args:
-        folder: With one recording for each rank, as for `explain_ranks`.
-        output: The page; by default it lies beside the folder and has its name. The pages of ranks
-            are in a folder of the same name.
-        force: Replace files of these names.
+        folder: The folder with one recording for each rank, as for `explain_ranks`.
+        output: The page; by default a file beside the folder, with the folder's name. The pages of
+            ranks are in a folder of the same name.
+        force: Whether to replace existing files.
         pattern: Finds the rank in a file's path, as for `explain_ranks`.
-        memory: What reading one recording may take, as for `explain`.
-        address: Of a Ray cluster whose workers are to read the recordings.
-        progress: Called with how many recordings are read, of how many.
+        memory: The memory for reading one recording, as for `explain`.
+        address: The address of a Ray cluster whose workers read the recordings.
+        progress: Called with the number of recordings read and in total.
 
     Raises:
         InputError: If recordings cannot be used, or a page exists already.
@@ -128,7 +128,7 @@ def serve_ranks(
     address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PageServer:
-    """A server for the page of all ranks, which makes a rank's own page when it is opened.
+    """Makes a server for the page of all ranks; a rank's own page is made when it is opened.
 
     Raises:
         InputError: If recordings cannot be used.
@@ -139,7 +139,7 @@ def serve_ranks(
 
 
 def _with_pages(job: Job) -> list[int]:
-    """Whose pages are written: all of a few, else of who stands out and of representatives."""
+    """Returns the ranks that get a page: all of a few, else outliers and representatives."""
     ranks = [one.rank for one in job.outliers] + [one.representative for one in job.groups]
     if len(job.files) <= _MOST_PAGES:
         ranks = [*job.files]

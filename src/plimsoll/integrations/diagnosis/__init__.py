@@ -1,1 +1,1 @@
-"""The state of plimsoll on this machine: what works, and a command that repairs what does not."""
+"""Diagnoses this machine: what works, and a command that repairs what does not."""

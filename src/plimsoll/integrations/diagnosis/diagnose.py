@@ -1,4 +1,4 @@
-"""Looks at the machine: what is installed, and what works when it is tried."""
+"""Examines the machine: what is installed, and what works in a trial."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _INSTALLERS = {
     "pacman": "-S --noconfirm gcc",
     "apk": "add g++",
 }
-"""What installs programs, and how a compiler."""
+"""The programs that install packages, each with its command for a compiler."""
 
 
 def doctor() -> Diagnosis:
-    """Say what of plimsoll is installed and works here, and what makes the rest work.
+    """Find which parts of plimsoll are installed and work here, and how to make the rest work.
 
-    What is ready is tried: an allocator on a simulated GPU and, if its library is built, the
+    Installed parts are tried: an allocator on a simulated GPU and, if its library is built, the
     prediction of a tiny script, which takes seconds. Nothing is built or installed.
 
     >>> import plimsoll
@@ -60,10 +60,10 @@ def doctor() -> Diagnosis:
 
 
 def build_libraries() -> None:
-    """Build what is compiled against the installed PyTorch, unless it is built.
+    """Build the libraries that are compiled against the installed PyTorch, unless they exist.
 
     Raises:
-        InputError: If PyTorch or a compiler is missing, or it fails.
+        InputError: If PyTorch or a compiler is missing, or the compiler fails.
     """
     build(SIMULATED_GPU)
     if versions.is_cuda_build():
@@ -105,7 +105,7 @@ def _compiler() -> str | None:
 
 
 def _reading() -> Ability:
-    """What needs nothing but the package."""
+    """Returns the ability that needs only the package itself."""
     name = "gpus, replay, explain, view"
     try:
         for module in (
@@ -142,10 +142,10 @@ def _predicting() -> Ability:
 
 
 def _library(recipe: Recipe) -> Literal["built", "can be built", "no compiler"]:
-    """Says whether a library that is compiled against PyTorch is there, or can be.
+    """Returns whether a library that is compiled against PyTorch exists, or can be built.
 
     Raises:
-        InputError: If there is no safe place for it.
+        InputError: If there is no safe folder for it.
     """
     if find_built(recipe) is not None:
         return "built"
@@ -164,7 +164,7 @@ _KEPT_APART = {
 
 
 def _keeping_apart() -> Ability:
-    """How a script that is predicted is kept from changing files."""
+    """Returns how predicted scripts are kept from changing files."""
     name = "throwing away what a trial writes"
     instead = linux_instead()
     if instead is not None:
@@ -201,7 +201,7 @@ def _running() -> Ability:
 
 
 def _missing_for_libraries(name: str) -> Ability | None:
-    """What cannot work for want of Linux or PyTorch."""
+    """Returns the ability as missing if Linux or PyTorch is missing."""
     instead = linux_instead()
     if instead is not None:
         return Ability(name, False, f"Linux is needed; {instead}")
@@ -214,7 +214,7 @@ def _missing_for_libraries(name: str) -> Ability | None:
 
 
 def _try_to_predict() -> float:
-    """How many seconds the prediction of a tiny script takes."""
+    """Returns the seconds that the prediction of a tiny script takes."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="plimsoll-doctor-") as folder:
         script = Path(folder) / "tiny.py"
@@ -224,7 +224,7 @@ def _try_to_predict() -> float:
 
 
 def compiler_command() -> str | None:
-    """What installs a C++ compiler on this system; None if nobody knows."""
+    """Returns the command that installs a C++ compiler on this system; None if unknown."""
     found = next((name for name in _INSTALLERS if shutil.which(name) is not None), None)
     if found is None:
         return None

@@ -1,11 +1,11 @@
-"""What is found about a machine: plain data."""
+"""The findings about a machine, as plain data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 PREDICTING = "predict, fit, run --simulate"
-"""The name of the ability that the exit status of `plimsoll doctor` is about."""
+"""The name of the ability that decides the exit status of `plimsoll doctor`."""
 
 NO_GPU = "there is no NVIDIA GPU here"
 """The note of an ability that a machine without a GPU cannot have. It is no fault."""
@@ -13,12 +13,12 @@ NO_GPU = "there is no NVIDIA GPU here"
 
 @dataclass(frozen=True)
 class Installed:
-    """Something that plimsoll uses.
+    """A program or package that plimsoll uses.
 
     Attributes:
-        name: What it is, for people.
-        version: Which one there is; None if there is none.
-        note: What takes it, if that is little; None where its abilities say so.
+        name: Its name as printed.
+        version: The installed version; None if it is missing.
+        note: What uses it, if that is little; None if the abilities show it.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Installed:
 
 @dataclass(frozen=True)
 class Ability:
-    """Something that plimsoll can do where all that it takes is there.
+    """A function of plimsoll that works once its requirements are met.
 
     Attributes:
-        name: The verbs, for people, such as "predict, fit".
-        works: Whether it works on this machine as it is.
-        note: One line: why it does not, or what to know about it; None if there is nothing to say.
+        name: The verbs as printed, such as "predict, fit".
+        works: Whether it works on this machine now.
+        note: Why it does not work, or a remark, in one line; None without a remark.
         command: The command that makes it work, or work better; None if there is none, or no need.
     """
 

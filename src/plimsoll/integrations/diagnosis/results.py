@@ -1,4 +1,4 @@
-"""A diagnosis: what was found, which shows itself as text."""
+"""A diagnosis that shows itself as text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What of plimsoll is installed and works here; printed, the text of `plimsoll doctor`.
+    """The installed and working parts of plimsoll; prints as the text of `plimsoll doctor`.
 
     >>> import plimsoll
     >>> diagnosis = plimsoll.doctor()
     >>> [one.name for one in diagnosis.abilities if not one.works]  # doctest: +SKIP
 
     Attributes:
-        installed: What plimsoll uses, installed or not.
-        abilities: What it can do, each with whether it works here.
+        installed: The programs and packages that plimsoll uses, installed or not.
+        abilities: The abilities of plimsoll, each with whether it works here.
     """
 
     installed: list[Installed]
@@ -30,7 +30,7 @@ class Diagnosis:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no command would make anything work that does not."""
+        """Whether everything works that a command could make work."""
         return all(one.works or one.command is None for one in self.abilities)
 
     @property
@@ -39,7 +39,7 @@ class Diagnosis:
         return all(one.works for one in self.abilities if one.name == PREDICTING)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `plimsoll doctor --json` prints it."""
+        """Returns the values that `plimsoll doctor --json` prints."""
         return {"is_complete": self.is_complete, "predicts": self.predicts, **asdict(self)}
 
     def __str__(self) -> str:

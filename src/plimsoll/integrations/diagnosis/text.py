@@ -33,7 +33,7 @@ def _version(installed: Installed) -> str:
 
 
 def _answer(abilities: Sequence[Ability]) -> str:
-    """Returns what does not work, with the command that mends it: first of all, predictions."""
+    """Returns what does not work, with the command that repairs it; predictions come first."""
     missing = [one for one in abilities if not one.works]
     if not missing:
         return "All of plimsoll works here."

@@ -1,7 +1,7 @@
-"""A card of this machine, measured, so that predictions for it need no guesses.
+"""Measures a card of this machine, so that predictions for it need no guesses.
 
 Begin with `measure.py`, which starts a process for each part. `on_card.py` is that process. The
-parts: `contexts.py`, what a process takes before its first tensor; `rates.py`, how fast the card
-is; `convolutions.py` and `attention_calls.py`, what kernels take besides their operands;
-`nccl_ranks.py`. `idle.py` looks for other processes on the card.
+parts: `contexts.py`, the memory of a process before its first tensor; `rates.py`, the card's speed;
+`convolutions.py` and `attention_calls.py`, the workspaces of kernels; `nccl_ranks.py`. `idle.py`
+looks for other processes on the card.
 """

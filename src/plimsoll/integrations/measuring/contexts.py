@@ -1,4 +1,4 @@
-"""The memory that the CUDA context of a process takes, part by part."""
+"""Measures the memory of a process's CUDA context, part by part."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ assert tuple(_STEPS) == ("made", *CONTEXT_PARTS)
 
 
 def context_parts(before_bytes: int) -> dict[str, int]:
-    """Loads one part after the other; returns the bytes of the card that each took.
+    """Loads one part after another; returns the card's bytes that each took.
 
     Args:
-        before_bytes: The memory of the card that was in use before this process used it.
+        before_bytes: The bytes of the card in use before this process used it.
     """
     import torch
 

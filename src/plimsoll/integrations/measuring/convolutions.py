@@ -1,4 +1,4 @@
-"""The workspaces that cuDNN takes for convolutions, by its first plan and in searches."""
+"""Measures cuDNN's workspaces for convolutions, of its first plan and in searches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from plimsoll.engine.gpus.card_files import CONVOLUTION
 
 _MOST_BYTES = 1 << 30
-"""The most that an operand may have."""
+"""The largest operand that is measured."""
 _MOST_KEPT_BYTES = 4 << 30
 _TYPES = ("bfloat16", "float32", "float16")
 _LAYOUTS = ("", " channels_last")
@@ -26,7 +26,7 @@ _Found = TypeVar("_Found")
 
 
 def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[str, list[int]]:
-    """Measure convolutions, in words, until the time is over; those that fail are left out."""
+    """Measures convolutions until the time is over; failed ones are left out."""
     return _measure(workspaces, convolutions, seconds)
 
 
@@ -52,35 +52,35 @@ def _measure(
 
 
 def workspaces(words: str) -> list[int] | None:
-    """The bytes that the forward pass and the gradients of input and weight take besides results.
+    """Returns the workspaces of the forward pass and of the gradients of input and weight.
 
     Returns:
-        None for a convolution whose operands are too large.
+        Returns None for a convolution whose operands are too large.
 
     Raises:
-        RuntimeError: As PyTorch does.
+        RuntimeError: If PyTorch raises it.
     """
     passes = _passes(words)
     return None if passes is None else [_besides(each) for each in passes]
 
 
 def searches(words: str) -> list[list[int]] | None:
-    """What cudnn.benchmark takes for the same passes: `CardFile.searches`.
+    """Returns the memory of cudnn.benchmark for the same passes: `CardFile.searches`.
 
     Returns:
-        None for a convolution whose operands are too large.
+        Returns None for a convolution whose operands are too large.
 
     Raises:
-        RuntimeError: As PyTorch does.
+        RuntimeError: If PyTorch raises it.
     """
     passes = _passes(words)
     return None if passes is None else [_search(each) for each in passes]
 
 
 def _search(call: Callable[[], Any]) -> list[int]:
-    """Search several times for the fastest plan, each time in a thread of its own.
+    """Searches several times for the fastest plan, each time in a new thread.
 
-    A thread keeps the plan that it found, so each search needs a new one.
+    A thread keeps the plan that it found.
     """
     import torch
 
@@ -107,7 +107,7 @@ def _search(call: Callable[[], Any]) -> list[int]:
 
 
 def _passes(words: str) -> list[Callable[[], Any]] | None:
-    """The forward pass, and the gradients of input and weight, of a convolution in words."""
+    """Returns the forward pass and the gradients of input and weight of a convolution in words."""
     import torch
 
     given = CONVOLUTION.fullmatch(words)
@@ -159,7 +159,7 @@ def _product(sizes: Sequence[int]) -> int:
 
 
 def _besides(call: Callable[[], Any]) -> int:
-    """The bytes that a call asks for besides what it returns."""
+    """Returns the bytes that a call allocates beyond its results."""
     import torch
 
     torch.cuda.reset_peak_memory_stats()
@@ -170,7 +170,7 @@ def _besides(call: Callable[[], Any]) -> int:
 
 
 def common_convolutions(*, thorough: bool) -> list[str]:
-    """The convolutions of well-known networks, in words, in an order of no meaning."""
+    """Returns the convolutions of well-known networks, in words, in no particular order."""
     batches = _ALL_BATCHES if thorough else _BATCHES
     found = [
         _words(dtype + layout, batch, *layer)
@@ -207,7 +207,7 @@ def _words(
 
 
 def _layers() -> Iterator[_Layer]:
-    # ResNet-50 and its like, at 224 pixels.
+    # ResNet-50 and similar networks, at 224 pixels.
     yield False, 3, 224, 64, 7, 2, 3
     for side, channels in ((56, 64), (28, 128), (14, 256), (7, 512)):
         yield False, channels, side, channels, 3, 1, 1
@@ -217,7 +217,7 @@ def _layers() -> Iterator[_Layer]:
             yield False, channels // 2, 2 * side, channels, 3, 2, 1
             yield False, channels, 2 * side, channels, 3, 2, 1
             yield False, 2 * channels, 2 * side, 4 * channels, 1, 2, 0
-    # U-Nets, from 256 pixels on, and VGG's.
+    # U-Nets and VGG, from 256 pixels on.
     for side, channels in ((256, 64), (128, 128), (64, 256), (32, 512), (16, 1024)):
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels // 2, side, channels, 3, 1, 1
@@ -228,7 +228,7 @@ def _layers() -> Iterator[_Layer]:
         yield False, channels, side, channels, 3, 1, 1
         yield False, channels, side, channels, 3, 2, 1
         yield False, 2 * channels, side, channels, 3, 1, 1
-    # Patches of transformers, and networks that make images from noise.
+    # Patches of transformers, and networks that generate images from noise.
     for side, patch, width in ((224, 16, 768), (224, 14, 1024), (224, 32, 768), (32, 2, 1152)):
         yield False, 4 if patch == 2 else 3, side, width, patch, patch, 0
     for channels, side in ((1024, 4), (512, 8), (256, 16), (128, 32)):

@@ -1,4 +1,4 @@
-"""Looks for other processes on a card: their memory would be measured, too."""
+"""Checks a card for other processes, whose memory would falsify the measurement."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _MOST_BYTES = 1 << 30
-"""The most that an idle card has in use, such as for a desktop."""
+"""The most that an idle card has in use, for example for a desktop."""
 _LEAST_OF_USER_BYTES = 256 << 20
-"""A process with less draws; CUDA's context alone takes more."""
+"""A process with less memory only draws; a CUDA context alone takes more."""
 _MOST_GROWTH_BYTES = 32 << 20
-"""The most by which that may change from part to part."""
+"""The most by which that memory may change from part to part."""
 _PATIENCE_SECONDS = 5
-"""So long the driver may take to free what an ended process had."""
+"""Seconds that the driver may take to free an ended process's memory."""
 
 
 class CardInUseError(InputError):
@@ -30,14 +30,14 @@ class CardInUseError(InputError):
 
 
 class Idle:
-    """Makes sure that no other process uses a card while the context lasts.
+    """Checks that no other process uses a card while the context lasts.
 
     Args:
-        uuid: The card's, as PyTorch says it.
+        uuid: The card's UUID as PyTorch reports it.
 
     Attributes:
-        before_bytes: The memory that was in use before.
-        unseen: The reason why NVML does not say who uses the card; "" where it does.
+        before_bytes: The bytes in use before the measurement.
+        unseen: The reason why NVML does not list the card's processes; "" if it does.
 
     Raises:
         CardInUseError: If another process uses it.
@@ -69,7 +69,7 @@ class Idle:
         self._held.close()
 
     def check(self) -> None:
-        """Look again, after a part was measured.
+        """Check again after a part was measured.
 
         Raises:
             CardInUseError: If another process uses the card now.
@@ -91,7 +91,7 @@ class Idle:
             time.sleep(0.1)
 
     def _lock(self, held: ExitStack) -> None:
-        """Keep other measurements of the card away."""
+        """Lock the card against other measurements."""
         place = cache_folder() / f"measures-{self._uuid or 'gpu'}.lock"
         file = held.enter_context(place.open("a"))
         try:
@@ -101,7 +101,7 @@ class Idle:
                 "another plimsoll measures this card: wait until it has ended"
             ) from None
         except OSError:
-            pass  # this file system has no locks
+            pass  # this file system does not support locks
 
     def _read(self) -> GpuReading | None:
         found = self._nvml.read()
@@ -112,7 +112,7 @@ class Idle:
         return next(iter(own), None)
 
     def _refuse_users(self, reading: GpuReading) -> None:
-        """Refuse a card with which other processes compute. A desktop may use it."""
+        """Refuse a card on which other processes compute. A desktop may use it."""
         which = f"GPU {reading.index} ({reading.name})"
         users = {
             pid: size

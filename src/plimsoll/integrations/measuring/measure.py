@@ -1,4 +1,4 @@
-"""Measuring a card of this machine: a process for each part, and one file in the end."""
+"""Measures a card of this machine with a process for each part, and writes one file."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from plimsoll.torch.simulated.ranks.nccl import Communicator
 _ON_CARD = "plimsoll.integrations.measuring.on_card"
 _SAYS = "plimsoll: "
 _HAS_ANSWER = (0, 1, 3)
-"""The exit statuses of a prediction: fits, does not fit, not known."""
+"""The exit statuses of a prediction: fits, does not fit, unknown."""
 _PREDICT = (sys.executable, "-m", "plimsoll", "predict", "--json")
 _MOST_PREDICTIONS = 4
-"""How many programs are predicted at a time."""
+"""The most predictions at a time."""
 _MOST_SECONDS = 900
-"""After which a part's process is stopped."""
+"""Seconds after which a part's process is stopped."""
 _CONVOLUTION_SECONDS = {False: 60.0, True: 400.0}
 _SEARCH_SECONDS = {False: 20.0, True: 100.0}
-"""By whether the user has ten minutes."""
+"""Seconds for searches, by `thorough`."""
 
 Say = Callable[[str], None]
 
@@ -58,7 +58,7 @@ class Measured:
         found: The figures.
         path: Their file.
         notes: A line for each part that could not be measured.
-        seconds: How long it took.
+        seconds: The duration.
     """
 
     found: CardFile
@@ -72,15 +72,15 @@ class Measured:
 
 @dataclass
 class _Machine:
-    """How processes are started on the card.
+    """The environment of the measuring processes.
 
     Attributes:
-        gpu: The card's number, as CUDA_VISIBLE_DEVICES takes it; "" for the first of those that
-            the environment names.
+        gpu: The card's number, as CUDA_VISIBLE_DEVICES takes it; "" for the first that the
+            environment allows.
         simulated: The name of the simulated card; "" for the real one.
-        idle: Looks for other processes on the card.
-        next_idle: Looks for them on the second card; None where only one is measured.
-        environment: Variables of the processes, beside those of this one.
+        idle: Checks the card for other processes.
+        next_idle: Checks the second card; None if only one is measured.
+        environment: Additional variables of the processes.
     """
 
     gpu: str
@@ -93,7 +93,7 @@ class _Machine:
         """Measure a part in a process of its own.
 
         Raises:
-            InputError: If the process fails, or a process of another program used the card.
+            InputError: If the process fails, or another program used the card.
         """
         found = _result(part, self.start(part, **arguments))
         for idle in (self.idle, self.next_idle):
@@ -117,7 +117,7 @@ class _Machine:
             text=True,
         )
         assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, and what it said tells why
+        with suppress(BrokenPipeError):  # the process has ended, and its output says why
             process.stdin.write(json.dumps({"part": part, **arguments}))
             process.stdin.close()
         process.stdin = None
@@ -139,7 +139,7 @@ def _result(part: str, process: subprocess.Popen[str]) -> Any:
 
 
 def _last_line(errors: str, doing: str) -> str:
-    """The last line of a process's complaints, as one of this command's."""
+    """Returns the last line of a process's stderr, as an error of this command."""
     last = (errors.strip() or "its process printed nothing").splitlines()[-1]
     return last.removeprefix(_SAYS) if last.startswith(_SAYS) else doing + last
 
@@ -154,16 +154,16 @@ def measure_card(
     out: Path | None = None,
     say: Say = _say_nothing,
 ) -> Measured:
-    """Measure a card, and keep what was found for later predictions.
+    """Measures a card, and keeps the figures for later predictions.
 
     Args:
         scripts: Programs whose convolutions are measured before those of well-known networks.
-        gpu: The card's number, as nvidia-smi counts; None for the first that programs see.
+        gpu: The card's number in nvidia-smi; None for the first one visible to programs.
         name: Its name in predictions; "" for the one that PyTorch reports.
-        thorough: Take ten minutes, not two.
-        simulated: The name of a card that is simulated, and measured instead of a real one.
-        out: The file; None for this user's own of this card and driver.
-        say: Called with what is being measured.
+        thorough: Whether to take ten minutes instead of two.
+        simulated: The name of a simulated card to measure instead of a real one.
+        out: The file; None for this user's own file of this card and driver.
+        say: Called with the part being measured.
 
     Raises:
         InputError: If another process uses the card, a script does not exist, the file cannot be
@@ -209,7 +209,7 @@ def _measured(
 ) -> CardFile:
     found = _basics(machine, about, name, say)
     with tempfile.TemporaryDirectory() as folder:
-        # From here on predictions for the card use its new figures, and no older file.
+        # From here on, predictions for the card use its new figures and no older file.
         machine.environment[card_files.FOLDER_VARIABLE] = folder
         card_files.write_card(found, Path(folder, "card.toml"))
         say(f"{found.name}: NCCL's memory")
@@ -228,7 +228,7 @@ def _measured(
 def _if_it_can(
     measure: Callable[[], CardFile], found: CardFile, what: str, notes: list[str]
 ) -> CardFile:
-    """The card with one more part; without it, and a note, where that cannot be measured."""
+    """Returns the card with one more part; if that fails, the unchanged card and a note."""
     try:
         return measure()
     except CardInUseError:
@@ -239,7 +239,7 @@ def _if_it_can(
 
 
 def _basics(machine: _Machine, about: dict[str, Any], name: str, say: Say) -> CardFile:
-    """The card without what NCCL and kernels take."""
+    """Returns the card without the memory of NCCL and of kernels."""
     own_name = str(about["name"])
     name = name or (f"Simulated {own_name}" if machine.simulated else own_name)
     if why_not := unusable(name):
@@ -273,10 +273,10 @@ def _with_nccl(found: CardFile, machine: _Machine) -> CardFile:
 
 
 def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardFile:
-    """The card with what NCCL took in a job on it and its neighbour.
+    """Returns the card with NCCL's memory in a job on it and its neighbour.
 
     Raises:
-        InputError: If that cannot be measured, also where another process uses the neighbour.
+        InputError: If the job cannot be measured, or another process uses the neighbour.
     """
     if machine.simulated:
         return _checked(found, machine, "two_ranks")
@@ -292,7 +292,7 @@ def _with_two_ranks(found: CardFile, machine: _Machine, next_uuid: str) -> CardF
 def _with_convolutions(
     found: CardFile, machine: _Machine, scripts: Sequence[Path], *, thorough: bool
 ) -> tuple[CardFile, int]:
-    """The card with its convolutions, and how many of the scripts' are not among them."""
+    """Returns the card with its convolutions, and how many of the scripts' are missing."""
     own = _convolutions_of(scripts, found.name, machine)
     wanted = dict.fromkeys([*own, *common_convolutions(thorough=thorough)])
     measured = machine.run(
@@ -310,7 +310,7 @@ def _with_convolutions(
 
 
 def _checked(found: CardFile, machine: _Machine, part: str) -> CardFile:
-    """The card with what this part measured, beside what it measures of the simulated card."""
+    """Returns the card with a part's measured figures beside those of the simulated card."""
     simulated = _Machine("", found.name, environment=machine.environment).run(part)
     measured: Mapping[str, int] = machine.run(part)
     checks = {words: (size, int(simulated[words])) for words, size in measured.items()}
@@ -324,7 +324,7 @@ def _profile_of(found: CardFile) -> GpuProfile:
 
 
 def _kind(name: str) -> str:
-    """Guesses from an unknown card's name where it is built in."""
+    """Guesses from an unknown card's name in which kind of computer it is."""
     words = name.casefold()
     if "laptop" in words or "max-q" in words:
         return "laptop"
@@ -334,7 +334,7 @@ def _kind(name: str) -> str:
 
 
 def _convolutions_of(scripts: Sequence[Path], name: str, machine: _Machine) -> list[str]:
-    """The convolutions of programs, in words, as they run without a GPU."""
+    """Returns the convolutions of programs, in words, from runs without a GPU."""
     with ThreadPoolExecutor(max(1, min(_MOST_PREDICTIONS, (os.cpu_count() or 1) // 2))) as pool:
         found = pool.map(partial(_predicted_convolutions, name=name, machine=machine), scripts)
         return list(dict.fromkeys(words for each in found for words in each))

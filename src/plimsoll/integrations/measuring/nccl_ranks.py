@@ -1,4 +1,4 @@
-"""The memory that NCCL takes of a card: of one rank, and of two where there is a second card."""
+"""Measures NCCL's memory on a card: for one rank, and for two if there is a second card."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 _RANKS = 2
 _PATIENCE = timedelta(seconds=60)
-"""How long a rank waits for the other."""
+"""The longest that a rank waits for the other."""
 _ELEMENTS = 1 << 20
 
 
 def one_rank() -> int:
-    """The bytes of the card that a communicator of one rank takes, the process's first."""
+    """Returns the bytes of the card that the process's first communicator takes, with one rank."""
     import torch
     import torch.distributed as dist
 
@@ -29,7 +29,7 @@ def one_rank() -> int:
 
 
 def two_ranks() -> dict[str, int]:
-    """The bytes that NCCL takes of the first card after each step of a job on two, in words."""
+    """Returns NCCL's bytes on the first card after each step of a job on two, in words."""
     import torch  # noqa: F401  once, for both ranks
 
     with socket.create_server(("127.0.0.1", 0)) as server:

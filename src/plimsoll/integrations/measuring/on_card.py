@@ -1,7 +1,7 @@
 """A process that measures one part of a card: `python -m plimsoll.integrations.measuring.on_card`.
 
-It reads one JSON object from its input, `{"part": …}` with the part's arguments, and prints one as
-its last line.
+The process reads one JSON object from its input, `{"part": …}` with the part's arguments, and
+prints one as its last line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plimsoll.integrations.measuring import (
 
 
 def card() -> dict[str, Any]:
-    """Returns PyTorch's figures of the card; nothing where it sees none."""
+    """Returns PyTorch's figures of the card; empty if PyTorch sees none."""
     import torch
 
     if not torch.cuda.is_available():
@@ -46,7 +46,7 @@ def card() -> dict[str, Any]:
 
 
 def _next_uuid(torch: Any, name: str) -> str:
-    """The second card that this process sees; "" where there is none of the same name."""
+    """Returns the UUID of a second visible card of the same name; "" if there is none."""
     if torch.cuda.device_count() < 2:
         return ""
     found = torch.cuda.get_device_properties(1)

@@ -1,4 +1,4 @@
-"""How fast a card copies, multiplies and starts kernels."""
+"""Measures how fast a card copies, multiplies and starts kernels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FP32_SIDE = 4096
 REACHED_OF_BANDWIDTH = 0.896
 """The share of the data sheet's bandwidth that a copy reaches, on an H100 and an H200."""
 REACHED_OF_TENSOR_FLOPS = 0.80
-"""The share of the data sheet's operations that a product of this size reaches there, in halves."""
+"""The share of the data sheet's operations that a product of this size in fp16 reaches there."""
 REACHED_OF_FP32_FLOPS = 0.77
-"""The same in single precision, outside the tensor cores."""
+"""The share of the data sheet's operations that it reaches in fp32, without tensor cores."""
 
 
 def rates() -> dict[str, float]:
-    """Bytes, operations and launches in a second."""
+    """Returns bytes, operations and launches per second."""
     import torch
 
     free, _ = torch.cuda.mem_get_info()
@@ -49,7 +49,7 @@ def _flops(torch: Any, dtype: Any, side: int) -> float:
 
 
 def _seconds(torch: Any, work: Callable[[], object]) -> float:
-    """The mean time of some work on the card, in a row of it."""
+    """Returns the mean time of work on the card over several repetitions."""
     for _ in range(3):
         work()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -62,7 +62,7 @@ def _seconds(torch: Any, work: Callable[[], object]) -> float:
 
 
 def _launches(torch: Any) -> float:
-    """How many small kernels the host starts in a second."""
+    """Returns the number of small kernels that the host starts per second."""
     x = torch.zeros(1, device="cuda")
     torch.cuda.synchronize()
     begin = time.perf_counter()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.engine.gpus.card_files import CardFile
 
 _CLOSE = 0.02
-"""The share by which a check may be off."""
+"""The relative error that a check may have."""
 _MOST_SHOWN = 5
 
 
@@ -25,7 +25,7 @@ def _use(path: Path) -> str:
 
 
 def measured_text(found: CardFile, path: Path, notes: Sequence[str], seconds: float) -> str:
-    """Lines for a person, the answer first."""
+    """Returns the lines to print, the answer first."""
     card = found.card
     lines = [
         f"{found.name} is measured, in {seconds:.0f} s: {_use(path)}",

@@ -1,7 +1,7 @@
-"""Every GPU and process, and what holds their memory: the screen of `plimsoll top`.
+"""The screen of `plimsoll top`: every GPU and process, and the parts of their memory.
 
 `model` joins the driver's figures with the counters of processes. `text` prints a line for each GPU
-and a table, `app` is the screen, `details` are shown on demand, and `process_acts` is what keys do
-to a process. `hosts` asks other machines: `ssh_host` by a program that `bounded` ends,
-`metrics_host` by `http_get`. `remote_json` checks what they answer.
+and a table, `app` is the screen, `details` are shown on demand, and `process_acts` are the actions
+of keys on a process. `hosts` asks other machines: `ssh_host` through a program with the limits of
+`bounded`, `metrics_host` through `http_get`. `remote_json` validates their answers.
 """

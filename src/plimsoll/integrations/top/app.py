@@ -36,16 +36,16 @@ _ENDINGS = {"y": signal.SIGTERM, "K": signal.SIGKILL}
 
 
 class TopApp(App[None]):
-    """Every GPU and process, looked at again and again.
+    """The screen of every GPU and process, refreshed at an interval.
 
-    There is one look at a time: one that takes longer than the interval is waited for, and shown.
+    Only one refresh runs at a time: if it takes longer than the interval, the screen waits for it.
 
     Args:
-        look: Looks at the machine; called in a thread of its own.
-        interval_seconds: Between two looks.
-        sort: What processes are sorted by first.
-        history: What was in use before.
-        hosts: The machines that are looked at, if they are others than this one.
+        look: Returns the machine's state; called in a thread of its own.
+        interval_seconds: The time between two refreshes.
+        sort: The initial sort key of processes.
+        history: The earlier use of memory.
+        hosts: The machines to show, if other than this one.
     """
 
     TITLE = "plimsoll top"
@@ -102,19 +102,19 @@ class TopApp(App[None]):
         self._rows: tuple[Row, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """The machine, what was chosen, the keys."""
+        """Yields the machine's text, the filter and the keys."""
         with VerticalScroll(id="machine"):
             yield Static(id="text")
         yield Static(id="details")
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start to refresh."""
         self._timer = self.set_interval(self._interval, self._look_again)
         self._look_again()
 
     def on_resize(self, _: Resize) -> None:
-        """Lay out anew, once the new size is in force."""
+        """Lay out again, once the new size is in force."""
         self.call_after_refresh(self._show)
 
     # --- looking ---------------------------------------------------------------------------------
@@ -156,14 +156,14 @@ class TopApp(App[None]):
             panel.update(details(self._rows[place], self.size.width, self._history))
 
     def _place(self) -> int | None:
-        """Where what was chosen stands; None if there is none, or it has ended."""
+        """Returns the row of the selection; None without one, or if it has ended."""
         places = (place for place, row in enumerate(self._rows) if row.key == self._selected)
         return next(places, None)
 
     # --- keys ------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """No key reaches the screen below what is laid over it."""
+        """Disable keys of the screen while another screen is open above it."""
         return not isinstance(self.screen, ModalScreen)
 
     def action_help(self) -> None:
@@ -171,7 +171,7 @@ class TopApp(App[None]):
         self.push_screen(screens.HelpScreen())
 
     def action_select(self, by: int) -> None:
-        """Choose the next GPU or process, or the one before."""
+        """Select the next GPU or process, or the previous one."""
         if not self._rows:
             return
         place = self._place()
@@ -181,7 +181,7 @@ class TopApp(App[None]):
             place = min(max(place + by, 0), len(self._rows) - 1)
         self._selected = self._rows[place].key
         self._show()
-        # What is known of it may have taken room away.
+        # The details of the selection may have made the table shorter.
         self.call_after_refresh(self._scroll_to, self._rows[place].line)
 
     def _scroll_to(self, line: int) -> None:
@@ -191,7 +191,7 @@ class TopApp(App[None]):
             area.scroll_to(y=max(line - height // 2, 0), animate=False)
 
     def action_let_go(self) -> None:
-        """Choose nothing; if nothing was chosen, show all processes again."""
+        """Clear the selection; without one, show all processes again."""
         if self._selected is None:
             self._order = replace(self._order, containing="")
         self._selected = None
@@ -207,11 +207,11 @@ class TopApp(App[None]):
         self.action_sort(SORT_KEYS[(SORT_KEYS.index(self._order.sort) + 1) % len(SORT_KEYS)])
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the sort order."""
         self._reorder(is_reversed=not self._order.is_reversed)
 
     def action_tree(self) -> None:
-        """Show which process started which, or the list again."""
+        """Show the tree of parents and children, or the list again."""
         if self._hosts is not None:
             self._complain("a tree needs this machine's processes: run plimsoll top there")
             return
@@ -219,7 +219,7 @@ class TopApp(App[None]):
         self._reorder(parent_of=parent_of if is_list else None, name_of=program_name)
 
     def action_filter(self) -> None:
-        """Ask what processes are to be shown."""
+        """Ask which processes to show."""
 
         def filter_by(text: str | None) -> None:
             if text is not None:
@@ -232,10 +232,11 @@ class TopApp(App[None]):
         self._order = replace(self._order, **changes)
         self._show()
 
-    # --- of the chosen process --------------------------------------------------------------------
+    # # --- on the selected process
+    # ------------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
-        """The row of the chosen process; says so where there is none."""
+        """Returns the row of the selected process; prints a note without one."""
         place = self._place()
         if place is None or self._rows[place].use is None:
             self.notify("choose a process first, by the arrows", timeout=3)
@@ -243,7 +244,7 @@ class TopApp(App[None]):
         return self._rows[place]
 
     def _chosen_here(self) -> ProcessUse | None:
-        """The chosen process, if it is one of this machine; says so where it is not."""
+        """Returns the selected process if it runs on this machine; prints a note otherwise."""
         row = self._chosen()
         if row is not None and row.gpu.host is not None:
             self._complain(f"that needs plimsoll top on {row.gpu.host} itself")
@@ -251,7 +252,7 @@ class TopApp(App[None]):
         return None if row is None else row.use
 
     def action_environment(self) -> None:
-        """Show the environment of the chosen process."""
+        """Show the environment of the selected process."""
         use = self._chosen_here()
         if use is None:
             return
@@ -262,7 +263,7 @@ class TopApp(App[None]):
             self._complain(str(error))
 
     def action_snapshot(self) -> None:
-        """Write a snapshot of the chosen process, if the answer is yes."""
+        """Write a snapshot of the selected process after a confirmation."""
         row = self._chosen()
         if row is None or (use := row.use) is None:
             return
@@ -292,7 +293,7 @@ class TopApp(App[None]):
             self.notify(f"plimsoll explain {path.name}", title="written", timeout=10)
 
     def action_end(self) -> None:
-        """End the chosen process, if the answer is yes."""
+        """End the selected process after a confirmation."""
         use = self._chosen_here()
         if use is None:
             return
@@ -321,15 +322,16 @@ class TopApp(App[None]):
     def _complain(self, message: str) -> None:
         self.notify(message, severity="warning", timeout=5)
 
-    # --- when it looks ----------------------------------------------------------------------------
+    # # --- refreshing
+    # -------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
-        """Stop looking, or go on."""
+        """Pause or resume refreshing."""
         self._is_paused = not self._is_paused
         self.notify("stopped" if self._is_paused else "goes on", timeout=2)
 
     def action_faster(self, by: int) -> None:
-        """Look more often, or less."""
+        """Change the interval between refreshes."""
         steps = INTERVALS_SECONDS
         nearest = min(range(len(steps)), key=lambda step: abs(steps[step] - self._interval))
         self._interval = steps[min(max(nearest - by, 0), len(steps) - 1)]

@@ -1,6 +1,6 @@
-"""Memory as bars and graphs of letters.
+"""Bars and graphs of memory, drawn with characters.
 
-Every kind of memory has a sign of its own, so that bars can be read without colour.
+Every kind of memory has its own character, so that bars can be read without colour.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from plimsoll.integrations.top.model import GpuUse, ProcessUse
 
-# Of a bar: sign, style and name, in the order in which they stand there.
+# Each part of a bar: character, style and name, in drawing order.
 ALLOCATED = ("█", "green", "allocated")
 CACHED = ("▓", "yellow", "cached")
 FRAGMENTS = ("▒", "red", "fragments")
@@ -27,7 +27,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def gpu_parts(gpu: GpuUse) -> list[int]:
-    """What the dedicated memory in use consists of, in bytes, in the order of the signs."""
+    """Returns the parts of the dedicated memory in use, in bytes, in drawing order."""
     parts = [sum(each) for each in zip([0] * 4, *map(_process_parts, gpu.processes), strict=True)]
     return [*parts, max(gpu.known_bytes - sum(parts), 0)]
 
@@ -42,12 +42,12 @@ def _process_parts(use: ProcessUse) -> list[int]:
 
 
 def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
-    """So much of the whole as parts, and the rest as free.
+    """Draws the parts of the whole, with the rest as free.
 
     Args:
-        parts: In bytes, in the order of the signs.
+        parts: In bytes, in drawing order.
         total: The whole; None or 0 leaves the bar empty.
-        width: In letters.
+        width: In characters.
     """
     line = Text(no_wrap=True)
     if not total or width <= 0:
@@ -60,7 +60,7 @@ def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
 
 
 def legend(width: int) -> list[Text]:
-    """The signs of the bars, in as many lines as they need."""
+    """Returns the characters of the bars with their meaning, on as many lines as needed."""
     lines = [Text(no_wrap=True)]
     for sign, style, name in _PARTS:
         if lines[-1].cell_len + len(name) + 4 > width:
@@ -73,14 +73,14 @@ def legend(width: int) -> list[Text]:
 
 
 def graph(values: Sequence[int], most: int, width: int, height: int = 1) -> list[str]:
-    """The latest values as columns, the last one at the right end.
+    """Draws the latest values as columns, the last one at the right end.
 
-    A value above zero is never shown as nothing.
+    A value above zero is never drawn empty.
 
     Args:
         values: In bytes, oldest first.
-        most: What fills a column.
-        width: In letters.
+        most: The value of a full column.
+        width: In characters.
         height: In lines.
     """
     steps = len(_LEVELS) - 1
@@ -96,7 +96,7 @@ def graph(values: Sequence[int], most: int, width: int, height: int = 1) -> list
 
 
 def most_of_each(values: Sequence[int], count: int) -> list[int]:
-    """The most in each group of so many values, the last group being whole.
+    """Returns the maximum of each group of so many values, counted from the end.
 
     >>> most_of_each([1, 5, 2, 3, 4], 2)
     [1, 5, 4]

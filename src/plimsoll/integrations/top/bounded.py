@@ -1,4 +1,4 @@
-"""A program that asks a stranger: it may print so much, and take so long."""
+"""Runs a program whose answer is untrusted, with limits on its time and output."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MOST_COMPLAINT = 4096
 def run_bounded(
     command: Sequence[str], into: IO[bytes], *, timeout_seconds: float, most_bytes: int
 ) -> tuple[int, str]:
-    """Run a program without a shell and without input, and keep what it prints.
+    """Runs a program without a shell or input, and keeps its output.
 
     Args:
         command: The program and its arguments.
-        into: Where its output goes.
-        timeout_seconds: For all of it; then it is killed.
-        most_bytes: Of its output; beyond, it is killed.
+        into: The file for its output.
+        timeout_seconds: The longest run; then the program is killed.
+        most_bytes: The longest output; beyond it the program is killed.
 
     Returns:
-        Its exit status and what it complains of.
+        Returns its exit status and its stderr.
 
     Raises:
         InputError: If it cannot be started, takes too long or prints too much.

@@ -1,4 +1,4 @@
-"""What else is known of a GPU or a process, once it is chosen."""
+"""Details of a GPU or a process, shown once it is selected."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _GRAPH_ROWS = 2
 
 
 def is_spilled(use: ProcessUse) -> bool:
-    """Whether its tensors seem to take more than the driver says, as part of them is elsewhere."""
+    """Whether a process seems to hold more than the driver charges, because part of it spilled."""
     return use.counters is not None and use.counters.shared_bytes > 0
 
 
 def details(row: Row, width: int, history: History | None = None) -> Text:
-    """What else there is to say of what was chosen, for people.
+    """Returns the details of the selection.
 
     Args:
         row: The GPU or the process.
-        width: In letters.
-        history: What was in use before; without, there is no graph.
+        width: In characters.
+        history: The earlier use of memory; without it there is no graph.
     """
     lines = list(_of_gpu(row.gpu, width) if row.use is None else _of_process(row, width))
     if history is not None:
@@ -109,7 +109,7 @@ def _process_lines(row: Row) -> Iterator[str]:
 
 
 def _graph(row: Row, width: int, history: History) -> Iterator[Text]:
-    """What was in use lately, of the whole card, and since when."""
+    """Draws the recent use of the whole card, with its period."""
     values = history.used(row.key)
     total = row.gpu.dedicated_total_bytes or max(values, default=0)
     seconds = history.seconds(len(values))

@@ -1,4 +1,4 @@
-"""What was in use at each of the last looks: of every GPU, and of every process on it."""
+"""The use of every GPU, and of every process on it, at the last refreshes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 MOST_LOOKS = 600
 
 Key = tuple[str, int | None]
-"""A GPU's label, and a process's number, or None for the GPU itself."""
+"""A GPU's label, and a process id, or None for the GPU itself."""
 
 
 class History:
-    """Remembers the last looks; what has gone is forgotten.
+    """Keeps the last refreshes; GPUs and processes that are gone are dropped.
 
     Args:
-        clock: In seconds; for tests.
+        clock: Returns seconds; replaced in tests.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,7 +30,7 @@ class History:
         self._used: dict[Key, deque[int]] = {}
 
     def add(self, machine: Machine) -> None:
-        """Remember a look."""
+        """Add a refresh."""
         self._times.append(self._clock())
         now = dict(_in_use(machine))
         self._used = {key: self._used.get(key, deque(maxlen=MOST_LOOKS)) for key in now}
@@ -38,11 +38,11 @@ class History:
             self._used[key].append(size)
 
     def used(self, key: Key) -> list[int]:
-        """The bytes at the last looks, oldest first; none of what was never there."""
+        """Returns the bytes at the last refreshes, oldest first; empty for an unknown key."""
         return list(self._used.get(key, ()))
 
     def seconds(self, looks: int) -> float:
-        """How long ago the first of the last so many looks was."""
+        """Returns the age in seconds of the first of the last so many refreshes."""
         times = list(self._times)[-looks:] if looks else []
         return times[-1] - times[0] if times else 0.0
 

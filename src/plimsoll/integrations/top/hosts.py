@@ -1,4 +1,4 @@
-"""Several machines, looked at at the same time; one that does not answer is a line of its own."""
+"""Asks several machines in parallel; one that does not answer is shown as a line."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _LONGEST_REASON = 300
 
 
 class Host(Protocol):
-    """A machine that is asked from here.
+    """A machine that is asked over the network.
 
     Attributes:
-        name: The name that people gave it.
+        name: The user's name for it.
         login: The name that ssh takes for it.
     """
 
@@ -32,18 +32,18 @@ class Host(Protocol):
     login: str
 
     def look(self) -> Machine:
-        """What holds the memory there now; InputError if it does not say so."""
+        """Returns its state; raises InputError if it gives none."""
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:
-        """A snapshot of a process there; InputError if it gives none."""
+        """Writes a snapshot of a process there; raises InputError if it gives none."""
 
 
 def host_of(name: str, command: str = "plimsoll") -> Host:
-    """A host by what people call it.
+    """Makes a host from a user's name for it.
 
     Args:
-        name: The address of metrics, or what ssh takes.
-        command: What plimsoll is called there, for ssh.
+        name: The address of metrics, or a host for ssh.
+        command: The command for plimsoll on that machine, for ssh.
 
     Raises:
         InputError: If it is neither.
@@ -54,11 +54,11 @@ def host_of(name: str, command: str = "plimsoll") -> Host:
 
 
 class HostsWatch:
-    """Looks at all hosts; one that did not answer is left alone for half a minute.
+    """Asks all hosts; one that did not answer is skipped for half a minute.
 
     Args:
-        hosts: In the order in which they are shown.
-        clock: In seconds; for tests.
+        hosts: The hosts in display order.
+        clock: Returns seconds; replaced in tests.
     """
 
     def __init__(self, hosts: Sequence[Host], clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,12 +67,12 @@ class HostsWatch:
         self._silent: dict[str, tuple[float, str]] = {}  # since when, and why
 
     def look_each(self) -> dict[str, Machine | str]:
-        """What holds the memory of each host now, or why it does not say so."""
+        """Returns each host's state, or why it gives none."""
         with ThreadPoolExecutor(min(len(self._hosts), _AT_A_TIME)) as pool:
             return dict(zip(self._hosts, pool.map(self._look_at, self._hosts), strict=True))
 
     def look(self) -> Machine:
-        """All hosts as one machine."""
+        """Returns all hosts as one machine."""
         found = self.look_each()
         answers = [each for each in found.values() if isinstance(each, Machine)]
         return Machine(
@@ -82,10 +82,10 @@ class HostsWatch:
         )
 
     def write_snapshot(self, host: str, pid: int, file: IO[bytes]) -> None:
-        """A snapshot of a process of a host.
+        """Writes a snapshot of a process of a host.
 
         Raises:
-            InputError: If it gives none.
+            InputError: If the host gives none.
         """
         try:
             self._hosts[host].write_snapshot(pid, file)
@@ -93,7 +93,7 @@ class HostsWatch:
             raise InputError(f"{host}: {error}") from None
 
     def login(self, host: str) -> str:
-        """Returns the name that ssh takes for a host, also for one that is asked for metrics."""
+        """Returns the name that ssh takes for a host, also for a host with metrics."""
         return self._hosts[host].login
 
     def _look_at(self, name: str) -> Machine | str:
@@ -103,7 +103,8 @@ class HostsWatch:
         self._silent.pop(name, None)
         try:
             return self._hosts[name].look()
-        except Exception as error:  # also a fault of plimsoll's: the other hosts are shown
+        # an error of plimsoll's own is included: the other hosts are still shown
+        except Exception as error:
             known = isinstance(error, InputError)
             why = str(error) if known else f"plimsoll fails at its answer: {error!r}"
             why = printable(why)[:_LONGEST_REASON]

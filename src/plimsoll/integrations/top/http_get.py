@@ -1,4 +1,4 @@
-"""GET of one address of a stranger: one deadline for all of it, so many bytes, no redirect."""
+"""Gets one untrusted address, with one deadline, a size limit, and no redirects."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _LONGEST_REASON = 200
 
 
 def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
-    """The body of the answer to GET.
+    """Returns the body of the answer to GET.
 
     Args:
         address: http or https, with a host.
-        seconds: For the name, the connection, the headers and the body together.
+        seconds: The time for name resolution, connection, headers and body together.
         most_bytes: The longest body.
 
     Raises:
-        InputError: If there is no such answer, or not in time.
+        InputError: If there is no valid answer in time.
     """
     ends = time.monotonic() + seconds
     path = address.path + (f"?{address.query}" if address.query else "")
@@ -68,9 +68,9 @@ def get(address: SplitResult, *, seconds: float, most_bytes: int) -> bytes:
 
 
 class _Connected(io.RawIOBase):
-    """A connection whose every read and write ends with the deadline.
+    """A connection whose reads and writes all end at one deadline.
 
-    A socket's own timeout begins anew with each byte that comes.
+    A socket's own timeout restarts with each received byte.
     """
 
     def __init__(self, connected: socket.socket, ends: float) -> None:
@@ -78,16 +78,16 @@ class _Connected(io.RawIOBase):
         self._ends = ends
 
     def sendall(self, content: bytes) -> None:
-        """Send all of it."""
+        """Send all bytes."""
         self._socket.settimeout(_left(self._ends))
         self._socket.sendall(content)
 
     def makefile(self, *_: object) -> io.BufferedReader:
-        """What comes, for `http.client`."""
+        """Returns a reader of the answer, for `http.client`."""
         return io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """Always."""
+        """Returns True."""
         return True
 
     def readinto(self, into: WriteableBuffer, /) -> int:
@@ -102,10 +102,10 @@ class _Connected(io.RawIOBase):
 
 
 def _connect(address: SplitResult, ends: float) -> _Connected:
-    """The first of the host's addresses that takes a connection.
+    """Connects to the first of the host's addresses that accepts.
 
     Raises:
-        OSError: Why the last one does not.
+        OSError: The reason why the last address does not.
     """
     host = address.hostname or ""
     failure = OSError("it has no address")
@@ -129,10 +129,10 @@ def _connect(address: SplitResult, ends: float) -> _Connected:
 
 
 def _addresses(host: str, port: int, ends: float) -> list[Any]:
-    """The host's addresses; a thread asks for them, as the resolver takes no deadline.
+    """Resolves the host in a thread, because the resolver takes no deadline.
 
     Raises:
-        OSError: If there are none, or not in time.
+        OSError: If there are no addresses, or none in time.
     """
     found: queue.SimpleQueue[list[Any] | OSError] = queue.SimpleQueue()
 
@@ -141,7 +141,7 @@ def _addresses(host: str, port: int, ends: float) -> list[Any]:
             found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except OSError as error:
             found.put(error)
-        except ValueError:  # the resolver cannot encode it
+        except ValueError:  # the name cannot be encoded
             found.put(OSError("no host can have this name"))
 
     threading.Thread(target=ask, name="plimsoll-resolve", daemon=True).start()
@@ -155,10 +155,10 @@ def _addresses(host: str, port: int, ends: float) -> list[Any]:
 
 
 def _left(ends: float) -> float:
-    """Seconds until the deadline.
+    """Returns the seconds until the deadline.
 
     Raises:
-        TimeoutError: If it is over.
+        TimeoutError: If the deadline has passed.
     """
     left = ends - time.monotonic()
     if left <= 0:

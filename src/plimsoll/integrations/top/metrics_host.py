@@ -1,4 +1,4 @@
-"""A process that serves metrics, asked by its address; it may be on any machine."""
+"""Reads a process's metrics from its address, on any machine."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _Values = dict[tuple[str, str], int]  # by the metric's name and the device
 
 
 class MetricsHost:
-    """One address.
+    """A process that serves metrics at an address.
 
     Args:
-        address: Such as http://node1:9400; /metrics is added where no path is given.
+        address: Such as http://node1:9400; /metrics is added without a path.
 
     Raises:
-        InputError: If it is none.
+        InputError: If the address is invalid.
     """
 
     def __init__(self, address: str) -> None:
@@ -59,10 +59,10 @@ class MetricsHost:
         self.login = parts.hostname or ""
 
     def look(self) -> Machine:
-        """What the process holds now.
+        """Returns the state of the process.
 
         Raises:
-            InputError: If it does not say so, or not in time.
+            InputError: If the answer is invalid or late.
         """
         ends = time.monotonic() + _SECONDS
         content = get(self._address, seconds=_SECONDS, most_bytes=_MOST_BYTES)
@@ -70,7 +70,7 @@ class MetricsHost:
         return of_host(put_together(Reading(), [process], program_of=lambda _: None), self.name)
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:  # noqa: ARG002
-        """Metrics give none.
+        """Refuses: metrics contain no snapshot.
 
         Raises:
             InputError: Always.
@@ -79,10 +79,10 @@ class MetricsHost:
 
 
 def _own_lines(content: bytes) -> str:
-    """The samples of plimsoll, whose parser takes long for many lines and for long ones.
+    """Returns plimsoll's samples, since parsing many or long lines takes long.
 
     Raises:
-        InputError: If there are more of them, or longer ones, than a process has.
+        InputError: If there are more or longer lines than a process can have.
     """
     lines = [line for line in content.split(b"\n") if line.startswith(b"plimsoll_")]
     if len(lines) > _MOST_LINES or any(len(line) > _LONGEST_LINE for line in lines):
@@ -91,17 +91,17 @@ def _own_lines(content: bytes) -> str:
 
 
 def _process(text: str, ends: float) -> ProcessCounters:
-    """The counters of one process.
+    """Returns the counters of one process.
 
     Args:
         text: Samples.
-        ends: When it is too late for an answer, on the monotonic clock.
+        ends: The deadline on the monotonic clock.
 
     Raises:
-        InputError: If the text has none.
+        InputError: If the text has no counters.
     """
     values: _Values = {}
-    labels: dict[str, Mapping[str, str]] = {}  # of each device
+    labels: dict[str, Mapping[str, str]] = {}  # the labels of each device
     about: Mapping[str, str] = {}
     try:
         for name, found, number in _samples(text):

@@ -1,7 +1,8 @@
-"""What holds the memory of every GPU: NVML's figures and the counters of plimsoll's processes.
+"""Joins NVML's figures of every GPU with the counters of plimsoll's processes.
 
-NVML knows each GPU, and what its driver charges each process. A process that plimsoll runs in says
-what that number consists of. Both are put together here; nothing here asks or shows anything.
+NVML knows each GPU, and the memory that its driver charges to each process. A process under
+plimsoll publishes the parts of that figure. This module joins both; it reads and shows nothing
+itself.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What one process holds of one GPU; None is unknown.
+    """One process's memory on one GPU; None is unknown.
 
     Attributes:
-        pid: Its number.
-        program: What it runs.
-        driver_bytes: What the driver charges it, by NVML; where that does not say, its context
-            and the dedicated memory that its allocator reserved.
-        context_bytes: The first of these two.
-        counters: What its allocator says; None if plimsoll does not run in it.
-        process: The counters of the whole process, all its GPUs; None as `counters`.
-        silent_seconds: For how long it has said nothing, if that is too long.
+        pid: The process id.
+        program: The program's name.
+        driver_bytes: The bytes that the driver charges to it, by NVML; if NVML has none, its
+            context and the dedicated memory that its allocator reserved.
+        context_bytes: The size of its context.
+        counters: The counters of its allocator; None if plimsoll does not run in it.
+        process: The counters of the whole process with all its GPUs; None if plimsoll does not run
+            in it.
+        silent_seconds: Seconds since its last counters, if the next ones are overdue.
     """
 
     pid: int
@@ -42,13 +44,13 @@ class ProcessUse:
 
     @property
     def known_bytes(self) -> int:
-        """What it holds of the card, as far as that is known."""
+        """Returns its memory on the card, as far as that is known."""
         if self.driver_bytes is not None:
             return self.driver_bytes
         return 0 if self.counters is None else self.counters.dedicated_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the values for JSON."""
         counters = self.counters
         names = (
             "allocated_bytes", "active_bytes", "pending_bytes", "cached_bytes", "fragments_bytes",
@@ -77,20 +79,20 @@ class GpuUse:
     """One GPU; None is unknown.
 
     Attributes:
-        label: How people tell it from others: its number, for a simulated one its process, and in
-            front of it the host where several are looked at.
-        name: The product.
-        uuid: Without prefix; "" for simulated ones.
-        is_simulated: It exists in one process only.
-        dedicated_total_bytes: Its own memory.
-        dedicated_used_bytes: What of it is in use, by anybody.
-        shared_total_bytes: How much of the host's memory it may use.
-        shared_used_bytes: What plimsoll's processes hold there: what they reserved for this GPU,
-            and their page-locked memory, which counts on the first GPU of a process.
-        utilization: The part of the time in which kernels ran lately, 0 to 1.
-        processes: Those that use it and are known, most memory first.
-        notes: What is unavailable here.
-        host: Where it is, if that was asked from elsewhere.
+        label: The GPU's name in tables: its number, for a simulated one its process; after the host
+            if there are several.
+        name: The product's name.
+        uuid: The UUID without a prefix; "" for simulated ones.
+        is_simulated: Whether it exists in one process only.
+        dedicated_total_bytes: The card's own memory.
+        dedicated_used_bytes: The part of it in use by all processes.
+        shared_total_bytes: The host memory that it may use.
+        shared_used_bytes: The host memory of plimsoll's processes: reserved for this GPU, and
+            page-locked memory, which counts on the first GPU of a process.
+        utilization: The share of recent time in which kernels ran, 0 to 1.
+        processes: Its known processes, most memory first.
+        notes: Notes on unavailable figures.
+        host: The host, if it is another machine.
     """
 
     label: str
@@ -108,13 +110,13 @@ class GpuUse:
 
     @property
     def known_bytes(self) -> int:
-        """What of its memory is in use, as far as that is known."""
+        """Returns the memory in use, as far as that is known."""
         if self.dedicated_used_bytes is not None:
             return self.dedicated_used_bytes
         return sum(process.known_bytes for process in self.processes)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the values for JSON."""
         return {
             "label": self.label,
             "name": self.name,
@@ -132,11 +134,11 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Machine:
-    """All GPUs at one moment: of this machine, or of several.
+    """All GPUs of this machine, or of several, at one moment.
 
     Attributes:
-        gpus: Real ones first, of each machine.
-        notes: What is unavailable.
+        gpus: The GPUs; real ones come first on each machine.
+        notes: Notes on unavailable figures.
         silent_hosts: Machines that did not answer, and why.
     """
 
@@ -146,11 +148,11 @@ class Machine:
 
     @property
     def num_processes(self) -> int:
-        """How many hold memory of any GPU."""
+        """Returns the number of processes with memory on any GPU."""
         return len({(gpu.host, process.pid) for gpu in self.gpus for process in gpu.processes})
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the values for JSON."""
         return {"gpus": [gpu.to_dict() for gpu in self.gpus], "notes": list(self.notes)}
 
 
@@ -160,12 +162,12 @@ def put_together(
     *,
     program_of: Callable[[int], str | None],
 ) -> Machine:
-    """Merge what NVML says with what processes say.
+    """Joins NVML's reading with the counters of processes.
 
     Args:
-        reading: NVML's.
-        processes: Of those that plimsoll runs in.
-        program_of: The name of any other process's program.
+        reading: NVML's reading.
+        processes: The counters of plimsoll's processes.
+        program_of: Returns the name of another process's program.
     """
     mine: dict[str, list[tuple[ProcessCounters, DeviceCounters]]] = {}
     simulated: list[GpuUse] = []
@@ -223,7 +225,7 @@ def _missing(reading: GpuReading, known: set[int]) -> Iterable[str]:
 
 
 def _unread_gpu(users: list[tuple[ProcessCounters, DeviceCounters]]) -> GpuUse:
-    """A GPU that a process uses and NVML does not show."""
+    """Makes a GPU that a process uses but NVML does not list."""
     _, device = users[0]
     return GpuUse(
         label=str(device.index),

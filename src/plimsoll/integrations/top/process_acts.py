@@ -1,4 +1,4 @@
-"""What can be done with a process that is shown: its environment, a snapshot of it, its end."""
+"""Actions on a shown process: show its environment, write a snapshot, end it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|(^|_)(API_?)?KEY
 
 @dataclass(frozen=True)
 class ChosenProcess:
-    """A process by its number and the time of its start: numbers are given again.
+    """A process by its process id and start time: Linux reuses process ids.
 
     Attributes:
-        pid: The number.
+        pid: The process id.
         started: See `identity.start_ticks`.
     """
 
@@ -40,7 +40,7 @@ class ChosenProcess:
 
     @classmethod
     def of(cls, pid: int) -> ChosenProcess:
-        """The process that has the number now.
+        """Returns the process that has this process id now.
 
         Raises:
             InputError: If there is none.
@@ -51,10 +51,10 @@ class ChosenProcess:
         return cls(pid, started)
 
     def end(self, how: signal.Signals) -> None:
-        """Send it a signal, if it is still the one that was chosen.
+        """Send it a signal, if it is still the selected process.
 
         Raises:
-            InputError: If it has ended, or is another user's.
+            InputError: If it has ended, or belongs to another user.
         """
         try:
             handle = os.pidfd_open(self.pid)
@@ -73,12 +73,12 @@ class ChosenProcess:
 
 
 def environment(pid: int) -> list[tuple[str, str]]:
-    """The variables that a process was started with, those about GPUs first.
+    """Returns the variables that a process was started with, those about GPUs first.
 
-    Values whose names say that they are secret are not given: screens are shared.
+    Values whose names mark them as secret are left out: screens are shared.
 
     Raises:
-        InputError: If it has ended, or is another user's.
+        InputError: If it has ended, or belongs to another user.
     """
     try:
         text = (_PROC / str(pid) / "environ").read_bytes().decode(errors="replace")
@@ -99,16 +99,17 @@ def _variables(text: str) -> Iterator[tuple[str, str]]:
 def write_snapshot(
     use: ProcessUse, folder: Path, *, host: str | None = None, hosts: HostsWatch | None = None
 ) -> Path:
-    """Ask a process for a snapshot, and write it to a new file, which is given back.
+    """Asks a process for a snapshot, writes it to a new file, and returns the path.
 
     Args:
         use: The process.
-        folder: Where the file is to be.
-        host: Where the process runs, if that is another machine.
-        hosts: Those machines.
+        folder: The folder of the file.
+        host: The host of the process, if that is another machine.
+        hosts: The watch of those machines.
 
     Raises:
-        InputError: If plimsoll does not run in it, it does not answer, or there can be no file.
+        InputError: If plimsoll does not run in the process, it does not answer, or the file cannot
+            be written.
     """
     path = snapshot_path(use, folder)
     with NewFile(path) as file:
@@ -117,7 +118,7 @@ def write_snapshot(
 
 
 def snapshot_path(use: ProcessUse, folder: Path) -> Path:
-    """A new name that says the rank, for `plimsoll explain` of the folder, or the number."""
+    """Returns a new name with the rank, for `plimsoll explain` of the folder, or the process id."""
     rank = None if use.process is None else use.process.place.rank
     who = str(use.pid) if rank is None else f"rank{rank}"
     numbered = (folder / f"plimsoll-{who}-{number}.pickle" for number in count(1))
@@ -125,7 +126,7 @@ def snapshot_path(use: ProcessUse, folder: Path) -> Path:
 
 
 def send_snapshot(pid: int, file: IO[bytes], *, host: str | None, hosts: HostsWatch | None) -> None:
-    """Write a process's snapshot to an open file; the rest as `write_snapshot`."""
+    """Writes a process's snapshot to an open file; otherwise like `write_snapshot`."""
     if host is None or hosts is None:
         file.write(request_snapshot(pid))
     else:

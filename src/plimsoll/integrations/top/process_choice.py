@@ -1,4 +1,4 @@
-"""Which process is meant, by its number or by its place in its job: `4711`, `rank=3,job=llama`."""
+"""Parses and finds a process by its id or its place in its job: `4711`, `rank=3,job=llama`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST_TOLD = 8
 
 @dataclass(frozen=True)
 class Choice:
-    """What is asked for; None is any.
+    """The conditions on a process; None accepts any.
 
     Attributes:
-        pid: The number.
-        rank: Of its job's processes.
+        pid: The process id.
+        rank: The rank in its job.
         job: The job's name.
     """
 
@@ -30,10 +30,10 @@ class Choice:
 
     @classmethod
     def of(cls, text: str) -> Choice:
-        """What people write: a number, or rank=N, job=NAME and pid=N with commas between them.
+        """Parses a process id, or rank=N, job=NAME and pid=N separated by commas.
 
         Raises:
-            InputError: If it is neither.
+            InputError: If the text is neither.
         """
         if _is_number(text):
             return cls(pid=int(text))
@@ -57,10 +57,10 @@ class Choice:
         )
 
     def find(self, machine: Machine) -> tuple[str | None, ProcessUse]:
-        """The one process that is meant, with its host if that is another machine.
+        """Returns the only matching process, with its host if that is another machine.
 
         Raises:
-            InputError: If there is none, or several.
+            InputError: If no process or several match.
         """
         ours = {
             (gpu.host, use.pid): use
@@ -87,7 +87,7 @@ class Choice:
 
 
 def _told(uses: dict[tuple[str | None, int], ProcessUse]) -> str:
-    """The first of some processes, for people."""
+    """Names the first few of some processes."""
     told = [_process(host, use) for (host, _), use in list(uses.items())[:_MOST_TOLD]]
     more = [f"{len(uses) - _MOST_TOLD} more"] if len(uses) > _MOST_TOLD else []
     return printable("; ".join(told + more))

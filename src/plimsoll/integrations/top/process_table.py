@@ -23,19 +23,19 @@ SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _LEAST_PROGRAM = 12
 _MOST_PROGRAM = 60
 _PID_WIDTH = 8
-_GPU_WIDTH = 6  # at least
+_GPU_WIDTH = 6  # the least width
 _MOST_GPU = 24
 _UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
 class Row:
-    """What can be chosen: a GPU, or a process on one.
+    """A selectable row: a GPU, or a process on one.
 
     Attributes:
-        line: Where it stands in the text.
+        line: The line of the text.
         gpu: The GPU.
-        use: What the process holds of it; None for the GPU itself.
+        use: The process's memory on it; None for the GPU itself.
     """
 
     line: int
@@ -44,20 +44,20 @@ class Row:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What tells it from others: a process may use several GPUs."""
+        """Returns the row's identity: a process may use several GPUs."""
         return self.gpu.label, None if self.use is None else self.use.pid
 
 
 @dataclass(frozen=True)
 class Order:
-    """Which processes are shown, and in which order.
+    """The shown processes and their order.
 
     Attributes:
-        sort: Sizes fall, names and numbers rise.
-        is_reversed: The other way round.
-        containing: Only those whose program, number or GPU contains it.
-        parent_of: The process that started one, for a tree; None for a list.
-        name_of: What programs are called that use no GPU, but started several that do.
+        sort: The sort key; sizes fall, names and numbers rise.
+        is_reversed: Whether the order is reversed.
+        containing: A text that the program, the process id or the GPU must contain.
+        parent_of: Returns the parent of a process, for a tree; None for a list.
+        name_of: Returns the name of a program that uses no GPU but started several that do.
     """
 
     sort: SortKey = "driver"
@@ -71,18 +71,18 @@ class Order:
 class _Column:
     title: str
     width: int
-    priority: int  # the higher, the sooner it is left out where there is no room
+    priority: int  # columns with the highest number are left out first
     style: str
     value: Callable[[ProcessUse], str]
 
 
 def size(value: int | None) -> str:
-    """For people; what is unknown as a dash."""
+    """Formats a size; an unknown one as a dash."""
     return _UNKNOWN if value is None else format_size(value)
 
 
 def pinned(use: ProcessUse) -> str:
-    """The page-locked memory of a process."""
+    """Formats the page-locked memory of a process."""
     return size(None if use.process is None else use.process.pinned_bytes)
 
 
@@ -117,13 +117,13 @@ _COLUMNS = (
 def process_table(
     machine: Machine, width: int, order: Order, first_line: int
 ) -> Iterator[tuple[Text, Row | None]]:
-    """Lines, each with the row that it is, if it is one; nothing where there is no process.
+    """Returns the lines, each with its row if it has one; empty without processes.
 
     Args:
-        machine: Whose processes.
-        width: In letters.
-        order: Which, and how.
-        first_line: Where the first line stands in the text.
+        machine: The machine with the processes.
+        width: In characters.
+        order: The shown processes and their order.
+        first_line: The number of the first line in the text.
     """
     rows = _ordered(machine, order)
     if not rows:
@@ -145,7 +145,7 @@ def process_table(
 def _ordered(
     machine: Machine, order: Order
 ) -> list[tuple[str, int, GpuUse | None, ProcessUse | None]]:
-    """What stands before the name, the process's number, and what it holds of which GPU."""
+    """Yields the prefix of the name, the process id, and its memory on a GPU."""
     rows = [
         (gpu, use)
         for gpu in machine.gpus
@@ -194,20 +194,20 @@ def _short(gpu: GpuUse) -> str:
 
 
 def _of_rank(use: ProcessUse) -> str:
-    """Which of its job's processes it is, before the name that all of them have."""
+    """Returns the rank as a prefix of the name, which all processes of a job share."""
     rank = None if use.process is None else use.process.place.rank
     return "" if rank is None else f"rank {rank} "
 
 
 @dataclass(frozen=True)
 class _Room:
-    """How wide the table is, in letters, and its column of GPUs."""
+    """The width of the table and of its column of GPUs, in characters."""
 
     width: int
     gpu: int
 
     def columns(self) -> list[_Column]:
-        """Those that there is room for, the most important first to be taken."""
+        """Returns the columns that fit, chosen by their importance."""
         left = self.width - _PID_WIDTH - self.gpu - _LEAST_PROGRAM
         kept = []
         for column in sorted(_COLUMNS, key=lambda column: column.priority):

@@ -1,4 +1,4 @@
-"""Which process started which: those that use a GPU, and what started several of them."""
+"""The tree of processes that use a GPU, with the parents of several of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Branch:
     """A process in the tree.
 
     Attributes:
-        pid: Its number.
-        prefix: What stands before its name, so that it is seen whose child it is.
+        pid: The process id.
+        prefix: The text before its name that draws the tree.
     """
 
     pid: int
@@ -26,18 +26,18 @@ class Branch:
 
 
 def process_tree(pids: Sequence[int], parent_of: Callable[[int], int | None]) -> list[Branch]:
-    """The processes, each below the nearest one that started it and is shown too.
+    """Returns the processes, each below its nearest ancestor that is shown.
 
-    What started several of them, such as a job's launcher, is shown too; the first process of the
-    machine is not.
+    Common ancestors, such as a job's launcher, are shown too; process 1 is not.
 
     Args:
-        pids: Those that are to be shown, in the order of their rows.
-        parent_of: The process that started one; None if that is not known.
+        pids: The processes to show, in the order of their rows.
+        parent_of: Returns a process's parent; None if unknown.
     """
     lines = {pid: list(_ancestors(pid, parent_of)) for pid in pids}
     shown = dict.fromkeys(pids)
-    branches: dict[int, set[int]] = {}  # by ancestor, its children with a process below them
+    # by ancestor: its children that have a shown process below them
+    branches: dict[int, set[int]] = {}
     for pid, ancestors in lines.items():
         for child, ancestor in zip([pid, *ancestors], ancestors, strict=False):
             branches.setdefault(ancestor, set()).add(child)
@@ -47,13 +47,13 @@ def process_tree(pids: Sequence[int], parent_of: Callable[[int], int | None]) ->
     begun: set[int] = set()
 
     def place(pid: int) -> None:
-        """Put it below its parent, which comes first."""
+        """Append a process after its parent."""
         if pid in placed:
             return
         begun.add(pid)
         own = lines[pid] if pid in lines else list(_ancestors(pid, parent_of))
         parent = next((each for each in own if each in shown or each in launchers), None)
-        if parent in begun - placed:  # parents that were read at different moments make a circle
+        if parent in begun - placed:  # parents read at different moments may form a cycle
             parent = None
         if parent is not None:
             place(parent)

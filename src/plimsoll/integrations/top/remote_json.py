@@ -1,7 +1,7 @@
-"""What `plimsoll top --json` says elsewhere: a stranger's text, to a `Machine` or an error.
+"""Parses the untrusted output of `plimsoll top --json` on another machine.
 
-Every text is cut and every number checked; keys that are missing, as from an older version, are
-unknown.
+Every text is truncated and every number checked. Missing keys, as from an older version, are
+unknown values.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TOO_HIGH_PID = 1 << 31
 
 
 def machine_from_json(content: bytes, host: str) -> Machine:
-    """A machine as it was seen there, with the host in front of the GPUs' labels.
+    """Returns the machine, with the host in front of the GPUs' labels.
 
     Raises:
-        InputError: If the text can be none.
+        InputError: If the text is invalid.
     """
     try:
         values = json.loads(content, parse_constant=_refuse)
@@ -43,7 +43,7 @@ def machine_from_json(content: bytes, host: str) -> Machine:
 
 
 def of_host(machine: Machine, host: str) -> Machine:
-    """The same, with the host in front of the GPUs' labels."""
+    """Returns the same machine with the host in front of the GPUs' labels."""
     gpus = [replace(gpu, host=host, label=f"{host}:{gpu.label}") for gpu in machine.gpus]
     notes = [f"{host}: {note}" for note in machine.notes]
     return replace(machine, gpus=tuple(gpus), notes=tuple(notes))
@@ -151,7 +151,7 @@ def _text(values: Any, key: str) -> str:
 
 
 def _refuse(constant: str) -> None:
-    """Python's reader takes NaN and infinities, which JSON does not have."""
+    """Refuse NaN and infinities, which Python's parser accepts but JSON does not have."""
     raise ValueError(constant)
 
 

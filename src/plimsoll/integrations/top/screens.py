@@ -1,4 +1,4 @@
-"""What is laid over the full screen: texts to read, a question, a line to fill in."""
+"""Screens above the main one: texts, a question, a line of input."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _FRAME = """
 
 
 class ReadScreen(ModalScreen[None]):
-    """A text to read."""
+    """A screen with a text."""
 
     BINDINGS: ClassVar = [Binding("escape,question_mark,h,q,enter,e", "dismiss", "close")]
     DEFAULT_CSS = f"""
@@ -67,13 +67,13 @@ class ReadScreen(ModalScreen[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """One text."""
+        """Yields the text."""
         with VerticalScroll():
             yield Static(self._text)
 
 
 class HelpScreen(ReadScreen):
-    """What the columns and the keys mean."""
+    """The meaning of the columns and the keys."""
 
     def __init__(self) -> None:
         super().__init__(Text(_HELP))
@@ -90,11 +90,11 @@ class EnvironmentScreen(ReadScreen):
 
 
 class QuestionScreen(ModalScreen[str | None]):
-    """A question, answered by one of some keys; any other means no.
+    """A question that one of several keys answers; any other key means no.
 
     Args:
-        question: In words, which name the keys.
-        keys: Those that answer it.
+        question: The question, which names the keys.
+        keys: The keys that answer it.
     """
 
     DEFAULT_CSS = f"""
@@ -108,21 +108,21 @@ class QuestionScreen(ModalScreen[str | None]):
         self._keys = keys
 
     def compose(self) -> ComposeResult:
-        """The question."""
+        """Yields the question."""
         with Vertical():
             yield Static(Text(printable(self._question)))
 
     def on_key(self, event: Key) -> None:
-        """An answer."""
+        """Close with the answer."""
         event.stop()
         self.dismiss(event.character if event.character in self._keys else None)
 
 
 class FilterScreen(ModalScreen[str | None]):
-    """A line for what is looked for; nothing is changed by escape.
+    """A line of input for the filter; Escape changes nothing.
 
     Args:
-        text: What it is now.
+        text: The present filter.
     """
 
     BINDINGS: ClassVar = [Binding("escape", "dismiss", "leave it")]
@@ -136,9 +136,9 @@ class FilterScreen(ModalScreen[str | None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """One line."""
+        """Yields the line."""
         yield Input(self._text, placeholder="a program, a number or a GPU; enter shows its rows")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Show only rows that contain it."""
+        """Show only rows that contain the text."""
         self.dismiss(event.value.strip())

@@ -1,4 +1,4 @@
-"""Another machine, asked over ssh: `plimsoll top` runs there, as the user who logs in."""
+"""Asks another machine over ssh: `plimsoll top` runs there as the user who logs in."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LONGEST_REASON = 200
 
 
 class SshHost:
-    """One host.
+    """A machine reached over ssh.
 
     Args:
-        name: As ssh takes it: a host of its configuration, user@host, or ssh://user@host:port.
-        command: What plimsoll is called there.
+        name: A host in ssh's configuration, user@host, or ssh://user@host:port.
+        command: The command for plimsoll there.
 
     Raises:
-        InputError: If no host can have this name.
+        InputError: If the name is no valid host.
     """
 
     def __init__(self, name: str, command: str = "plimsoll") -> None:
@@ -44,20 +44,20 @@ class SshHost:
         self._command = command
 
     def look(self) -> Machine:
-        """What holds the memory there now.
+        """Returns the machine's state.
 
         Raises:
-            InputError: If it does not say so, or not in time.
+            InputError: If the answer is invalid or late.
         """
         found = BytesIO()
         self._run(["top", "--json"], found, _LOOK_SECONDS, _MOST_LOOK_BYTES)
         return machine_from_json(found.getvalue(), self.name)
 
     def write_snapshot(self, pid: int, file: IO[bytes]) -> None:
-        """Ask a process there for a snapshot of its memory.
+        """Asks a process there for a snapshot of its memory.
 
         Raises:
-            InputError: If it gives none.
+            InputError: If the process gives none.
         """
         asked = ["top", "--snapshot", str(pid), "--output", "-"]
         self._run(asked, file, _SNAPSHOT_SECONDS, _MOST_SNAPSHOT_BYTES)

@@ -1,7 +1,7 @@
-"""A machine's memory as text of any width: for the full screen and for `--once`.
+"""A machine's memory as text of any width, for the full screen and for `--once`.
 
-First a line for each GPU, then one for each process on it; what else is known of either is said
-once it is chosen, see `details.py`.
+The text has a line for each GPU, followed by one for each process on it. `details.py` describes the
+selected one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _MAKERS = re.compile(r"^(?:NVIDIA |GeForce |Tesla )+")
 
 @dataclass(frozen=True)
 class View:
-    """A text and what can be chosen in it.
+    """A text and its selectable rows.
 
     Attributes:
-        text: With styles.
-        rows: From top to bottom.
+        text: The styled text.
+        rows: The rows from top to bottom.
     """
 
     text: Text
@@ -54,14 +54,14 @@ def render(
     history: History | None = None,
     selected: tuple[str, int | None] | None = None,
 ) -> View:
-    """Lay a machine out.
+    """Lays out a machine.
 
     Args:
-        machine: What to show.
-        width: In letters; below 40 it is taken as 40.
-        order: Which processes, and in which order.
-        history: What was in use before; without, there are no graphs.
-        selected: The key of the row that is marked.
+        machine: The machine to show.
+        width: In characters; at least 40.
+        order: The shown processes and their order.
+        history: The earlier use of memory; without it there are no graphs.
+        selected: The key of the selected row.
     """
     width = max(width, _LEAST_WIDTH)
     order = order or Order()
@@ -93,7 +93,7 @@ def _silent_line(host: str, why: str, width: int) -> Text:
 
 
 def _heading(machine: Machine, width: int) -> Text:
-    """The sums; those of simulated GPUs only where there are no real ones."""
+    """Sums the GPUs; simulated ones only if there are no real ones."""
     if not machine.gpus:
         return _cut("no GPU is in sight, real or simulated", width, "bold")
     real = [gpu for gpu in machine.gpus if not gpu.is_simulated]
@@ -112,7 +112,7 @@ def _heading(machine: Machine, width: int) -> Text:
 
 
 def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> Text:
-    """Its name, a bar, figures, and how much was in use lately."""
+    """A GPU's name, bar, figures, and graph of recent use."""
     line = _cut(f"{_name(gpu):<{names}}", min(names, width // 3), "bold")
     line.pad_right(min(names, width // 3) - line.cell_len)
     at_least = "" if gpu.dedicated_used_bytes is not None else "≥"
@@ -134,7 +134,7 @@ def _gpu_line(gpu: GpuUse, width: int, names: int, history: History | None) -> T
 
 
 def _names(machine: Machine) -> int:
-    """How wide the names of GPUs are."""
+    """Returns the width of the GPUs' names."""
     return max((len(_name(gpu)) for gpu in machine.gpus), default=0)
 
 
@@ -149,7 +149,7 @@ def _nothing(order: Order, width: int) -> Text:
 
 
 def _notes(machine: Machine) -> Iterator[str]:
-    """What is unavailable, who is silent, and why figures seem not to add up."""
+    """Yields notes on unavailable figures, silent hosts, and figures that seem not to add up."""
     for gpu in machine.gpus:
         kind = "simulated GPU" if gpu.is_simulated else "GPU"
         yield from (f"{kind} {gpu.label}: {note}" for note in gpu.notes)

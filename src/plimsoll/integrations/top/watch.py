@@ -1,4 +1,4 @@
-"""Looks at this machine, again and again."""
+"""Reads this machine's state repeatedly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from plimsoll.integrations.top.model import Machine, put_together
 
 
 class Watch:
-    """Keeps NVML open between looks."""
+    """Keeps NVML open between reads."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = nvml or Nvml()
 
     def look(self) -> Machine:
-        """What holds the memory now."""
+        """Returns the present state."""
         return put_together(self._nvml.read(), read_processes(), program_of=program_name)

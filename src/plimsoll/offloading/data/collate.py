@@ -1,16 +1,16 @@
-"""Batches that workers write into page-locked memory themselves.
+"""Collates batches in a DataLoader's workers, directly into page-locked memory.
 
-A DataLoader's worker writes a batch into memory that it shares with the program, from where a
-thread of the program copies it into page-locked memory. Here the shared memory itself is
-page-locked, by the program: that holds the pages, in whatever process they are written, so a worker
-fills them without knowing of any GPU. As locking a page takes longer than copying it, it is done
-once: each worker has a ring of *slots*, shared storages that it fills again when the program is
-done with them. The first word of a slot says so.
+A DataLoader's worker writes a batch into memory that it shares with the program; a thread of the
+program then copies it into page-locked memory. Here the program page-locks the shared memory
+itself. The lock holds the pages for every process, so a worker fills them without access to a GPU.
+Locking a page takes longer than copying it, so it is done once: each worker has a ring of *slots*,
+shared storages that it fills again when the program has released them. The first word of a slot
+says whether it is free.
 
-Only `PrefetchLoader` locks slots, because it knows when the copy of a batch is over. For all others
-a batch is ordinary host memory.
+Only `PrefetchLoader` locks slots, because it knows when the copy of a batch is over. For other
+loaders a batch is ordinary host memory.
 
-What a process has forked may hold the same batches, but a slot is the program's own to give back.
+A forked child may hold the same batches, but only the program releases a slot.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     MakeOut = Callable[[tuple[int, ...], Any], Any]
 
-_HEADER = 4096  # the word, and what keeps the rest aligned
+_HEADER = 4096  # the word, padded to keep the rest aligned
 _ALIGNMENT = 512
-_MOST_SLOTS = 16  # a worker
+_MOST_SLOTS = 16  # for each worker
 _FREE, _IN_USE = 0, 1
 
 _names = itertools.count()
@@ -49,26 +49,26 @@ _names = itertools.count()
 class PinnedCollate:
     """A `collate_fn` with which a DataLoader's workers write batches into page-locked memory.
 
-    `DataLoader(…, collate_fn=plimsoll.PinnedCollate(), persistent_workers=True)`, without
-    `pin_memory`, in a `PrefetchLoader`. Workers that live on keep their memory; those of a new
+    Use `DataLoader(…, collate_fn=plimsoll.PinnedCollate(), persistent_workers=True)`, without
+    `pin_memory`, in a `PrefetchLoader`. Persistent workers keep their memory; the workers of a new
     epoch need new memory, and half a second for each GiB to lock it.
 
-    Where memory cannot be locked, a warning says so. Then, and where all of a worker's 16 slots are
-    in use because the program keeps batches on the host, batches come as they would without it.
+    If memory cannot be locked, a warning says so. Then, and if the program keeps so many batches on
+    the host that all 16 slots of a worker are in use, batches are ordinary ones.
 
     >>> from torch.utils.data import DataLoader  # doctest: +SKIP
     >>> collate = plimsoll.PinnedCollate()  # doctest: +SKIP
     >>> loader = DataLoader(data, num_workers=4, collate_fn=collate)  # doctest: +SKIP
 
     Args:
-        collate: Makes a batch of samples; by default as DataLoader does. What another one makes is
-            copied once more, by the worker.
+        collate: Makes a batch of samples; by default as DataLoader does. The worker copies the
+            result of another function once more.
     """
 
     def __init__(self, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self._collate = collate
         self._name = f"{os.getpid()}.{next(_names)}"
-        self._slots: list[Any] = []  # of the worker that this is in
+        self._slots: list[Any] = []  # the slots of the worker that runs this
         weakref.finalize(self, _forget, self._name).atexit = False
 
     def __call__(self, samples: list[Any]) -> Any:
@@ -125,14 +125,14 @@ def _page_locked(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _ordinary(shape: tuple[int, ...], dtype: Any) -> Any:  # noqa: ARG001
-    return None  # as DataLoader has it
+    return None  # as DataLoader's own function has it
 
 
 # --- in a worker ----------------------------------------------------------------------------------
 
 
 class _Arena:
-    """A slot while it is being filled."""
+    """A slot while a worker fills it."""
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage
@@ -141,15 +141,15 @@ class _Arena:
 
     @property
     def left(self) -> int:
-        """Bytes that nothing is in; what was made and given up counts, too."""
+        """Returns the unused bytes; tensors that were made and dropped count as used."""
         return int(self.size - self._end)
 
     def has(self, tensor: Any) -> bool:
-        """Whether a tensor is in it."""
+        """Whether a tensor lies in the slot."""
         return bool(tensor.untyped_storage().data_ptr() == self.storage.data_ptr())
 
     def make(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """A contiguous tensor in it, or None if there is no room."""
+        """Makes a contiguous tensor in the slot, or returns None if there is no room."""
         size = _rounded(torch.Size(shape).numel() * dtype.itemsize)
         if size > self.left:
             return None
@@ -159,7 +159,7 @@ class _Arena:
         return tensor
 
     def place(self, tensor: Any) -> int:
-        """Where a tensor is in it, after it was copied if need be."""
+        """Returns a tensor's offset in the slot; copies the tensor there if necessary."""
         if self.has(tensor):
             return int(tensor.storage_offset() * tensor.itemsize)
         place = _HEADER + self._end
@@ -171,7 +171,7 @@ class _Arena:
 
 
 class _Slot:
-    """What the program gets of a slot, once a batch."""
+    """The slot of a batch, as sent to the program."""
 
     def __init__(self, key: tuple[str, int, int], storage: Any) -> None:
         self._key = key
@@ -182,7 +182,7 @@ class _Slot:
 
 
 class _Place:
-    """What becomes a tensor of a slot in the program."""
+    """A tensor of a slot, as sent to the program."""
 
     def __init__(self, slot: _Slot, tensor: Any, place: int) -> None:
         self._parts = (slot, tensor.dtype, place, tuple(tensor.shape), dense_strides(tensor))
@@ -207,7 +207,7 @@ def _word(storage: Any) -> ctypes.c_int64:
 
 
 class _Mapping:
-    """A slot of a worker, as the program sees it."""
+    """A worker's slot in the program."""
 
     def __init__(self, storage: Any) -> None:
         self.storage = storage
@@ -216,7 +216,7 @@ class _Mapping:
         self._process = os.getpid()
 
     def lock(self) -> None:
-        """Lock its pages, once, by way of the current GPU."""
+        """Lock its pages, once, through the current GPU."""
         if self._was_tried:
             return
         self._was_tried = True
@@ -225,7 +225,7 @@ class _Mapping:
         error = runtime.cudaHostRegister(address, size, 0)
         self.is_locked = int(error) == 0
         if not self.is_locked:
-            with contextlib.suppress(RuntimeError):  # the next launch reports, and forgets, it
+            with contextlib.suppress(RuntimeError):  # the next launch reports and clears the error
                 torch.zeros(1, device="cuda")
             warnings.warn(
                 f"cannot page-lock {format_size(size)} that a worker writes into: "
@@ -245,37 +245,38 @@ class _Filling:
 
     def __init__(self, mapping: _Mapping) -> None:
         self.mapping = mapping
-        self.is_held = False  # until its copy is over, by a PrefetchLoader
+        self.is_held = False  # held by a PrefetchLoader until its copy is over
         self._process = os.getpid()
 
     def end(self) -> None:
-        """The program has none of its tensors any more: the worker may write again."""
+        """Release the slot to the worker, once the program has none of its tensors."""
         if self._process != os.getpid():
-            return  # a child of fork let go of it
+            return  # a forked child dropped it
         _fillings.pop(self.mapping.storage.data_ptr(), None)
         if self.mapping.is_locked and not self.is_held:
-            _wait_for_gpus()  # copies may be under way, on whatever stream
+            _wait_for_gpus()  # copies may be running on any stream
         _word(self.mapping.storage).value = _FREE
 
 
 def _wait_for_gpus() -> None:
-    """Wait for all that this process has queued on any GPU."""
+    """Waits for all work that this process has queued on any GPU."""
     for gpu in range(torch.cuda.device_count()):
-        if torch._C._cuda_hasPrimaryContext(gpu):  # to wait for another would make one
+        # waiting for a GPU without a context would make one
+        if torch._C._cuda_hasPrimaryContext(gpu):
             torch.cuda.synchronize(gpu)
 
 
-_lock = threading.RLock()  # a collection of garbage, in the midst of it, may forget a slot
+_lock = threading.RLock()  # reentrant: a garbage collection during a call may release a slot
 _mappings: dict[tuple[str, int, int], _Mapping] = {}
 _fillings: dict[int, _Filling] = {}  # by address
 
 
 def _open_slot(key: tuple[str, int, int], storage: Any) -> Any:
-    """A batch's memory, as a tensor of bytes."""
+    """Returns a batch's memory as a tensor of bytes."""
     with _lock:
         mapping = _mappings.get(key)
         if mapping is None or mapping.storage.data_ptr() != storage.data_ptr():
-            mapping = _mappings[key] = _Mapping(storage)  # it was enlarged, or the worker is new
+            mapping = _mappings[key] = _Mapping(storage)  # the slot has grown, or the worker is new
         filling = _fillings[storage.data_ptr()] = _Filling(mapping)
     memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
     whole = torch.frombuffer(memory, dtype=torch.uint8)
@@ -291,16 +292,16 @@ def _tensor_at(
 
 
 def _forget(name: str) -> None:
-    """A PinnedCollate is gone: its memory is unlocked when the last batch of it is."""
+    """Unlocks the memory of a deleted PinnedCollate when its last batch is released."""
     with _lock:
         for key in [key for key in _mappings if key[0] == name]:
             del _mappings[key]
 
 
 def page_lock(tree: object) -> None:
-    """Lock the slots that a batch is in, by way of the current GPU.
+    """Lock the slots that hold a batch, through the current GPU.
 
-    Whoever calls this holds the batch until its copies are over.
+    The caller holds the batch until its copies are over.
     """
     for tensor in tensors_of(tree):
         if tensor.device.type == "cpu" and can_copy(tensor):

@@ -1,11 +1,11 @@
-"""Copies that run beside the program, and whose memory nobody has to think about.
+"""Copies that overlap with the program, with memory that needs no further care.
 
-A copy runs on a *side stream*. Its memory is allocated on the *program's stream*, the one that is
-current where the copy is begun: the side stream first waits for what is queued there, because the
+A copy runs on a *side stream*. Its memory is allocated on the *program's stream*, the current
+stream when the copy begins. The side stream first waits for that stream's queued work, because the
 memory may have been another tensor's until then, and the program's stream waits for the copy when
-the program asks for the result. From then on the memory is like any other of that stream, to be
-freed and used again in its order. `record_stream`, which keeps freed memory until the host sees
-that an event is over, is needed only where a result is asked for on another stream.
+the program asks for the result. After that the memory is like any other memory of that stream,
+freed and reused in its order. `record_stream`, which keeps freed memory until the host sees that an
+event is over, is needed only if a result is requested on another stream.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ Tree = TypeVar("Tree")
 
 
 class SideStreams(dict[Any, Any]):
-    """Streams for copies, one a GPU, made when they are first asked for."""
+    """One stream for copies on each GPU, made on first use."""
 
     def __missing__(self, gpu: Any) -> Any:
         return self.setdefault(gpu, torch.cuda.Stream(gpu))
 
 
 class Copy(Generic[Tree]):
-    """A copy under way; `wait` gives the result.
+    """A running copy; `wait` returns the result.
 
-    What is copied must not be written to before `wait` has returned. To let go of a copy without
-    waiting is fine.
+    The source must not be written to before `wait` has returned. A copy may be dropped without
+    waiting.
 
     Attributes:
-        made: The tensors of the result that are copies, each with memory of its own.
-        event: After which the result is on its GPU, or None if nothing goes to one.
+        made: The tensors of the result that are copies, each with its own memory.
+        event: The event after which the result is on its GPU; None if nothing goes to one.
     """
 
     def __init__(self, staged: Staged, device: Any, sides: SideStreams) -> None:
-        """Queue it; if that fails, nothing has happened.
+        """Queue the copy; if that fails, nothing has changed.
 
         Args:
-            staged: What to copy, page-locked as far as it is the host's.
-            device: Where to: a GPU with its number, or the host.
-            sides: Where it runs.
+            staged: The tensors to copy; those on the host are page-locked.
+            device: The target: a GPU with its number, or the host.
+            sides: The streams to run it on.
         """
-        self._under_way: list[tuple[Any, Any]] = []  # events, and whose memory is used until then
+        # events, and the tensors whose memory is in use until then
+        self._under_way: list[tuple[Any, Any]] = []
         self.event: Any = None
         self._program: Any = None
         self._device = device
@@ -90,18 +91,18 @@ class Copy(Generic[Tree]):
 
     @property
     def copied_bytes(self) -> int:
-        """How much it copies."""
+        """Returns the size of the copy."""
         return sum(target.nbytes for target in self.made)
 
     def is_done(self) -> bool:
-        """Whether the result is there already."""
+        """Whether the copy is complete."""
         return all(event.query() for event, _ in self._under_way)
 
     def wait(self) -> Tree:
-        """The result.
+        """Returns the result.
 
-        On a GPU the current stream waits for it, and the host does not; what is on the host is
-        there when this returns.
+        On a GPU the current stream waits for it, and the host does not. A result on the host is
+        complete when this returns.
         """
         if self.event is not None:
             current = torch.cuda.current_stream(self._device)
@@ -116,7 +117,7 @@ class Copy(Generic[Tree]):
         return self._tree
 
     def _settle(self) -> None:
-        """Let the streams whose memory takes part wait; then it may be freed in their order."""
+        """Let the streams that own the memory wait; then it may be freed in their order."""
         for event, program in self._under_way:
             program.wait_event(event)
         self._under_way = []
@@ -127,22 +128,23 @@ class Copy(Generic[Tree]):
             self._settle()
 
 
-_to_gpus, _to_host = SideStreams(), SideStreams()  # the bus goes both ways at once
+# separate streams, because the bus transfers both ways at once
+_to_gpus, _to_host = SideStreams(), SideStreams()
 
 
 def copy_async(tree: Tree, device: Any) -> Copy[Tree]:
-    """Begin to copy a tree's tensors to a GPU, from one GPU to another, or back to the host.
+    """Begins to copy a tree's tensors to a GPU, from one GPU to another, or back to the host.
 
-    The program goes on meanwhile; `wait` on what this returns gives the copied tree, safe to use on
-    the current stream and to keep. Copies read what the work queued so far leaves. Those on the
-    host are page-locked. They are plain tensors, without autograd's history; tensors that are there
-    already, and all that is no tensor, are the same objects.
+    The program continues meanwhile; `wait` on the returned object gives the copied tree, safe to
+    use on the current stream and to keep. Copies see the results of all work queued so far. Copies
+    on the host are page-locked. They are plain tensors, without autograd's history. Tensors that
+    are on the device already, and other objects, are passed through.
 
     >>> copy = plimsoll.copy_async(batch, "cuda")  # doctest: +SKIP
     >>> batch = copy.wait()  # doctest: +SKIP
 
     Args:
-        tree: Tensors in tuples, lists, dictionaries, dataclasses, and whatever else.
+        tree: Tensors in tuples, lists, dictionaries and dataclasses, among other objects.
         device: "cuda", "cuda:1", "cpu" or a `torch.device`.
 
     Raises:

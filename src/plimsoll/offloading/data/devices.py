@@ -11,10 +11,10 @@ from plimsoll.engine.current import device_number
 
 
 def parse_device(device: Any) -> Any:
-    """A `torch.device`: a GPU, or the host.
+    """Returns a `torch.device`: a GPU, or the host.
 
     Raises:
-        InputError: If there is none such.
+        InputError: If there is no such device.
     """
     try:
         parsed = torch.device(device)
@@ -28,7 +28,7 @@ def parse_device(device: Any) -> Any:
 
 
 def with_number(device: Any) -> Any:
-    """The same device; a GPU without a number is the current one."""
+    """Returns the device with a number; a GPU without one is the current GPU."""
     if device.type == "cpu":
         return torch.device("cpu")
     return torch.device("cuda", device_number(device.index))

@@ -1,15 +1,14 @@
-"""Batches that are on the GPU before they are needed.
+"""Copies batches to the GPU before the program needs them.
 
-While the program works on a batch, the next ones are copied. Each batch has memory of its own,
-which comes from the program's stream and goes back to it when the program lets go, as that of any
-tensor; nothing is ever written into what the program may still hold. When the program asks for the
-next batch, it usually has the last one still, in the variable of its loop: so with that one there
-are never more than `depth` + 1 on the device, and one less while the program computes. Batches that
-it keeps for longer are its own affair.
+While the program works on a batch, the next ones are copied. Each batch has its own memory from the
+program's stream, which is freed like that of any tensor; no memory is overwritten that the program
+may still hold. When the program asks for the next batch, its loop variable usually still holds the
+last one. So at most `depth` + 1 batches are on the device, and one fewer while the program
+computes. Batches that the program keeps longer come in addition.
 
-The wrapped loader only ever runs inside of `next`, in the program's own thread: its random numbers,
-its errors and its interrupts are what they would be without us. An error waits its turn: batches
-that came before it are handed out first.
+The wrapped loader runs only inside `next`, in the program's own thread, so its random numbers,
+errors and interrupts are the same as without plimsoll. An error is raised in its turn, after all
+earlier batches.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ Batch = TypeVar("Batch")
 class PrefetchLoader(Generic[Batch]):
     """The batches of a loader, on a device, copied ahead while the program computes.
 
-    Batches are safe to use on the stream that is current when they are handed out, and to keep.
+    Batches are safe to use on the stream that was current when they were returned, and to keep.
     They may be tensors in tuples, lists, dictionaries, named tuples, dataclasses and Hugging Face's
-    batches; whatever else is in them passes through, and so does everything on a machine without a
-    GPU, with `device="cpu"`. What is asked of this object besides (`dataset`, `sampler`,
-    `batch_size`, …) is the wrapped loader's.
+    batches. Other objects pass through unchanged, as does everything on a machine without a GPU,
+    with `device="cpu"`. Other attributes (`dataset`, `sampler`, `batch_size`, …) are the wrapped
+    loader's.
 
     >>> for batch in plimsoll.PrefetchLoader(loader, "cuda", depth=2):  # doctest: +SKIP
     ...     train_step(batch)
 
     Args:
-        loader: Any iterable of batches: a DataLoader, a list, a generator function's result. The
-            batches are best page-locked (`pin_memory=True`, or `plimsoll.PinnedCollate`); others
-            are written into page-locked memory first, by the program's thread.
-        device: "cuda", "cuda:1", "cpu" or a `torch.device`; a GPU without a number is the one that
-            is current when a loop begins.
-        depth: How many batches the device has memory for, beside the one that the program has. A
-            loop keeps its last batch until it has the next, so with 1 copies and steps take turns,
-            unless the program deletes its batch before it asks for another.
+        loader: Any iterable of batches: a DataLoader, a list, a generator. Batches should be
+            page-locked (`pin_memory=True`, or `plimsoll.PinnedCollate`); otherwise the program's
+            thread first copies them into page-locked memory.
+        device: "cuda", "cuda:1", "cpu" or a `torch.device`; a GPU without a number is the current
+            one at the start of a loop.
+        depth: The number of batches on the device beside the program's own. A loop keeps its last
+            batch until it has the next, so with 1 copies and steps alternate, unless the program
+            deletes its batch before it asks for another.
 
     Raises:
-        InputError: If there is no such device, or the depth is not a number above zero.
+        InputError: If there is no such device, or the depth is not positive.
     """
 
     def __init__(self, loader: Iterable[Batch], device: Any, depth: int = 2) -> None:
@@ -76,8 +75,8 @@ class PrefetchLoader(Generic[Batch]):
         if device.type == "cpu":
             return _on_the_host(self.loader, self._times)
         if getattr(self.loader, "num_workers", 0) > 0:
-            # A forked worker aborts where its collector meets a stream of its parent's: PyTorch
-            # makes the stream's GPU current to destroy it. So none may be left to the collector.
+            # A forked worker aborts if its garbage collector destroys a stream of the parent:
+            # PyTorch makes the stream's GPU current for that. So no garbage may hold streams.
             gc.collect()
         return _Ahead(iter(self.loader), device, self.depth, self._times)
 
@@ -85,12 +84,12 @@ class PrefetchLoader(Generic[Batch]):
         return len(self.loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while a copy of this is being made
+        if name == "loader":  # while this object is being copied
             raise AttributeError(name)
         return getattr(self.loader, name)
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the loader, or else its samplers and its dataset, as far as they have epochs."""
+        """Pass the epoch to the loader, or else to its samplers and dataset, if they take one."""
         loader: Any = self.loader
         parts = [loader]
         if not hasattr(loader, "set_epoch"):
@@ -103,7 +102,7 @@ class PrefetchLoader(Generic[Batch]):
                 part.set_epoch(epoch)
 
     def statistics(self) -> LoaderStatistics:
-        """Where the time went so far; waits for the last copy."""
+        """Returns the times so far; waits for the last copy."""
         return self._times.statistics()
 
     def __str__(self) -> str:
@@ -111,7 +110,7 @@ class PrefetchLoader(Generic[Batch]):
 
 
 class _Times:
-    """What adds up to a loader's statistics."""
+    """The sums for a loader's statistics."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -119,7 +118,7 @@ class _Times:
         self.loader = Clock()
         self.staging = Clock()
         self.gpu = Clock()
-        self.inside = Clock()  # of `next`
+        self.inside = Clock()  # time inside `next`
         self.program_seconds = 0.0
         self.waits = Waits()
 
@@ -164,10 +163,10 @@ class _Ahead(Generic[Batch]):
         self._returned_at: float | None = None
 
         self._staged: Staged | None = None
-        self._end: Exception | None = None  # what the loader raised, until its turn
+        self._end: Exception | None = None  # the loader's exception, until its turn
         self._copies: deque[Copy[Batch]] = deque()
         self._read: deque[Any] = deque()  # events after which host memory was read
-        self._last: list[weakref.ref[Any]] = []  # storages of the batch that was handed out last
+        self._last: list[weakref.ref[Any]] = []  # storages of the last returned batch
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -189,7 +188,7 @@ class _Ahead(Generic[Batch]):
 
     def _next(self) -> Batch:
         had = int(any(storage() is not None for storage in self._last))
-        for _ in range(2):  # one for the one that is handed out, and one to get further ahead
+        for _ in range(2):  # one for the batch to return, and one to get further ahead
             if len(self._copies) + had <= self._depth or not self._copies:
                 self._pull()
                 self._start()
@@ -198,21 +197,21 @@ class _Ahead(Generic[Batch]):
             try:
                 raise end or StopIteration
             finally:
-                del end  # it would hold on to this frame, which holds on to it
+                del end  # the exception's traceback would keep this frame alive
         copy = self._copies.popleft()
         batch: Batch = self._times.waits.wait(copy)
         self._last = [weakref.ref(tensor.untyped_storage()) for tensor in copy.made]
         return batch
 
     def _pull(self) -> None:
-        """Have the next batch ready to be copied, or know how the loader ended."""
+        """Fetch the next batch from the loader, or note how the loader ended."""
         if self._staged is not None or self._end is not None:
             return
         times = self._times
         try:
             with times.loader:
                 batch = next(self._batches)
-            with times.gpu:  # so many batches at most wait in host memory to be read
+            with times.gpu:  # limits the batches in host memory that wait to be read
                 while len(self._read) > self._depth:
                     self._read.popleft().synchronize()
             with times.staging:
@@ -226,7 +225,7 @@ class _Ahead(Generic[Batch]):
             self._end = error.with_traceback(trace.tb_next if trace else None)
 
     def _start(self) -> None:
-        """Begin to copy it; if there is no memory to get ahead, the next call tries again."""
+        """Begin to copy the next batch; without memory to copy ahead, the next call tries again."""
         if self._staged is None:
             return
         try:

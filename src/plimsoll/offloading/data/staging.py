@@ -1,8 +1,8 @@
-"""The host's side of copies: page-locked memory, and what queued copies still read.
+"""The host's side of copies: page-locked memory, and the sources of queued copies.
 
-Only from page-locked memory does a GPU copy by itself while the program goes on. A tensor that is
-not in it is written into a buffer first. Whatever a queued copy reads, the buffers as well as the
-program's own tensors, is held until the copy is done: nobody may write there before.
+A GPU copies on its own only from page-locked memory, while the program continues. A tensor in other
+memory is written into a buffer first. The sources of a queued copy, buffers and the program's own
+tensors, are held until the copy is done: no thread may write to them before.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ALIGNMENT = 512
 
 @dataclass(frozen=True)
 class Staged:
-    """A batch that copies may be queued of.
+    """A batch whose copies may be queued.
 
     Attributes:
-        tree: It, its host tensors in page-locked memory.
-        buffer: Of which some of them are, or None.
+        tree: The batch, with its host tensors in page-locked memory.
+        buffer: The buffer of some of these tensors, or None.
     """
 
     tree: Any
@@ -38,7 +38,7 @@ class Staged:
 
 
 class HostMemory:
-    """Buffers, and what is being read; one for the process. Any thread may use it."""
+    """Buffers and sources of queued copies, one for the process. Any thread may use it."""
 
     def __init__(self) -> None:
         self._buffers = PinnedBuffers()
@@ -48,11 +48,11 @@ class HostMemory:
 
     @property
     def held_bytes(self) -> int:
-        """Page-locked memory of all buffers, used or not."""
+        """Returns the page-locked memory of all buffers, used or not."""
         return self._buffers.held_bytes
 
     def stage(self, tree: Any) -> Staged:
-        """Write what is not page-locked into a buffer; the host waits for nothing else."""
+        """Copy tensors that are not page-locked into a buffer; the host waits for nothing else."""
         self.release_read()
         while self._dead:
             self.give_back(self._dead.popleft())
@@ -61,7 +61,7 @@ class HostMemory:
         if not sum(sizes):
             return Staged(tree, None)
         buffer = self._buffers.take(sum(sizes))
-        assert buffer.busy is None  # it came back after its copies
+        assert buffer.busy is None  # a returned buffer's copies are over
         storage = buffer.bytes.untyped_storage()
         start = buffer.bytes.storage_offset()
         places = dict(zip(map(id, pageable), accumulate(sizes, initial=start), strict=False))
@@ -82,21 +82,21 @@ class HostMemory:
             raise
 
     def hold(self, event: Any, sources: Iterable[Any], buffer: PinnedBuffer | None) -> None:
-        """Keep what is being read until an event."""
+        """Keep the sources of copies until an event."""
         with self._lock:
             self._reading.append((event, sources, buffer))
 
     def give_back(self, staged: Staged) -> None:
-        """A batch that was never copied."""
+        """Return the buffer of a batch that was never copied."""
         if staged.buffer is not None:
             self._buffers.give_back(staged.buffer)
 
     def bury(self, staged: Staged) -> None:
-        """Give it back from a finalizer, which may run in the midst of anything here."""
+        """Return the buffer from a finalizer, which may interrupt any method here."""
         self._dead.append(staged)
 
     def release_read(self) -> None:
-        """Let go of what was read."""
+        """Release sources whose copies are done."""
         with self._lock:
             is_read = [event.query() for event, _, _ in self._reading]
             read = [entry for entry, done in zip(self._reading, is_read, strict=True) if done]
@@ -110,7 +110,7 @@ HOST_MEMORY = HostMemory()
 
 
 def needs_staging(tensor: Any) -> bool:
-    """Whether a host tensor cannot be copied as it is while the program goes on."""
+    """Whether a host tensor must be staged, so that its copy can run beside the program."""
     return can_copy(tensor) and not (
         tensor.is_pinned() and tensor.stride() == dense_strides(tensor)
     )
@@ -127,11 +127,11 @@ def can_copy(tensor: Any) -> bool:
 
 
 def dense_strides(tensor: Any) -> tuple[int, ...]:
-    """Of a copy: the same where nothing overlaps and nothing is left out."""
+    """Returns a copy's strides: the tensor's own, if it neither overlaps nor has gaps."""
     strides: tuple[int, ...] = torch.empty_like(tensor, device="meta").stride()
     return strides
 
 
 def like(tensor: Any, **options: Any) -> Any:
-    """Memory for a copy."""
+    """Allocates memory for a copy."""
     return torch.empty_strided(tensor.shape, dense_strides(tensor), dtype=tensor.dtype, **options)

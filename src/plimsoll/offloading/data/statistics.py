@@ -1,4 +1,4 @@
-"""Where the time of a loop over batches goes."""
+"""The time of a loop over batches, by cause."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoaderStatistics:
-    """What a `PrefetchLoader` did so far, over all its epochs.
+    """The statistics of a `PrefetchLoader` over all its epochs.
 
-    The host's time adds up: `total_seconds` is what it spent on the loader, on staging, on the GPU,
-    in the program and on `other_seconds`. The GPU waits for copies at the same time.
+    The host's time adds up: `total_seconds` is the time in the loader, in staging, in waits for the
+    GPU, in the program and in `other_seconds`. The GPU's waits for copies overlap with it.
 
-    It is `PrefetchLoader.statistics`; docs/data.md says what each figure tells.
+    `PrefetchLoader.statistics` returns it; docs/data.md explains the figures.
 
     Attributes:
-        batches: Handed out.
-        copied_bytes: Copied to the device.
-        total_seconds: Within loops over it.
-        loader_seconds: The host waited for the wrapped loader.
-        staging_seconds: The host wrote batches into page-locked memory.
-        gpu_seconds: The host waited for the GPU, which had not read earlier batches yet.
-        program_seconds: The loop's body, as the host sees it.
-        copy_seconds: The GPU stood still because a copy was not done.
-        pinned_bytes: Page-locked memory for batches that do not come in such; the process's.
+        batches: Batches returned to the program.
+        copied_bytes: Bytes copied to the device.
+        total_seconds: Time within loops over it.
+        loader_seconds: Time in which the host waited for the wrapped loader.
+        staging_seconds: Time in which the host wrote batches into page-locked memory.
+        gpu_seconds: Time in which the host waited for the GPU to read earlier batches.
+        program_seconds: Time in the loop's body, on the host.
+        copy_seconds: Time in which the GPU waited for an unfinished copy.
+        pinned_bytes: The process's page-locked memory for batches that are not page-locked.
     """
 
     batches: int
@@ -48,7 +48,7 @@ class LoaderStatistics:
 
     @property
     def other_seconds(self) -> float:
-        """The host did something else, above all to start copies."""
+        """Time of the host on other work, mainly to start copies."""
         return max(self.total_seconds - sum(self._waits()) - self.program_seconds, 0.0)
 
     def _waits(self) -> tuple[float, float, float]:
@@ -56,7 +56,7 @@ class LoaderStatistics:
 
     @property
     def slowest(self) -> str:
-        """What the loop waits for most: "loader", "staging", "copy", or "program"."""
+        """The loop's longest wait: "loader", "staging", "copy", or "program"."""
         waits = {
             "loader": self.loader_seconds,
             "staging": self.staging_seconds,
@@ -82,7 +82,7 @@ class LoaderStatistics:
 
 
 def _percents(parts: Sequence[float]) -> list[int]:
-    """What each is of their sum: whole percents that add up to 100, unless all are 0."""
+    """Returns shares in whole percents that add up to 100, unless all are 0."""
     whole = sum(parts)
     if whole <= 0:
         return [0] * len(parts)
@@ -117,14 +117,14 @@ class Clock:
 
 
 class Waits:
-    """How long a GPU stood still for copies, by pairs of events around each wait."""
+    """How long a GPU waited for copies, by pairs of events around each wait."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._open: deque[tuple[Any, Any]] = deque()
 
     def wait(self, copy: Any) -> Any:
-        """The result of a copy, on the current stream."""
+        """Returns the result of a copy, on the current stream."""
         if copy.event is None or copy.event.query():
             return copy.wait()
         stream = torch.cuda.current_stream(copy.made[0].device)
@@ -138,7 +138,7 @@ class Waits:
         return result
 
     def seconds(self) -> float:
-        """In all so far; waits for the last of it."""
+        """Returns the seconds so far; blocks until the last wait is over."""
         while self._open:
             self._open[0][1].synchronize()
             self._close()

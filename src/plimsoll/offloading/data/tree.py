@@ -1,4 +1,4 @@
-"""Batches as trees: what holds tensors, and how to make the same with other tensors."""
+"""Batches as trees: finds their tensors, and makes the same tree with other tensors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ Tree = TypeVar("Tree")
 
 
 def map_tensors(function: Callable[[Any], Any], tree: Tree) -> Tree:
-    """The same tree with `function(tensor)` in the place of each tensor.
+    """Returns the same tree with `function(tensor)` in place of each tensor.
 
-    Looks into tuples, named tuples, lists, dictionaries of any kind (Hugging Face's `BatchEncoding`
-    is one), dataclasses and packed sequences, and keeps their types. Whatever else there is passes
-    through as it is, and so does a container in which nothing changes. A tensor that occurs twice
-    is asked for once.
+    Supports tuples, named tuples, lists, dictionaries of any kind (including Hugging Face's
+    `BatchEncoding`), dataclasses and packed sequences, and keeps their types. Other objects and
+    unchanged containers pass through. A tensor that occurs twice is mapped once.
     """
     result: Tree = _walk(tree, function, {})
     return result
 
 
 def tensors_of(tree: object) -> list[Any]:
-    """All tensors of a tree, each once, in order."""
+    """Returns all tensors of a tree, each once, in order."""
     found: list[Any] = []
 
     def note(tensor: Any) -> Any:
@@ -41,12 +40,12 @@ def tensors_of(tree: object) -> list[Any]:
 
 
 def _walk(value: Any, function: Callable[[Any], Any], done: dict[int, Any]) -> Any:
-    # No closure that calls itself: such a circle would keep the tensors until it is collected.
+    # A recursive closure would form a reference cycle and keep the tensors until it is collected.
     if isinstance(value, torch.Tensor):
         if id(value) not in done:
             done[id(value)] = function(value)
         return done[id(value)]
-    if isinstance(value, PackedSequence):  # the lengths belong to the host
+    if isinstance(value, PackedSequence):  # the lengths stay on the host
         names = ("data", "sorted_indices", "unsorted_indices")
         parts = value._replace(**{n: _walk(getattr(value, n), function, done) for n in names})
         return parts if _differs(parts, value) else value
@@ -89,5 +88,5 @@ def _mapping(value: Any, changed: dict[Any, Any]) -> Any:
 def _dataclass(value: Any, changed: dict[str, Any]) -> Any:
     copied = copy.copy(value)
     for name, part in changed.items():
-        object.__setattr__(copied, name, part)  # it may be frozen
+        object.__setattr__(copied, name, part)  # the dataclass may be frozen
     return copied

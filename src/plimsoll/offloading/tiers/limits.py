@@ -1,4 +1,4 @@
-"""How much of each tier a program may take, and what happens when dedicated memory is spent."""
+"""The limits of each tier, and what happens when dedicated memory is used up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SpillWarning(UserWarning):
-    """Dedicated memory was spent, and a program went on in shared memory.
+    """Dedicated memory was used up, and the program continued in shared memory.
 
     See `set_tiers`, and docs/tiers.md.
     """
@@ -30,15 +30,15 @@ class SpillWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Tiers:
-    """What is set for each GPU; None leaves it as it is.
+    """The settings of each GPU; None leaves the present value.
 
     Attributes:
-        policy: "strict": a request that finds no dedicated memory fails. "spill": it gets what
-            there is, and shared memory for the rest.
-        dedicated_bytes: The most of the card's own memory that may be reserved.
-        shared_bytes: The most of the host's memory; half of it if nothing is said.
-        rebalance: "step": what was spilled comes back after the step of an optimizer when there is
-            room. "manual": only `rebalance` brings it back.
+        policy: "strict": a request beyond dedicated memory fails. "spill": it gets the remaining
+            dedicated memory, and shared memory for the rest.
+        dedicated_bytes: The most dedicated memory that may be reserved.
+        shared_bytes: The most host memory that may be reserved; half of it by default.
+        rebalance: "step": spilled memory returns after an optimizer step if there is room.
+            "manual": only `rebalance` brings it back.
     """
 
     policy: SpillPolicyName | None = None
@@ -54,10 +54,10 @@ class Tiers:
         shared: int | str | None = None,
         rebalance: str | None = None,
     ) -> Tiers:
-        """Take what a person wrote.
+        """Parses a user's values.
 
         Raises:
-            InputError: If a name is unknown or a size is none.
+            InputError: If a name is unknown or a size is invalid.
         """
         if rebalance is not None and rebalance not in get_args(RebalanceTime):
             raise InputError(f"unknown time to rebalance {rebalance!r}; there are step and manual")
@@ -71,10 +71,10 @@ class Tiers:
         )
 
     def apply(self, engine: Engine) -> None:
-        """Make them hold for an engine.
+        """Apply the settings to an engine.
 
         Raises:
-            InputError: If the card or the host has not as much, or the engine has no tiers.
+            InputError: If the card or the host has less memory, or the engine has no tiers.
         """
         if self == Tiers():
             return
@@ -111,46 +111,46 @@ def set_tiers(
     rebalance: RebalanceTime | None = None,
     device: int | None = None,
 ) -> None:
-    """Say how much of each tier this program may take on a GPU, and what happens at the end of it.
+    """Sets how much of each tier this program may use on a GPU, and what happens beyond it.
 
-    What is not given stays as it is. Memory that is reserved already is not taken back.
+    Arguments left out keep their value. Memory that is reserved already is not released.
 
     >>> plimsoll.set_tiers(policy="spill", dedicated="6GiB", shared="32GiB")  # doctest: +SKIP
 
     Args:
-        policy: "strict", the default: a request that finds no dedicated memory raises
-            `torch.OutOfMemoryError`. "spill": it goes on in shared memory, host memory that the GPU
-            reaches over the bus, with a `SpillWarning` the first time; it fails when both are
-            spent. Matrix products on spilled operands run at a tenth of their speed or less.
-        dedicated: The most of the card's own memory, as bytes or "6GiB".
-        shared: The most of the host's memory; by default half of it.
-        rebalance: "step", the default: what was spilled comes back to the card after an optimizer's
-            step, as far as there is room. "manual": only when `plimsoll.rebalance` is called.
+        policy: "strict", the default: a request beyond dedicated memory raises
+            `torch.OutOfMemoryError`. "spill": it gets shared memory, host memory that the GPU
+            reaches over the bus, with a `SpillWarning` the first time; it fails when both are used
+            up. Matrix products on spilled operands run at a tenth of their speed or less.
+        dedicated: The most dedicated memory, as bytes or "6GiB".
+        shared: The most host memory; by default half of it.
+        rebalance: "step", the default: spilled memory returns to the card after an optimizer step,
+            as far as there is room. "manual": only when `plimsoll.rebalance` is called.
         device: The GPU, by default the current one.
 
     Raises:
-        InputError: If a size is none, or more than there is, or plimsoll's elastic allocator is not
+        InputError: If a size is invalid or too large, or plimsoll's elastic allocator is not
             installed.
     """
     Tiers.parse(policy, dedicated, shared, rebalance).apply(engine_of(device))
 
 
 def rebalance(*, at_most: int | str | None = None, device: int | None = None) -> int:
-    """Bring spilled memory back to the card, as far as there is room for it.
+    """Moves spilled memory back to the card, as far as there is room for it.
 
-    What lived longest comes first, since the next step will use it again. What was placed in
-    shared memory on purpose stays. Addresses stay the same. Call it between steps: it waits for
-    the GPU. After the steps of optimizers it happens by itself, see `set_tiers`.
+    The longest-lived memory returns first, since the next step will use it again. Memory placed in
+    shared memory on purpose stays. Addresses stay the same. Call it between steps: it waits for the
+    GPU. After optimizer steps it runs by itself, see `set_tiers`.
 
     >>> plimsoll.rebalance(at_most="1GiB")  # doctest: +SKIP
     1073741824
 
     Args:
-        at_most: Bytes to move at most.
+        at_most: The most bytes to move.
         device: The GPU, by default the current one.
 
     Returns:
-        The bytes that moved.
+        Returns the bytes moved.
 
     Raises:
         InputError: If plimsoll's elastic allocator is not installed.
@@ -172,10 +172,10 @@ def _set_policy(engine: Engine, policy: SpillPolicyName) -> None:
 
 
 def warn_of_spills(engine: Engine) -> None:
-    """Warn when a request is the first to go on in shared memory, whoever puts it there.
+    """Warns at the first request of any part of the program that gets shared memory.
 
     Raises:
-        ValueError: If nothing can spill there.
+        ValueError: If the engine cannot spill.
     """
     if engine.handle not in _watched:
         engine.on_first_spill(lambda size: _warn(engine, size))
@@ -200,7 +200,7 @@ def _warn(engine: Engine, size: int) -> None:
 
 
 def _frames() -> list[Frame]:
-    """The call stack of this thread, innermost frame first."""
+    """Returns the call stack of this thread, innermost frame first."""
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -1,4 +1,4 @@
-"""An optimizer's state in shared memory: read and written once a step, so the bus will do."""
+"""Keeps an optimizer's state in shared memory: it is used once a step, so the bus suffices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SMALLEST = 64 * 1024
 
 
 class OptimizerPlacement:
-    """An optimizer's state that moves to shared memory as it appears; `remove` ends it.
+    """An optimizer's state that moves to shared memory as it appears; `remove` ends this.
 
     Made by `plimsoll.place_optimizer`; see docs/tiers.md.
     """
@@ -28,7 +28,7 @@ class OptimizerPlacement:
         self._optimizer = optimizer
         self._name = name
         self._moved = WeakIdKeyDictionary()
-        self._parameters = 0  # that had state when it was last looked at
+        self._parameters = 0  # the number of parameters with state at the last check
         self._move()
         self._hooks: list[RemovableHandle] = [
             optimizer.register_step_pre_hook(lambda *_: self._make_new()),
@@ -37,7 +37,7 @@ class OptimizerPlacement:
         ]
 
     def remove(self) -> None:
-        """End it; what was moved stays where it is."""
+        """End it; moved state stays in place."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -60,9 +60,9 @@ class OptimizerPlacement:
         return f"<OptimizerPlacement {self}>"
 
     def _make_new(self) -> None:
-        """State that a step would make is made where it is to be, so that it never was elsewhere.
+        """Let new state be allocated in shared memory, so that it never moves.
 
-        Where the optimizer has no function for it, as PyTorch's have, it moves after the step.
+        If the optimizer lacks PyTorch's function for new state, its state moves after the step.
         """
         optimizer = self._optimizer
         make = getattr(optimizer, "_init_group", None)
@@ -116,19 +116,19 @@ class OptimizerPlacement:
 def place_optimizer(
     optimizer: torch.optim.Optimizer, name: str = "optimizer"
 ) -> OptimizerPlacement:
-    """Keep an optimizer's state in shared memory, now and as it grows.
+    """Keeps an optimizer's state in shared memory, now and as it grows.
 
-    State that is there moves at once; what the first step makes is made there; what
-    `load_state_dict` brings moves when that is done. Tensors below 64 KiB stay. The optimizer's
-    kernels then read and write the state over the bus, in place. Any optimizer will do that keeps
-    its state in `optimizer.state`.
+    Existing state moves at once; state made by the first step is allocated there; state from
+    `load_state_dict` moves after the load. Tensors below 64 KiB stay. The optimizer's kernels then
+    read and write the state over the bus, in place. It works with any optimizer that keeps its
+    state in `optimizer.state`.
 
     >>> optimizer = torch.optim.AdamW(model.parameters())  # doctest: +SKIP
     >>> plimsoll.place_optimizer(optimizer)  # doctest: +SKIP
 
     Args:
-        optimizer: Of PyTorch's kind.
-        name: The region that the state is in, for `pause` and the summary.
+        optimizer: An optimizer with PyTorch's interface.
+        name: The region of the state, for `pause` and the summary.
 
     Raises:
         InputError: If plimsoll's elastic allocator is not installed.

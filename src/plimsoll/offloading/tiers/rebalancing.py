@@ -1,8 +1,8 @@
-"""Spilled memory comes back to the card by itself, after the steps of optimizers.
+"""Moves spilled memory back to the card automatically, after optimizer steps.
 
-Between steps the least is in use, and nobody uses what moves, where one thread works with a GPU.
-Nothing moves after steps within a backward pass, nor on GPUs that the optimizer has no parameters
-on, for other threads may be at work there. While nothing is in shared memory, a step costs one
+Between steps the least memory is in use, and moving memory is safe if one thread works with a GPU.
+Nothing moves after steps within a backward pass, or on GPUs without the optimizer's parameters,
+because other threads may be working there. While shared memory is empty, a step costs one
 comparison.
 """
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 RebalanceTime = Literal["step", "manual"]
 
-_engines: dict[int, Engine] = {}  # that may spill, by handle
-_manual: set[int] = set()  # those that are left alone
+_engines: dict[int, Engine] = {}  # engines that may spill, by handle
+_manual: set[int] = set()  # engines that only `rebalance` moves
 
 
 def set_rebalance(engine: Engine, when: RebalanceTime) -> None:
-    """Say when memory comes back: after steps, or only when `rebalance` is called."""
+    """Sets when memory returns: after steps, or only when `rebalance` is called."""
     if when == "manual":
         _manual.add(engine.handle)
     else:
@@ -31,7 +31,7 @@ def set_rebalance(engine: Engine, when: RebalanceTime) -> None:
 
 
 def watch_steps(engine: Engine) -> None:
-    """Look after each step from now on."""
+    """Rebalance after each step from now on."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     if not _engines:
@@ -43,7 +43,7 @@ def _after_step(optimizer: Any, *_: Any) -> None:
     import torch
 
     if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
-        return  # in the midst of a backward pass, other threads use the GPUs
+        return  # other threads use the GPUs during a backward pass
     spilled = [
         engine
         for handle, engine in list(_engines.items())
@@ -57,13 +57,13 @@ def _after_step(optimizer: Any, *_: Any) -> None:
             continue
         try:
             engine.rebalance()
-        except (RuntimeError, ValueError) as error:  # the program goes on as it would without
+        except (RuntimeError, ValueError) as error:  # the program continues as without plimsoll
             _manual.add(engine.handle)
             print(f"plimsoll: spilled memory stays where it is: {error}", file=sys.stderr)
 
 
 def _handles_of(optimizer: Any) -> set[int]:
-    """The engines of the GPUs that an optimizer's parameters are on."""
+    """Returns the engines of the GPUs with an optimizer's parameters."""
     engines = current_engines()
     opened = {} if engines is None else engines.opened()
     parameters = (each for group in optimizer.param_groups for each in group["params"])

@@ -1,4 +1,4 @@
-"""Regions: memory with a name, that is placed, taken off the card and brought back as a whole."""
+"""Regions: named memory that is placed, moved off the card and brought back as a whole."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _NO_REGION = 0
 
 @dataclass(frozen=True)
 class RegionUse:
-    """What a region has on one GPU.
+    """The memory of a region on one GPU.
 
-    `plimsoll.region_uses` gives them; see docs/tiers.md.
+    `plimsoll.region_uses` returns them; see docs/tiers.md.
 
     Attributes:
-        allocated_bytes: In live blocks.
-        reserved_bytes: Taken from the driver, of both tiers.
-        shared_reserved_bytes: Of that, in shared memory.
-        paused_bytes: Off the card until the region is resumed.
+        allocated_bytes: Bytes in live blocks.
+        reserved_bytes: Bytes reserved from the driver, in both tiers.
+        shared_reserved_bytes: The part of these in shared memory.
+        paused_bytes: Bytes off the card until the region is resumed.
     """
 
     allocated_bytes: int
@@ -46,40 +46,39 @@ class RegionUse:
 
 @dataclass(frozen=True)
 class _How:
-    """How a region was paused."""
+    """The settings of a paused region."""
 
     backup: Backup = "host"
     directory: str | PathLike[str] | None = None
 
 
-_regions: dict[str, int] = {}  # their numbers
+_regions: dict[str, int] = {}  # by name: the numbers
 _paused: dict[str, _How] = {}
 _lock = threading.RLock()
 _entered = threading.local()
 
 
 class region:  # noqa: N801
-    """Give what a block of code allocates on GPUs a name, and a place.
+    """Names the GPU memory that a block of code allocates, and chooses its tier.
 
-    Memory that this thread asks for inside the block comes from the region's own memory, on any
-    GPU. A region is the same one each time its name is used. Of nested regions the inner one
-    counts; each block of memory belongs to one region, so regions never overlap, and to pause one
-    leaves those alone that were entered inside it. Memory that a CUDA graph allocates while it is
-    captured belongs to the graph. Autograd computes gradients in threads of its own, to which no
-    region of yours applies.
+    Memory that this thread allocates inside the block comes from the region, on any GPU. The same
+    name always means the same region. Of nested regions the inner one applies. Each block of memory
+    belongs to one region, so regions never overlap, and pausing one does not affect regions entered
+    inside it. Memory that a CUDA graph allocates during capture belongs to the graph. Autograd
+    computes gradients in its own threads, to which no region applies.
 
     >>> with plimsoll.region("kv-cache"):
     ...     cache = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")  # doctest: +SKIP
 
     Args:
-        name: Its name; "" is no region, for a preference alone.
-        prefer: "shared" for memory of the host, which the GPU reaches over the bus; it serves
-            what is read and written once a step, such as an optimizer's state. The other tier is
-            used when the preferred one is spent.
+        name: The region's name; "" for no region, only a preference.
+        prefer: "shared" for host memory, which the GPU reaches over the bus; suitable for data that
+            is used once a step, such as an optimizer's state. The other tier is used when the
+            preferred one is used up.
 
     Raises:
-        InputError: If the preference is none, or, at entry, plimsoll's elastic allocator is not
-            installed.
+        InputError: If the preference is unknown, or plimsoll's elastic allocator is not installed
+            on entry.
     """
 
     def __init__(self, name: str, *, prefer: TierName = "dedicated") -> None:
@@ -146,7 +145,7 @@ def _each(found: list[tuple[str, list[Engine]]]) -> Iterator[tuple[str, Engine]]
 
 
 def region_uses(name: str) -> dict[int, RegionUse]:
-    """What a region has on each GPU where it has any.
+    """Returns a region's memory on each GPU where it has any.
 
     >>> plimsoll.region_uses("kv-cache")[0].reserved_bytes  # doctest: +SKIP
     21474836480
@@ -161,15 +160,15 @@ def region_uses(name: str) -> dict[int, RegionUse]:
 
 
 def region_names() -> list[str]:
-    """The names of all regions so far."""
+    """Returns the names of all regions so far."""
     return sorted(_regions)
 
 
 def graph_pool(name: str) -> tuple[int, int]:
-    """A region as a pool that CUDA graphs are captured into, so that it is paused with them.
+    """Returns a region as a pool for CUDA graphs, so that it is paused with them.
 
-    While a graph that uses the pool lives, all of the region's memory comes back with `resume`,
-    what is free included, for the graph remembers its addresses.
+    While a graph that uses the pool exists, `resume` restores all of the region's memory, including
+    free memory, because the graph holds its addresses.
 
     >>> pool = plimsoll.graph_pool("graphs")  # doctest: +SKIP
     >>> with torch.cuda.graph(graph, pool=pool):
@@ -187,11 +186,11 @@ def graph_pool(name: str) -> tuple[int, int]:
 def pause(
     *names: str, backup: Backup = "host", directory: str | PathLike[str] | None = None
 ) -> int:
-    """Give the card's memory of regions back until `resume`.
+    """Moves the regions off the card until `resume`, and releases their memory there.
 
-    The regions' tensors stay, and keep their addresses, as do CUDA graphs that use them; nobody
-    may touch their content meanwhile, which is an illegal access. Waits for the GPUs, on all
-    streams. All regions are paused on all GPUs where they have memory, or none is.
+    The regions' tensors remain and keep their addresses, as do CUDA graphs that use them. Their
+    content must not be accessed meanwhile: that is an illegal memory access. Waits for the GPUs, on
+    all streams. Either all regions are paused on all GPUs where they have memory, or none is.
 
     >>> plimsoll.pause("kv-cache")  # the bytes that are free now  # doctest: +SKIP
     21474836480
@@ -200,22 +199,22 @@ def pause(
 
     Args:
         names: The regions.
-        backup: Where the content goes: "host", to page-locked memory, which is kept for the next
-            time; "disk", to files without a name, which end with the process, through a few
-            page-locked buffers; "drop", nowhere: after `resume` it is undefined.
-        directory: For the files; by default the system's directory for temporary files.
+        backup: The place of the content: "host", page-locked memory, which is kept for the next
+            time; "disk", unnamed files, which end with the process, through a few page-locked
+            buffers; "drop", none: after `resume` the content is undefined.
+        directory: The directory of the files; by default the system's for temporary files.
 
     Returns:
-        The bytes of dedicated memory that are free now.
+        Returns the bytes of dedicated memory that are now free.
 
     Raises:
-        InputError: If there is no such region, it is named twice or paused already, has no memory
-            or memory that other processes were sent, a graph is being captured, or a file cannot
-            be written. All is as it was.
-        OutOfMemoryError: If the host has no memory for the content. All is as it was.
-        DriverError: If the driver fails. All is as it was, but that `backup="drop"` has given up
-            the content of regions before the one that fails; where the driver refuses even that,
-            the region is paused and its content is safe.
+        InputError: If a region does not exist, is named twice, is paused already, has no memory, or
+            has memory shared with other processes; if a graph is being captured; or if a file
+            cannot be written. The state is unchanged then.
+        OutOfMemoryError: If the host has no memory for the content. The state is unchanged then.
+        DriverError: If the driver fails. The state is unchanged, except that `backup="drop"` has
+            dropped the content of regions before the failing one. If the driver refuses even the
+            undo, the region is paused and its content is safe.
     """
     if backup not in get_args(Backup):
         raise InputError(f"unknown backup {backup!r}; there are host, disk and drop")
@@ -226,7 +225,7 @@ def pause(
                 raise InputError(f"the region {name!r} has no memory on any GPU")
             if any(engine.is_paused(_regions[name]) for engine in engines):
                 raise InputError(f"the region {name!r} is paused already")
-        for name, engine in _each(found):  # before any content is given up
+        for name, engine in _each(found):  # before any content is dropped
             with _as_ours(engine, f"pause the region {name!r}"):
                 engine.require_pausable(_regions[name])
         how = _How(backup, directory)
@@ -241,23 +240,23 @@ def pause(
 
 
 def resume(*names: str) -> int:
-    """Bring paused regions back to the card: the same content at the same addresses.
+    """Moves paused regions back to the card: the same content at the same addresses.
 
-    All regions are resumed on all GPUs, or none is: where the last one finds no room, those before
-    it are paused again, as they were.
+    Either all regions are resumed on all GPUs, or none is: if the last one finds no room, those
+    before it are paused again.
 
     >>> plimsoll.resume("kv-cache")  # doctest: +SKIP
     21474836480
 
     Returns:
-        The bytes of dedicated memory that they take.
+        Returns the bytes of dedicated memory that they take.
 
     Raises:
-        InputError: If there is no such region, it is named twice, it is not paused, a graph is
-            being captured, or a file cannot be read.
-        OutOfMemoryError: If a card has no room. All are still paused, and lose nothing.
-        DriverError: If the driver fails. All are still paused, and lose nothing; where the driver
-            refuses even that, one is back on the card.
+        InputError: If a region does not exist, is named twice or is not paused, a graph is being
+            captured, or a file cannot be read.
+        OutOfMemoryError: If a card has no room. All regions are still paused, without loss.
+        DriverError: If the driver fails. All regions are still paused, without loss; if the driver
+            refuses even the undo, one region is back on the card.
     """
     with _lock:
         found = [(name, _paused_engines(number)) for name, number in _named(names)]
@@ -276,7 +275,7 @@ def resume(*names: str) -> int:
 
 
 def is_paused(name: str) -> bool:
-    """Whether any of a region's memory is off the card.
+    """Whether part of a region is off the card.
 
     >>> plimsoll.is_paused("kv-cache")  # doctest: +SKIP
     False
@@ -292,7 +291,7 @@ def _pause_one(engine: Engine, name: str, how: _How) -> int:
     with _as_ours(engine, f"pause the region {name!r}"):
         if how.backup != "disk":
             return engine.pause(number, keep=how.backup == "host")
-        with _new_file(how.directory) as file:  # the engine keeps it open
+        with _new_file(how.directory) as file:  # the engine keeps the file open
             return engine.pause(number, keep=True, file=file.fileno())
 
 

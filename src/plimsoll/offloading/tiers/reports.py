@@ -1,4 +1,4 @@
-"""What the tiers hold: counters, a summary and a snapshot, in PyTorch's forms and beyond them."""
+"""Reports on the tiers: counters, a summary and a snapshot, in PyTorch's forms with additions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def memory_stats(device: int | None = None) -> dict[str, int]:
     """The counters of `torch.cuda.memory_stats()`, and those of shared and paused memory.
 
-    Beside PyTorch's there are `shared_allocated_bytes`, `shared_reserved_bytes` and `paused_bytes`
-    (each with current, peak, allocated and freed), and `num_spills`, the requests that got shared
-    memory because dedicated memory was spent. PyTorch's count both tiers.
+    Added to PyTorch's counters are `shared_allocated_bytes`, `shared_reserved_bytes` and
+    `paused_bytes` (each with current, peak, allocated and freed), and `num_spills`, the requests
+    that got shared memory because dedicated memory was used up. PyTorch's own counters include both
+    tiers.
 
     >>> plimsoll.memory_stats()["shared_reserved_bytes.current"]  # doctest: +SKIP
     0
@@ -36,7 +37,7 @@ def memory_stats(device: int | None = None) -> dict[str, int]:
 
 
 def memory_summary(device: int | None = None, *, abbreviated: bool = False) -> str:
-    """PyTorch's table, and below it both tiers and all regions.
+    """PyTorch's table, followed by both tiers and all regions.
 
     >>> print(plimsoll.memory_summary(abbreviated=True))  # doctest: +SKIP
 
@@ -67,11 +68,11 @@ def _regions(device: int) -> Iterator[str]:
 
 
 def memory_snapshot() -> dict[str, Any]:
-    """As `torch.cuda.memory._snapshot()`, with what each block and segment has in shared memory.
+    """`torch.cuda.memory._snapshot()` with the shared memory of each block and segment.
 
-    Where that is anything, it is under "shared_size"; segments whose content is off the card say
-    "is_paused", and the settings name the "allocator", the "torch_version" and the cards, as
-    "gpus"; of the elastic allocator also what is free in pieces in use, by device, as
+    Blocks and segments with shared memory have a "shared_size"; segments whose content is off the
+    card have "is_paused". The settings name the "allocator", the "torch_version" and the cards, as
+    "gpus"; those of the elastic allocator also have the free bytes of pieces in use, by device, as
     "fragments_bytes".
 
     See docs/tiers.md.
@@ -97,7 +98,7 @@ def memory_snapshot() -> dict[str, Any]:
 
 
 def torch_snapshot() -> dict[str, Any]:
-    """`torch.cuda.memory._snapshot()`, of any allocator.
+    """Returns `torch.cuda.memory._snapshot()` of any allocator, with additional settings.
 
     The settings name the cards, as "gpus", and the tensors of modules and optimizers, as "labels".
     """

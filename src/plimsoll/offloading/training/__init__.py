@@ -1,5 +1,5 @@
-"""Training steps that take less memory and give the same results: begin with `recompute`.
+"""Training steps with less memory and the same results: begin with `recompute`.
 
-Modules are computed again (`recompute`), a batch is taken in parts (`split_batch`), and a loss in
-chunks, with the logits (`cross_entropy`) or without them (`fused_loss`).
+`recompute` computes modules again in the backward pass, `split_batch` takes a batch in parts, and a
+loss is computed in chunks, with the logits (`cross_entropy`) or without them (`fused_loss`).
 """

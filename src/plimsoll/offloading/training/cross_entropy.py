@@ -1,4 +1,4 @@
-"""Cross entropy in chunks of rows, which never has more than a few of them in float32."""
+"""Cross entropy in chunks of rows, so only a few rows at a time are in float32."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch.autograd.function import once_differentiable
 
 _whole = torch.nn.functional.cross_entropy
 CHUNKS = 8
-"""Of rows; the last may be shorter."""
-_LEAST_ROWS = 64  # below which chunks are not worth it
+"""The number of chunks; the last may be shorter."""
+_LEAST_ROWS = 64  # with fewer rows chunks are not worth it
 
 
 def cross_entropy(
@@ -23,26 +23,26 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """As `torch.nn.functional.cross_entropy`, in eight chunks of rows.
+    """Works as `torch.nn.functional.cross_entropy`, in eight chunks of rows.
 
-    PyTorch's own keeps the logarithms of all probabilities for the backward pass, in float32 under
-    autocast, and makes their gradients anew. This one works out the gradients of the logits at
-    once, chunk by chunk, and keeps these alone, in the logits' own type: with half-precision logits
-    of a large vocabulary that is most of what a step takes at its peak.
-    The result differs by rounding. Calls with other than [rows, classes] and a class for each row
-    are PyTorch's own.
+    PyTorch's function keeps all log-probabilities for the backward pass, in float32 under autocast,
+    and allocates their gradients there. This one computes the gradients of the logits in the
+    forward pass, chunk by chunk, and keeps only these, in the logits' own type. With half-precision
+    logits of a large vocabulary that saves most of a step's peak. The result differs by rounding.
+    Calls with other shapes than [rows, classes] and one class for each row go to PyTorch's
+    function.
 
     >>> loss = plimsoll.cross_entropy(logits.flatten(0, 1), ids.flatten())  # doctest: +SKIP
 
     Args:
         input: Logits, [rows, classes].
         target: Classes, [rows].
-        weight: As PyTorch's; so are the others.
-        size_average: As PyTorch's.
-        ignore_index: As PyTorch's.
-        reduce: As PyTorch's.
-        reduction: As PyTorch's.
-        label_smoothing: As PyTorch's.
+        weight: As for PyTorch's function, like the following arguments.
+        size_average: As for PyTorch's function.
+        ignore_index: As for PyTorch's function.
+        reduce: As for PyTorch's function.
+        reduction: As for PyTorch's function.
+        label_smoothing: As for PyTorch's function.
     """
     in_chunks = (
         input.dim() == 2
@@ -70,7 +70,7 @@ def cross_entropy(
 
 
 class _InChunks(torch.autograd.Function):  # type: ignore[misc]
-    """The sum over rows; the gradients of the logits are made with it."""
+    """The sum over rows; its forward pass also computes the gradients of the logits."""
 
     @staticmethod
     def forward(
@@ -115,7 +115,7 @@ def sum_of_rows(
     ignore_index: int,
     label_smoothing: float,
 ) -> torch.Tensor:
-    """Of their losses, in float32."""
+    """Returns the sum of the rows' losses, in float32."""
     with torch.autocast(rows.device.type, enabled=False):
         return _whole(
             rows.float(),

@@ -1,4 +1,4 @@
-"""A language model's head and loss in one, which never has the logits of all tokens."""
+"""A language model's head and loss in one, so the logits of all tokens never exist at once."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ _IGNORED = -100
 
 
 def fuse_loss(model: torch.nn.Module) -> None:
-    """Let a causal language model of Transformers compute its loss from eighths of its logits.
+    """Makes a causal language model of Transformers compute its loss in eighths of its logits.
 
-    Called with `labels` while gradients are recorded, the model multiplies an eighth of the tokens
-    with its head, takes the loss and its gradients, and forgets the logits; its output then has no
-    `logits`. All other calls are as they were. The loss and the gradients differ by rounding.
+    When it is called with `labels` and gradients are recorded, the model multiplies an eighth of
+    the tokens with its head, computes the loss and its gradients, and drops the logits; its output
+    then has no `logits`. All other calls are unchanged. The loss and the gradients differ by
+    rounding.
 
     >>> plimsoll.fuse_loss(model)  # doctest: +SKIP
 
     Args:
-        model: The model, or one around it, as PEFT's, before anything else wraps its `forward`.
+        model: The model, or a wrapper such as PEFT's, before another library replaces its
+            `forward`.
 
     Raises:
-        InputError: If there is no such model, or one that does more with its logits than to take
-            the loss of causal language models, such as to cap or to scale them.
+        InputError: If there is no such model, or it uses its logits for more than the loss of
+            causal language models, for example to cap or scale them.
     """
     inner, head = _language_model(model)
     forward = inner.forward
@@ -88,7 +90,7 @@ def _says_it_has_a_loss(module: Any) -> bool:
 
 
 def _is_plain(kind: Any, has_usual_head: bool) -> bool:
-    """Whether `forward` is: hidden states, the head, the loss, and no more between these."""
+    """Whether `forward` consists of hidden states, head and loss, with nothing between them."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
     except (OSError, TypeError, SyntaxError):
@@ -107,7 +109,7 @@ def _is_plain(kind: Any, has_usual_head: bool) -> bool:
 
 
 def _made(tree: ast.AST, name: str) -> Iterator[ast.expr]:
-    """What is assigned to a variable."""
+    """Yields the expressions that are assigned to a variable."""
     for node in ast.walk(tree):
         if isinstance(node, ast.AugAssign) and ast.unparse(node.target) == name:
             yield node.value
@@ -118,7 +120,7 @@ def _made(tree: ast.AST, name: str) -> Iterator[ast.expr]:
 def _loss(
     hidden: torch.Tensor, head: torch.nn.Linear, target: torch.Tensor, count: Any
 ) -> torch.Tensor:
-    """Of hidden states [batch, tokens, size] and classes [batch, tokens]: the mean."""
+    """Returns the mean loss for hidden states [batch, tokens, size] and classes [batch, tokens]."""
     classes = target.reshape(-1).to(hidden.device)
     rows = hidden.reshape(-1, hidden.shape[-1])
     total: torch.Tensor = _HeadAndLoss.apply(rows, head.weight, head.bias, classes)
@@ -128,7 +130,7 @@ def _loss(
 
 
 class _HeadAndLoss(torch.autograd.Function):  # type: ignore[misc]
-    """The sum over rows; the gradients of rows, weight and bias are made with it."""
+    """The sum over rows; its forward pass also computes the gradients of rows, weight and bias."""
 
     @staticmethod
     def forward(

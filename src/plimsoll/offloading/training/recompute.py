@@ -1,4 +1,4 @@
-"""Modules that compute again in the backward pass what they would otherwise keep for it."""
+"""Modules that recompute activations in the backward pass instead of keeping them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ if TYPE_CHECKING:
 
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _CACHES = ("layer_past", "past_key_value", "past_key_values")
-"""Arguments of Transformers' layers that a call appends to: a second call would do so again."""
+"""Caches that Transformers' layers append to: a second call would append again."""
 
 
 def recompute(model: torch.nn.Module, *names: str) -> None:
-    """Let modules of a model keep their inputs alone, and compute the rest again when it is needed.
+    """Makes modules of a model keep only their inputs, and recompute the rest when it is needed.
 
-    It is `torch.utils.checkpoint` for modules that are chosen by name. Random numbers are drawn
-    again as they were, statistics of batches are counted once, and the results stay what they were.
-    Without gradients nothing changes. A layer of Transformers' fills no cache of keys and values
-    while gradients are recorded.
+    It is `torch.utils.checkpoint` for modules chosen by name. Random numbers are repeated, batch
+    statistics are counted once, and the results stay the same. Without gradients nothing changes. A
+    layer of Transformers does not fill its cache of keys and values while gradients are recorded.
 
     >>> plimsoll.recompute(model, "blocks.0-7", "head")  # doctest: +SKIP
 
     Args:
-        model: What the names are of; of one in DistributedDataParallel or FSDP, the model in it.
+        model: The model with these modules, also inside DistributedDataParallel or FSDP.
         names: Modules, as `model.get_submodule` takes them; "blocks.0-7" means eight of them.
 
     Raises:
-        InputError: If the model has no such module, or one is in another one that is named.
+        InputError: If the model has no such module, or one named module contains another.
     """
     chosen = {name: _module(model, name) for each in names for name in expanded(each)}
     for name in chosen:
@@ -48,7 +47,7 @@ def recompute(model: torch.nn.Module, *names: str) -> None:
 
 
 def expanded(name: str) -> Iterator[str]:
-    """The names that one with ranges means, as "blocks.0-7" eight of them."""
+    """Expands a name with ranges, such as "blocks.0-7" to eight names."""
     first, *rest = name.split(".")
     match = _RANGE.fullmatch(first)
     numbers = range(int(match[1]), int(match[2]) + 1) if match else None
@@ -93,7 +92,7 @@ def _again(module: torch.nn.Module) -> Any:
 
 @contextlib.contextmanager
 def _counted_once(module: torch.nn.Module) -> Iterator[None]:
-    """While a module is computed again: the batch's statistics are counted already."""
+    """Keeps batch statistics unchanged while a module is recomputed: they are counted already."""
     norms = [
         each
         for each in module.modules()

@@ -1,4 +1,4 @@
-"""A batch in parts, for gradients that add up to those of the whole."""
+"""Splits a batch into parts whose gradients add up to those of the whole."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 def split_batch(parts: int, *batch: Any) -> Iterator[Any]:
-    """Parts of a batch, one after the other: views of the same rows in the same order.
+    """Yields the parts of a batch in order: views of the same rows.
 
-    The gradients of a mean over the batch are those of its parts, each with its loss divided by
-    their number. What normalizes by the batch's own statistics sees those of a part.
+    The gradient of a mean over the batch is the sum over the parts, each with its loss divided by
+    the number of parts. Layers that normalize by batch statistics see those of a part.
 
     >>> for x, y in plimsoll.split_batch(4, x, y):  # doctest: +SKIP
     ...     (loss_of(model(x), y) / 4).backward()
 
     Args:
-        parts: How many parts.
-        batch: Tensors of the same number of rows, and mappings or sequences of such; what else is
-            in these is given with each part.
+        parts: The number of parts.
+        batch: Tensors with the same number of rows, and mappings or sequences of them; other
+            objects in these are repeated with each part.
 
     Yields:
-        A part of each, as a tuple; of a single one, that itself.
+        Yields a part of each argument, as a tuple; of a single argument, the part itself.
 
     Raises:
-        InputError: If there are no rows, if their numbers differ, or do not divide into `parts`.
+        InputError: If there are no rows, if their numbers differ, or are not divisible by `parts`.
     """
     counts = {tensor.shape[0] for each in batch for tensor in _tensors(each)}
     if len(counts) != 1:

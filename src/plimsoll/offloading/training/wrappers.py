@@ -1,4 +1,4 @@
-"""What PyTorch wraps models in so that several ranks train them."""
+"""The modules that PyTorch wraps around models to train them on several ranks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ _SHARDED_OF = "_fsdp_wrapped_module"
 
 
 def is_wrapper(module: Any) -> bool:
-    """Whether it only stands around another: DistributedDataParallel, or FSDP's first version."""
+    """Whether a module only wraps another: DistributedDataParallel, or FSDP's first version."""
     kind = type(module)
     wraps = kind.__module__.startswith("torch.nn.parallel") and hasattr(module, "module")
     return wraps or kind.__name__ == "FullyShardedDataParallel"
 
 
 def unwrapped(module: Any) -> Any:
-    """What wrappers are around; of other modules, they themselves."""
+    """Returns the wrapped module; a module without wrappers itself."""
     while is_wrapper(module):
         module = module.module
     return module
 
 
 def plain_name(name: str) -> str:
-    """What a part of a wrapped model is called without the wrappers in it."""
+    """Returns the name of a wrapped model's part without the wrappers in it."""
     return ".".join(part for part in name.split(".") if part != _SHARDED_OF)

@@ -1,4 +1,4 @@
-"""Recordings in the formats of other tools: a module each, and a row in `EXPORTS`."""
+"""Exports recordings to the formats of other tools: one module each, and a row in `EXPORTS`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Export:
     """A format of another tool.
 
     Attributes:
-        ending: How its files end.
-        write: What writes one.
-        next_step: What to do with a file, "{file}" standing for it; None for nothing special.
+        ending: The ending of its files' names.
+        write: The function that writes a file.
+        next_step: The next step for a user, with "{file}" for the file's name; None without one.
     """
 
     ending: str
@@ -45,7 +45,7 @@ class Export:
 
 
 def _of_run(write: Callable[[Run, IO[bytes]], None]) -> Writer:
-    """A writer that takes recordings, of one that takes what the page shows of them."""
+    """Makes a writer of recordings from a writer of the page's `Run`."""
 
     def write_recording(recording: Recording, path: str | PathLike[str], *, force: bool) -> None:
         with NewFile(path, force=force) as file:
@@ -62,7 +62,7 @@ EXPORTS = {
     "csv": Export(".csv", _of_run(write_csv)),
     "parquet": Export(".parquet", write_parquet, "plimsoll replay {file}"),
 }
-"""The kinds of exports."""
+"""The export formats by name."""
 
 
 def export(
@@ -72,20 +72,20 @@ def export(
     *,
     force: bool = False,
 ) -> Path:
-    """Write a recording in the format of another tool.
+    """Writes a recording in the format of another tool.
 
     Args:
         source: A snapshot, a trace, or a `Recording`.
-        kind: One of `EXPORTS`; docs/view.md says what each has.
-        output: The file; by default it lies beside the recording and has its name.
-        force: Replace a file of that name.
+        kind: One of `EXPORTS`; docs/view.md describes each.
+        output: The file; by default the recording's path with another ending.
+        force: Whether to replace an existing file.
 
     Returns:
-        The file.
+        Returns the path of the file.
 
     Raises:
-        InputError: If there is no such kind, the recording cannot be read, or the file exists or is
-            to have a name of something else.
+        InputError: If the kind is unknown, the recording cannot be read, or the file exists or its
+            name has the ending of another format.
     """
     if kind not in EXPORTS:
         raise InputError(f"no such export: {kind!r}; there are {', '.join(EXPORTS)}")

@@ -1,4 +1,4 @@
-"""One row a block, as CSV, which people open as tables."""
+"""Exports blocks as CSV, one row each, for spreadsheets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 16
 _FORMULA = ("=", "+", "-", "@")
-"""A cell that begins like this is computed by programs for tables, unless a quote leads it."""
+"""A spreadsheet evaluates cells that begin like this, unless a quote precedes."""
 
 
 def write_csv(run: Run, file: IO[bytes]) -> None:
-    """Write the blocks of a run, in order of allocation; what never happened is empty."""
+    """Writes the blocks of a run, in order of allocation; events that never happened are empty."""
     first = True
     for view in run.devices:
         for begin in range(0, max(len(view.lifetimes), 1), _AT_ONCE):
@@ -66,5 +66,5 @@ def _rows(view: DeviceView, begin: int, end: int) -> pa.Table:
 
 
 def _cell(text: str) -> str:
-    """Text of anybody's making, as text."""
+    """Returns untrusted text as a cell that is not evaluated."""
     return f"'{text}" if text.startswith(_FORMULA) else text

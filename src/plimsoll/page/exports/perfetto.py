@@ -1,8 +1,7 @@
-"""For ui.perfetto.dev and chrome://tracing: the JSON trace event format.
+"""Exports to ui.perfetto.dev and chrome://tracing: the JSON trace event format.
 
-One process a device: counters of what was live, reserved and in shared memory, an asynchronous
-slice for the life of every block, and an instant for every mark. Times are microseconds from the
-first event.
+Each device is a process: counters of live, reserved and shared memory, an asynchronous slice for
+the life of every block, and an instant for every mark. Times are microseconds from the first event.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _AT_ONCE = 1 << 16
 
 
 def write_perfetto(run: Run, file: IO[bytes]) -> None:
-    """Write a run as a trace."""
+    """Writes a run as a trace."""
     file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
     separator = b""
     for view in run.devices:
@@ -70,7 +69,7 @@ def _steps(
     end: np.ndarray[Any, np.dtype[np.int64]],
     sizes: np.ndarray[Any, np.dtype[np.int64]],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """A level at the times at which it changes; of several events at one time, the last counts."""
+    """Yields a level at the times of its changes; of simultaneous events the last counts."""
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)
     np.subtract.at(change, np.maximum(end, 0), sizes)

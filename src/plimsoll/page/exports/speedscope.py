@@ -1,4 +1,4 @@
-"""For speedscope.app: what was live at each device's peak, by call stack."""
+"""Exports the live memory at each device's peak, by call stack, for speedscope.app."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write_speedscope(run: Run, file: IO[bytes]) -> None:
-    """Write a run as sampled profiles, one a device, whose weights are bytes."""
+    """Writes a run as sampled profiles, one a device, whose weights are bytes."""
     frames: dict[tuple[str, int, str], int] = {}
     profiles = [_profile(view, frames) for view in run.devices]
     content = {

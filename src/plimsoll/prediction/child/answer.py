@@ -1,4 +1,4 @@
-"""The answer of the simulated process to the process that asked."""
+"""The report of the simulated process to its parent."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def make_report(
 ) -> dict[str, Any]:
     """Returns a `PredictionParts` as a dictionary, and the script's ending.
 
-    The figures of "prediction" are those of "device", where a context takes "context_bytes".
-    "error" is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error
-    "other", see `ScriptError`. "unknown_read" is the line that first read a value that was not
-    computed, or None. "missed_network" says whether the script ended because it is offline, and
-    "missing" is the `HubRepository` that it failed to get, as a dictionary, or None.
-    "on_other_cards" lists what a rank has on cards that are not its own, each an `OnOtherCard`.
+    The figures of "prediction" are those of "device", whose context takes "context_bytes". "error"
+    is None, "out_of_memory" or "other"; "device_failure" and "reason" describe the error "other",
+    see `ScriptError`. "unknown_read" is the line that first read a value that was not computed, or
+    None. "missed_network" is true if the script ended because it is offline, and "missing" is the
+    `HubRepository` that it failed to get, as a dictionary, or None. "on_other_cards" lists a rank's
+    use of cards that are not its own, each an `OnOtherCard`.
     """
     ending = ScriptEnding.of(simulation, error, is_stopped=stop is not None)
     labels.finish()
@@ -88,7 +88,7 @@ def make_report(
 
 
 def _least_context(simulation: Simulation, device: int) -> int:
-    """Returns the memory that the context of a process takes that has launched a kernel."""
+    """Returns the context's memory in a process that has launched a kernel."""
     return simulation.profiles[device].context_with(["kernels"])
 
 
@@ -149,7 +149,7 @@ def _prediction(
         other_cards=_other_cards(simulation, used) if says_others else [],
         devices=[gpu.use() for gpu in used if gpu.device in simulation.contexts],
         **_noted(simulation, labels, used, fullest, peak, hangs_on=uncertain.hangs_on),
-        written=[],  # the process that asked adds them
+        written=[],  # added by the parent
         uses_cuda=simulation.has_contexts,
         events=len(run.action),
         seconds=seconds,
@@ -161,7 +161,7 @@ def _prediction(
 
 
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
-    """Returns whether it got its memory: an engine that did not has failed, whoever caught that."""
+    """Returns whether it got all its memory, counting errors of engines that the script caught."""
     engine = simulation.serving
     return ending.out_of_memory is None and (engine is None or engine.failed_in is None)
 
@@ -189,13 +189,13 @@ def _uncertain_peaks(simulation: Simulation, gpu: _UsedGpu) -> UncertainPeaks:
 
 
 def _with_rounding(by_category: dict[str, int], allocated_bytes: int) -> dict[str, int]:
-    """Adds what no category has to the rounding."""
+    """Adds the bytes without a category to the rounding."""
     rest = allocated_bytes - sum(by_category.values())
     return by_category | {"rounding": by_category["rounding"] + rest}
 
 
 def _first_unknown_read(assumptions: list[Assumed]) -> str | None:
-    """Returns the line of the first assumed read. Assumptions are in the order of their making."""
+    """Returns the line of the first assumed read. Assumptions are in order of creation."""
     reads = (assumed for assumed in assumptions if assumed.what.startswith(UNKNOWN_READ))
     return next((read.line or "on a line that is not known" for read in reads), None)
 
@@ -228,7 +228,7 @@ def _noted(
     *,
     hangs_on: Collection[str],
 ) -> dict[str, Any]:
-    """Returns what was noted while the program ran, and the causes that show in it."""
+    """Returns the notes taken while the program ran, and the causes found in them."""
     return {
         "causes": _causes(simulation, used, gpu, peak),
         "plan": simulation.plan_use(gpu.device),
@@ -240,7 +240,7 @@ def _noted(
 
 
 def _allocator_used() -> str:
-    """Returns what served the requests, where it was not plimsoll's rules."""
+    """Returns the allocator that served the requests, if it did not follow plimsoll's rules."""
     own = "PyTorch's own allocator, in its libc10_cuda, served the requests"
     if versions.is_known():
         return own
@@ -254,7 +254,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
     merged: dict[tuple[str, str], list[Any]] = {}
     for assumption in simulation.library.assumptions():
         what = simulation.library.name(assumption.what)
-        if what.startswith(MATH_ATTENTION):  # a fact, for the recognisers
+        if what.startswith(MATH_ATTENTION):  # a fact for the recognisers
             continue
         operation = simulation.library.name(assumption.operation)
         entry = merged.setdefault((what, operation), [None, 0, 0])
@@ -270,7 +270,7 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
         merged[what, "NCCL"] = [None, 1, 0]
     for watcher, error in simulation.watchers.failures.items():
         merged[WATCHER_FAILED, f"{watcher} ({error})"] = [None, 1, 0]
-    # A value that was not computed matters only where a read or a size depended on one.
+    # A value that was not computed matters only if a read or a size depended on one.
     matters = any(what.startswith(UNKNOWN_READ) or what in SIZES_BY_DATA for what, _ in merged)
     return [
         Assumed(what, operation, line, count, size or None)
@@ -280,13 +280,13 @@ def _assumptions(simulation: Simulation, *, hangs_on: Collection[str]) -> list[A
 
 
 def _failures(allocator: Allocator) -> int:
-    """Requests that failed; PyTorch counts those that it rejected by themselves."""
+    """Counts failed requests; PyTorch counts separately those that it rejected itself."""
     stats = allocator.memory_stats()
     return stats["num_ooms"] + stats.get("num_oom_rejections", 0)
 
 
 def _why_no_other_cards(simulation: Simulation) -> str | None:
-    """Returns why this run says nothing of other cards; None where it does."""
+    """Returns why this run cannot predict other cards; None if it can."""
     if simulation.size_read_at is not None:
         return f"the program reads how much memory its card has ({simulation.size_read_at})"
     if any(map(_failures, simulation.allocators)):
@@ -298,17 +298,17 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
 
 @dataclass(frozen=True)
 class _UsedGpu:
-    """The memory that this process used of one GPU.
+    """The memory of this process on one GPU.
 
     Attributes:
         device: The GPU.
-        run: The events there.
-        limit: The tightest limit that the program set to itself there; None where it set none.
-        peak: The most that PyTorch had there.
+        run: The GPU's events.
+        limit: The tightest limit that the program set for itself there; None without one.
+        peak: PyTorch's peak there.
         context_bytes: The memory that CUDA's context took there.
         nccl_bytes: The memory that NCCL took there.
         card_bytes: The most that nvidia-smi would show of the process.
-        headroom_bytes: The memory that stays free, as in a `PredictionParts`.
+        headroom_bytes: The memory that stays free, as in `PredictionParts`.
     """
 
     device: int
@@ -321,7 +321,7 @@ class _UsedGpu:
     headroom_bytes: int
 
     def use(self) -> GpuUse:
-        """Returns the part that a prediction lists for each GPU."""
+        """Returns the entry of this GPU in a prediction."""
         return GpuUse(
             device=self.device,
             peak_allocated_bytes=self.peak.allocated_bytes,
@@ -342,7 +342,7 @@ def _used_gpu(
     card = high_water.card_bytes(device)
     in_shared = peak.reserved_bytes - peak.dedicated_bytes
     headroom = profile.total_bytes - card - in_shared
-    if peak.shared is not None:  # all GPUs spill into the same memory of the host
+    if peak.shared is not None:  # all GPUs spill into the same host memory
         others = [high_water.of(other).shared for other in simulation.contexts - {device}]
         beside = sum(other.peak_bytes for other in others if other is not None)
         headroom += max(peak.shared.total_bytes - beside, peak.shared.peak_bytes)
@@ -352,7 +352,7 @@ def _used_gpu(
 
 
 def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdict]:
-    """Returns the verdict on each known card with such kernels, in the place of each of the GPUs.
+    """Returns the verdict on each known card with such kernels, in place of each GPU.
 
     A card with room for all reserved memory fits. A card with less room may fit if the allocator
     returns cached memory in time. For such a card the requests of each GPU are replayed under its
@@ -396,7 +396,7 @@ def _other_cards(simulation: Simulation, used: list[_UsedGpu]) -> list[CardVerdi
 
 
 def _has_fused_attention(card: GpuProfile) -> bool:
-    """Returns whether PyTorch's flash attention runs on a card; other kernels take other memory."""
+    """Returns whether PyTorch's flash attention runs on a card; other kernels take more or less."""
     return card.compute_capability >= (8, 0)
 
 

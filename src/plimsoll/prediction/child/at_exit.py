@@ -1,4 +1,4 @@
-"""The use of each GPU by a simulated process, in the form in which a real process reports it."""
+"""Reports the use of each GPU by a simulated process in the same form as a real one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str) -> None:
-    """Let this process say what it used when it ends.
+    """Report this process's use when it ends.
 
     Args:
         simulation: Its GPUs, before their first use.
-        high_water: The most that they held.
+        high_water: The high-water marks of the GPUs.
         to: As PLIMSOLL_REPORT.
     """
     native = NativeReplay(simulation) if simulation.setup.allocator == "elastic" else None
@@ -29,7 +29,7 @@ def account_at_exit(simulation: Simulation, high_water: HighWaterMarks, to: str)
 
 
 def begin_accounted(values: dict[str, Any]) -> None:
-    """In a process that was started: have simulated GPUs, and say what was used at the end.
+    """In a started process: make simulated GPUs, and report the use at the end.
 
     Args:
         values: `setup` and `to`.
@@ -46,7 +46,7 @@ def begin_accounted(values: dict[str, Any]) -> None:
 def _accounts(
     simulation: Simulation, high_water: HighWaterMarks, native: NativeReplay | None
 ) -> list[Account]:
-    """One of each GPU that was used."""
+    """Returns an account for each used GPU."""
     if not simulation.has_contexts:
         return []
     accounts = []

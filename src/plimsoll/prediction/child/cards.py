@@ -1,7 +1,7 @@
-"""The cards that a program's processes use, each with what all of them took together.
+"""The cards that a program's processes use, with the memory of all processes together.
 
-Each process notes in the file of a card what it has of it, from its first use on. So the file also
-knows of processes that were killed.
+Each process writes its use to the card's file from its first use on. So the file includes killed
+processes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ _FILE = re.compile(r"(\d+)-(\d+)-.*\.card")
 
 @dataclass(frozen=True)
 class Card:
-    """A card, and the memory of it that the processes of a program had.
+    """A card, and the program's memory on it.
 
     Attributes:
         host: The number of the card's machine.
-        device: The card there.
+        device: The card's number there.
         takes: By process, the most that nvidia-smi would show of it, in bytes.
-        together_bytes: The most that all of them had at the same time.
-        at_most_bytes: The most that they might have had at the same time, had they taken turns
-            otherwise.
-        is_complete: Whether every process could note what it has.
+        together_bytes: The most that all processes had at the same time.
+        at_most_bytes: The most that they could have had at the same time in another interleaving.
+        is_complete: Whether every process could write its use.
     """
 
     host: int
@@ -44,7 +43,7 @@ class Card:
 
 
 def card_files(folder: str) -> Callable[[int], str]:
-    """Returns what names the file of a GPU's card, by the GPU's number in the process."""
+    """Returns a function from a GPU's number in the process to the path of its card's file."""
 
     def file_of(device: int) -> str:
         host = launched_as("GROUP_RANK") or 0
@@ -55,27 +54,27 @@ def card_files(folder: str) -> Callable[[int], str]:
 
 
 def number_of_card(device: int) -> int:
-    """The number in its machine of a card that this process uses."""
+    """Returns the number in its machine of a card that this process uses."""
     return _card_of(device)[0]
 
 
 def _card_of(device: int) -> tuple[int, str]:
-    """A card's number in its machine, and what else tells it apart.
+    """Returns a card's number in its machine, and an identifier of the card.
 
-    CUDA_VISIBLE_DEVICES gives the cards of a process other numbers than they have in the machine.
+    CUDA_VISIBLE_DEVICES renumbers the cards of a process.
     """
     text = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [each.strip() for each in text.split(",")] if text else []
     if not visible:
         return device, ""
-    if device >= len(visible):  # the simulation gives a process cards that it would not see
+    if device >= len(visible):  # the simulation gives a process more cards than it would see
         return device, "unseen"
     name = visible[device]
     return (int(name), "") if re.fullmatch("[0-9]+", name) else (0, re.sub(r"[^\w-]", "_", name))
 
 
 def read_cards(folder: str) -> dict[str, Card]:
-    """All cards that were used, by the names of their files."""
+    """Returns all used cards, by the names of their files."""
     cards = {}
     for path in sorted(Path(folder).glob("*.card")):
         found = _FILE.fullmatch(path.name)

@@ -1,4 +1,4 @@
-"""Watching what a program compiles: a compiler would take hooks for parts of the program."""
+"""Observes compiled code without hooks: a compiler would treat hooks as parts of the program."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def watch_calls(
     before: Callable[[Any, tuple[Any, ...]], None],
     after: Callable[[Any], object],
 ) -> None:
-    """Call `before` with each module that is called and its arguments, `after` with its result.
+    """Call `before` with each called module and its arguments, and `after` with its result.
 
-    Both are guarded watchers. Compiled modules are left out.
-    PyTorch's own hooks for all modules would change what is compiled. Dynamo takes the call that it
-    finds when it is imported for that of all modules, and looks at what is below it.
+    Both are guarded watchers. Compiled modules are left out. PyTorch's global module hooks would
+    change the compiled code. Dynamo treats the module call that it finds when it is imported as the
+    call of all modules, and traces below it.
     """
     kind = torch.nn.Module
     call_module = kind.__call__
@@ -51,20 +51,20 @@ def watch_compiled(
     after_step: Callable[[Any], None],
     steps_of: Callable[[Any], int],
 ) -> None:
-    """Hear of what is compiled from now on, since hooks say nothing of it.
+    """Observe everything compiled from now on, since hooks do not see it.
 
     Args:
         torch: The module.
-        watchers: Which guard what is noted.
-        note_module: Called with each module that is compiled.
+        watchers: They guard the notes.
+        note_module: Called with each compiled module.
         before_step: Called with an optimizer, before its compiled step.
         after_step: Called after that step, unless hooks reported it because Dynamo gave up.
-        steps_of: How many steps of an optimizer ended so far.
+        steps_of: Returns the number of completed steps of an optimizer.
     """
     compile_any, compile_module = torch.compile, torch.nn.Module.compile
 
     def look(model: Any) -> list[Any]:
-        """Notes a module; the optimizers whose steps a function takes."""
+        """Notes a module, or returns the optimizers whose steps a function makes."""
         if isinstance(model, torch.nn.Module):
             note_module(weakref.ref(model))
             return []
@@ -112,12 +112,12 @@ def watch_compiled(
 
 
 def _changes(optimizer: Any) -> int:
-    """How often its parameters were written."""
+    """Returns how often the optimizer's parameters were written."""
     return sum(p._version for group in optimizer.param_groups for p in group["params"])
 
 
 def _stepped(function: Any, kind: type) -> list[Any]:
-    """The optimizers whose steps a function takes, as far as its code shows: its own, or others."""
+    """Returns the optimizers whose `step` a function is or calls, as far as its code shows."""
     of = getattr(function, "__self__", None)
     if isinstance(of, kind):
         return [of] if function.__name__ == "step" else []

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _RESUMED = re.compile(r"torch_dynamo_resume_in_(\w+)_at_(\d+)")
-"""How Dynamo calls what follows a graph break."""
+"""Dynamo's name for the code after a graph break."""
 
 
 def compiled_use(
     simulation: Simulation, device: int, level: NDArray[np.int64]
 ) -> CompiledUse | None:
-    """All of it so far; None where nothing was compiled.
+    """Returns all compiled parts so far; None if nothing was compiled.
 
     Args:
         simulation: The GPUs.
-        device: The one that the report is about.
-        level: The allocated bytes after each of its events.
+        device: The device of the report.
+        level: The allocated bytes after each of the device's events.
     """
     dynamo = sys.modules.get("torch._dynamo.utils")
     functions = [] if dynamo is None else _functions(dynamo.get_compilation_metrics())
@@ -55,7 +55,7 @@ def compiled_use(
 def _first_calls(
     calls: list[FirstCall], device: int, level: NDArray[np.int64]
 ) -> tuple[dict[str, int], str | None]:
-    """The most that each kind took besides what was live before, and in which one the peak is."""
+    """Returns the most that each kind took beyond older memory, and the kind at the peak."""
     taken: dict[str, int] = {}
     highest, peak_in = int(level.max(initial=0)), None
     for call in calls:

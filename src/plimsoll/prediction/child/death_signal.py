@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, whatever ends that."""
+"""Makes a process end with its parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ctypes
 import os
 import signal
 
-_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+_SET_PARENT_DEATH_SIGNAL = 1  # an option of prctl
 
 
 def die_with(parent: int, number: signal.Signals) -> None:
-    """Have this process get a signal when its parent ends."""
+    """Make this process receive a signal when its parent ends."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, int(number))
-    if os.getppid() != parent:  # it ended before
+    if os.getppid() != parent:  # the parent ended before this call
         os.kill(os.getpid(), number)

@@ -1,10 +1,10 @@
-"""An error, and those that led to it."""
+"""An error with its causes."""
 
 from __future__ import annotations
 
 
 def errors_behind(error: BaseException | None) -> list[BaseException]:
-    """Returns an error, and those that led to it, the last one first."""
+    """Returns an error and the errors behind it, the last one first."""
     errors: list[BaseException] = []
     while error is not None and error not in errors:
         errors.append(error)

@@ -1,7 +1,7 @@
-"""Ends a program's training loops after so many steps, so that the rest of the program still runs.
+"""Ends a program's training loops after some steps; the rest of the program still runs.
 
-Two kinds of loops can be ended as they end by themselves: that of a Trainer of transformers, which
-knows its number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
+Two kinds of loops can be ended in a regular way: that of a Trainer of transformers, which knows its
+number of steps, and a `for` over a DataLoader, which ends when the loader has no batch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class StepLimit:
-    """Ends the loops whose steps have reached the limit.
+    """Ends loops that have reached the limit of steps.
 
-    A loop over a loader takes no further batch. An outer loop, over epochs, goes on: each later
-    epoch makes one step, and all that the program does beside its steps.
+    A loop over a loader gets no further batch. An outer loop, over epochs, continues: each later
+    epoch makes one step, and all of its work beside the steps.
     """
 
     def __init__(self, simulation: Simulation, at_most: int | None) -> None:
-        """Ends no loop before `install`.
+        """Makes a limit that ends no loop before `install`.
 
         Args:
             simulation: The GPUs of this process.
@@ -51,13 +51,13 @@ class StepLimit:
 
     @property
     def kept(self) -> FewerSteps | None:
-        """Whether the limit ended a loop; None without a limit, or where it was not reached."""
+        """Returns the effect of the limit; None without a limit, or if no loop reached it."""
         if self._at_most is None or self._steps < self._at_most or self._planned == self._at_most:
             return None
         return FewerSteps(self._at_most, self._steps, self._planned, self._has_ended)
 
     def install(self, torch: ModuleType) -> None:
-        """Stand between the loaders and their loops."""
+        """Intercept the loaders' iterators."""
         kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
         following = getattr(kind, "__next__", None)
         if self._at_most is None or kind is None or following is None:
@@ -65,7 +65,7 @@ class StepLimit:
 
         def limited(batches: Any) -> Any:
             if batches in self._last:
-                self._last.discard(batches)  # a loader with persistent workers uses it again
+                self._last.discard(batches)  # a loader with persistent workers reuses the iterator
                 raise StopIteration
             self._passes.add(batches)
             return following(batches)
@@ -73,10 +73,10 @@ class StepLimit:
         kind.__next__ = standing_in(following, limited)
 
     def end_step(self, done: int) -> None:
-        """An optimizer has made its step.
+        """Note the end of an optimizer step.
 
         Args:
-            done: The number of steps of the optimizer that has made the fewest.
+            done: The number of steps of the optimizer with the fewest.
         """
         if self._at_most is None:
             return
@@ -91,7 +91,7 @@ class StepLimit:
             self._end_pass(frames)
 
     def _end_pass(self, frames: list[FrameType]) -> None:
-        """Let the innermost loop over a loader, around the step, end before its next batch."""
+        """Make the innermost loop over a loader around the step end before its next batch."""
         for frame in frames:
             for loop in reversed(loops_at(frame)):
                 loader = loader_of(loop, frame) if isinstance(loop, ast.For) else None
@@ -104,9 +104,9 @@ class StepLimit:
 
 
 def _shorten_trainer(frame: FrameType, at_most: int) -> bool:
-    """Let a Trainer end after so many steps, having evaluated and saved half-way.
+    """Make a Trainer end after so many steps, with an evaluation and a checkpoint half-way.
 
-    Steps after an evaluation or a checkpoint may reserve more than those before it.
+    Steps after an evaluation or a checkpoint may reserve more than earlier ones.
     """
     state: Any = state_of_trainer(variables_of(frame))
     if state is None or not type(state).__module__.startswith("transformers."):

@@ -1,7 +1,7 @@
-"""Which rank of a job failed first, and why: each notes its error at the moment that it ends it.
+"""Finds the rank of a job that failed first, and why: each rank notes its error at once.
 
-The order of exits says little. A rank that raised an error still takes down its process groups, and
-those that wait for it may be gone before, with a closed connection for an error.
+The order of exits is not enough. A rank that raised an error still destroys its process groups, and
+the ranks that wait for it may exit earlier, with the error of a closed connection.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _NOTES = "failed-"
 
 @dataclass(frozen=True)
 class Failure:
-    """An error that ended the program of a rank, or the end of a rank without one.
+    """An error that ended a rank's program, or a rank's end without an error.
 
     Attributes:
-        seconds: When, on the clock of this machine that all processes share.
-        rank: In the job.
-        reason: As `ScriptError` has it; None if the rank ended without an error that Python showed,
+        seconds: The time, on a clock that all processes of this machine share.
+        rank: The rank in the job.
+        reason: The reason, as in `ScriptError`; None if the rank ended without a Python traceback,
             for example by `sys.exit`.
         missing: The `HubRepository` that the rank failed to get, as a dictionary; None if it failed
             otherwise.
@@ -48,11 +48,11 @@ class Failure:
 
 
 def note_failure(folder: str, watchers: Watchers) -> None:
-    """Have this process's rank note an error that ends it, before Python shows it; else its end.
+    """Make this process's rank note an error before Python prints it, or else its end.
 
     Args:
-        folder: The folder in which all ranks of the job note their failures.
-        watchers: Which guard the note.
+        folder: The folder for the notes of all ranks of the job.
+        watchers: They guard the note.
     """
     rank, process, shows = launched_as("RANK"), os.getpid(), sys.excepthook
     if rank is None:
@@ -79,7 +79,7 @@ def note_failure(folder: str, watchers: Watchers) -> None:
     ) -> None:
         if os.getpid() == process:
             note(error)
-        if missing_repository(error) is None:  # the process that asked says which one is missing
+        if missing_repository(error) is None:  # the parent reports which repository is missing
             shows(kind, error, trace)
 
     sys.excepthook = noting
@@ -87,11 +87,11 @@ def note_failure(folder: str, watchers: Watchers) -> None:
 
 
 def first_failure(folder: str | Path, of: Container[int] | None = None) -> Failure | None:
-    """The first failure that was noted; None where there is none.
+    """Returns the first noted failure; None without any.
 
     Args:
         folder: The folder of the notes.
-        of: The ranks that may have failed, of which an end without an error counts too; None for
+        of: The ranks that may have failed; an end without an error counts for them too. None for
             the errors of all ranks.
     """
     notes = (json.loads(note.read_text()) for note in Path(folder).glob(f"{_NOTES}*"))

@@ -1,8 +1,8 @@
-"""The processes that are forked from this one, such as a loader's workers, and what they take.
+"""The memory of processes forked from this one, such as a loader's workers.
 
-They share what was there before, until somebody writes to it: then there is a copy. How much was
-copied takes milliseconds to find out. So now and then one of them is asked, and the others are
-taken to be like it; what they have besides is looked at each time.
+They share the parent's memory until a write to a page copies it. Counting the copied pages takes
+milliseconds. So only one of the processes is measured at intervals, and the others are assumed to
+be like it. Their other memory is read each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Slot(ctypes.Structure):
     _fields_ = [
         ("process", ctypes.c_int64),
         ("uses_cuda", ctypes.c_int64),
-        ("inherited", ctypes.c_int64),  # in memory when it began
+        ("inherited", ctypes.c_int64),  # resident bytes at its start
         ("account", HostAccount),
     ]
 
@@ -40,18 +40,18 @@ class _Table(ctypes.Structure):
 
 
 class ForkedProcesses:
-    """Knows of each process that is forked from this one, from now on.
+    """Tracks each process that is forked from this one from now on.
 
     Attributes:
-        uses_cuda: How many of those that ended used a GPU.
-        spent: Seconds that finding out took how much was copied.
+        uses_cuda: The number of ended processes that used a GPU.
+        spent: Seconds spent on measuring copied memory.
     """
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._began = time.monotonic()
         self.spent = 0.0  # seconds
-        self._copied = 0  # the most that one of them was found to have copied
+        self._copied = 0  # the most copied memory found in one of them
         self._seen = self._number = 0
         self._live: list[_Slot] = []
         self._table = _Table.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Table)))
@@ -65,13 +65,13 @@ class ForkedProcesses:
         simulation.on_first_use(guarded("forked processes that use CUDA", self._note_cuda))
 
     def look(self) -> tuple[int, int]:
-        """Returns the memory of all of them that this process does not share, now and at most."""
+        """Returns the memory that they do not share with this process, now and at most."""
         known = min(self._table.count, _MOST)
         self._live += [self._table.slots[number] for number in range(self._seen, known)]
         self._seen = known
         now = most = 0
         for slot in list(self._live):
-            if not slot.process:  # it is about to begin
+            if not slot.process:  # the process has not begun yet
                 continue
             memory = resident(slot.process)
             if memory is None:
@@ -95,7 +95,7 @@ class ForkedProcesses:
         self.spent += time.thread_time() - began
 
     def _before(self) -> None:
-        self._number = self._table.count  # which the child has as it is now
+        self._number = self._table.count  # the child inherits the present value
         self._table.count += 1
 
     def _in_child(self) -> None:

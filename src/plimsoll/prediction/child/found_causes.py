@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def causes_of(
     run: Run, peak: PeakContents, device: int, notes: Notes, watchers: Watchers
 ) -> list[Cause]:
-    """Find the causes of one device's memory, the most telling first."""
+    """Finds the causes of one device's memory, the most telling first."""
     return find_causes(facts_of(run, peak, device, notes), watchers.guarded)
 
 
 def facts_of(run: Run, peak: PeakContents, device: int, notes: Notes) -> Facts:
-    """Put together what recognisers look at, of one device."""
+    """Collects the input of the recognisers for one device."""
     line, lines = source_lines(peak.blocks.stack, run.frames)
     return Facts(
         device=device,

@@ -1,4 +1,4 @@
-"""Ranks that use cards which are not their own: each notes it, and a job's report says it."""
+"""Ranks on cards that are not their own: each notes its use, and the job's report includes it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> list[dict[str, Any]]:
-    """Note what this rank has on cards that are not its own, each an `OnOtherCard`.
+    """Returns this rank's use of cards that are not its own, each an `OnOtherCard`.
 
-    A rank's own card is the one with its number on its machine. Nothing is noted of a process that
-    is no rank, nor of a rank for which its machine has no card, nor where CUDA_VISIBLE_DEVICES
-    numbers the cards anew.
+    A rank's own card is the one with its local rank on its machine. Nothing is noted for a process
+    without a rank, for a rank without a card of its own, or if CUDA_VISIBLE_DEVICES renumbers the
+    cards.
 
     Args:
         simulation: The GPUs.
@@ -58,12 +58,12 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
 def causes_of_job(
     prediction: dict[str, Any], ranks: list[Told], cards: dict[str, Card]
 ) -> list[dict[str, Any]]:
-    """Return the causes of a job's memory: those of its report's rank, and ranks on one card.
+    """Returns the causes of a job's memory: those of the reported rank, and ranks sharing a card.
 
     Args:
         prediction: The report of one rank, as a dictionary.
         ranks: The ranks.
-        cards: The cards that they used.
+        cards: The used cards.
     """
     found = [
         asdict(cause)
@@ -71,12 +71,12 @@ def causes_of_job(
         if (cause := _cause_on(name, card, ranks)) is not None
         and cause.bytes >= LEAST_SHARE * card.together_bytes
     ]
-    # Growth comes first, and then what the figures of several cards ask for.
+    # Growth comes first, then the causes of several cards.
     return sorted([*found, *prediction["causes"]], key=lambda cause: not cause["growth_bytes"])
 
 
 def _cause_on(name: str, card: Card, ranks: list[Told]) -> Cause | None:
-    """The cause of one card that is a rank's own, while other ranks use it too."""
+    """Returns the cause for one rank's own card if other ranks use it too."""
     users = [each for each in ranks if each.rank is not None and each.process in card.takes]
     guests = {
         each.rank: noted
@@ -90,7 +90,7 @@ def _cause_on(name: str, card: Card, ranks: list[Told]) -> Cause | None:
 
 
 def _noted(rank: Told, name: str) -> OnOtherCard | None:
-    """Returns the rank's note of a card; None where it made none."""
+    """Returns the rank's note of a card; None without one."""
     return next((each for file, each in _all_noted(rank) if file == name), None)
 
 

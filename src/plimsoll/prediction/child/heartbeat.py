@@ -1,4 +1,4 @@
-"""Says on stderr where a script is that takes its time, and how long it will still take."""
+"""Reports the progress of a slow script on stderr, with the time left."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SECONDS = 10
 
 
 def beat(simulation: Simulation, clock: StepClock) -> None:
-    """From now on, every ten seconds.
+    """Report every ten seconds from now on.
 
     Args:
         simulation: The GPUs of this process.
-        clock: Knows how far its steps are.
+        clock: The clock that knows the progress of its steps.
     """
     run = simulation.watchers.guarded("where the script is", _run)
     threading.Thread(target=run, args=(simulation, clock), daemon=True).start()
@@ -54,7 +54,7 @@ def _text(simulation: Simulation, clock: StepClock, seconds: float) -> str:
 
 
 def pace_text(pace: Pace) -> str:
-    """Returns how far the steps are and, where their number is known, the time left."""
+    """Returns the progress of the steps and, if their number is known, the time left."""
     if pace.planned is None:
         return f"step {pace.done:,}, {format_seconds(pace.seconds_each)} each"
     left = (pace.planned - pace.done) * pace.seconds_each

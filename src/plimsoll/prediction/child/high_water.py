@@ -1,4 +1,4 @@
-"""The highest that each GPU's counters were in a whole run: programs reset the peaks in between."""
+"""The peaks of each GPU's counters over a whole run, even if the program resets them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class HighWaterMark:
     """The high-water mark of one GPU.
 
     Attributes:
-        allocated_bytes: The bytes in live blocks.
-        reserved_bytes: The bytes taken from the driver.
-        dedicated_bytes: The part on the card itself.
-        shared: The use of shared memory; None where no memory could spill.
+        allocated_bytes: The most bytes in live blocks.
+        reserved_bytes: The most bytes reserved from the driver.
+        dedicated_bytes: The part of it on the card.
+        shared: The use of shared memory; None if no memory could spill.
     """
 
     allocated_bytes: int
@@ -31,14 +31,14 @@ class HighWaterMark:
 
 
 class HighWaterMarks:
-    """Keeps what a reset would make forgotten."""
+    """Keeps peaks across the program's resets."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._before_resets: dict[int, HighWaterMark] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Hear of resets."""
+        """Observe resets."""
         self._simulation.watchers.guarded("resets of peaks", self._install)(torch)
 
     def _install(self, torch: ModuleType) -> None:
@@ -55,7 +55,7 @@ class HighWaterMarks:
         self._before_resets[device] = self.of(device)
 
     def of(self, device: int) -> HighWaterMark:
-        """The highest so far."""
+        """Returns the peaks of a device so far."""
         now = _peak(self._simulation.allocators[device])
         before = self._before_resets.get(device)
         return now if before is None else _highest(before, now)
@@ -63,9 +63,9 @@ class HighWaterMarks:
     def card_bytes(self, device: int) -> int:
         """Returns the most that nvidia-smi would show, CUDA's context included, in bytes.
 
-        PyTorch's memory may have its peak before the driver takes more, as for CUDA graphs. So this
-        is what the driver had given at once. Where that is the sum of all peaks, the sum is more
-        exact, for the driver's count has whole pieces of 2 MiB.
+        PyTorch's memory may peak before the driver takes more, for example for CUDA graphs, so this
+        is the most that the driver had given at once. If that equals the sum of all peaks, the sum
+        is more exact, because the driver counts in units of 2 MiB.
         """
         simulation = self._simulation
         context = simulation.context_bytes(device)

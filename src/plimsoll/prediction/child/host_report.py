@@ -1,4 +1,4 @@
-"""The host memory of all processes of a program, put together."""
+"""Combines the host memory of all processes of a program."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 def tell_host_use(watch: HostWatch, folder: str) -> None:
-    """Leave what a started process took where the program's own process finds it."""
+    """Write a started process's use to a file for the program's own process."""
     use = watch.stop()
     if use is None:
         return
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(4)}.host"
-    with suppress(InputError), NewFile(path) as file:  # the answer was given without it
+    with suppress(InputError), NewFile(path) as file:  # the report was made without it
         file.write(json.dumps(asdict(use)).encode())
 
 
 def host_figures(own: HostUse | None, folder: str, request: Request) -> dict[str, Any]:
-    """Returns the keys of a prediction about the host's memory.
+    """Returns the entries of a prediction about host memory.
 
     Args:
         own: The use of the program's own process.
-        folder: The folder in which the processes that it started left their reports.
-        request: The request. If only some of a job's ranks ran, the host's memory is unknown.
+        folder: The folder with the reports of started processes.
+        request: The request. If only some of a job's ranks ran, the host memory is unknown.
     """
     if own is None or request.ranks is not None:
         return {}

@@ -1,11 +1,11 @@
-"""Notes what of the host's memory this process would take on a machine with a GPU.
+"""Measures the host memory that this process would use on a machine with a GPU.
 
 The figure is the growth of the process's own memory since before the script. It leaves out the
 import of PyTorch, because another build has another size, and the simulation's own data. It adds
-memory that is absent here: large tensors without contents, and page-locked and shared memory that
+memory that is missing here: large tensors without contents, and page-locked and shared memory that
 was never written. Mapped files do not count, since the kernel can drop them.
 
-A thread looks some times a second. The kernel says what the most was in between.
+A thread reads the memory several times a second. The kernel keeps the maximum in between.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _LEAST_SECONDS, _MOST_SECONDS = 0.05, 0.5
-"""The time between two looks."""
+"""The least and the most seconds between two readings."""
 _SHARE = 0.006
-"""The share of time that looking takes."""
+"""The share of time that readings may take."""
 _EVENT_BYTES = 72
-"""TraceEvent of the core's events/event.h."""
+"""The size of TraceEvent in the core's events/event.h."""
 _LABEL_BYTES = 160
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "linear", "_scaled_mm"}
 
@@ -62,7 +62,7 @@ class HostWatch:
         self._has_begun = False
 
     def begin(self) -> None:
-        """Now nothing of the script is in memory yet."""
+        """Begin, before the script has any memory."""
         memory = resident()
         if memory is None:
             return
@@ -78,7 +78,7 @@ class HostWatch:
         threading.Thread(target=run, daemon=True).start()
 
     def stop(self) -> HostUse | None:
-        """Returns the use; None where this system has no figures, and in forked processes."""
+        """Returns the use; None if this system has no figures, and in forked processes."""
         if not self._has_begun or os.getpid() != self._process:
             return None
         self._is_over.set()
@@ -113,7 +113,8 @@ class HostWatch:
             other -= int(library.lib.plimsoll_registered_bytes())
             other += memory.shared - written
             other -= self._before + account.extra + self._own_records()
-            # The most absent memory lay beside the memory of the last look, or of this one.
+            # The peak of missing memory coincided with the own memory of the last reading, or of
+            # this one.
             beside, self._own = min(memory.own, self._own), memory.own
             seen = max(memory.own + account.absent, beside + account.most_absent)
             self._least = max(self._least, seen + now + other)
@@ -157,7 +158,7 @@ class HostWatch:
 
 
 class _BeforeTorch(importlib.abc.MetaPathFinder):
-    """Finds nothing, and says when PyTorch is looked for."""
+    """An import hook that finds nothing, and notices the import of PyTorch."""
 
     def __init__(self, tell: Any) -> None:
         self._tell = tell

@@ -1,4 +1,4 @@
-"""Watches a simulated program: what its tensors are, and where its steps end."""
+"""Observes a simulated program: the uses of its tensors, and the ends of its steps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class BlockLabels:
-    """Labels of each device's blocks, and where the program's steps end.
+    """Labels of each device's blocks, and the ends of the program's steps.
 
     Attributes:
         by_device: The labels of each device's blocks.
         steps: By device, the number of events at the end of each step.
-        step_clock: How long the steps take.
-        step_limit: The number of steps after which training loops end.
+        step_clock: Measures the steps' times.
+        step_limit: Ends training loops after a number of steps.
     """
 
     def __init__(self, simulation: Simulation, steps: int | None) -> None:
@@ -43,7 +43,7 @@ class BlockLabels:
         )
         self._steps_of: Counter[int] = Counter()  # by optimizer
         self._limit = simulation.watchers.guarded("its training loops", self.step_limit.end_step)
-        self._compiled: list[weakref.ref[Any]] = []  # modules, whose parts no hook sees
+        self._compiled: list[weakref.ref[Any]] = []  # compiled modules, whose parts no hook sees
 
     def install(self, torch: ModuleType) -> None:
         """Hook into modules and optimizers."""
@@ -51,7 +51,7 @@ class BlockLabels:
         self._simulation.watchers.guarded("the calls of modules", self._install)(torch)
 
     def finish(self) -> None:
-        """Label what only now has its final meaning, such as gradients of a step that failed."""
+        """Label tensors whose use is final only now, such as gradients of a failed step."""
         self._simulation.watchers.guarded("what was compiled", self._note_compiled)()
         self._uses.look()
 

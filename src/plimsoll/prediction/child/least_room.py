@@ -12,12 +12,12 @@ from plimsoll.torch.simulated.memory_limits import without_limit
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
-_PART = 400  # the result is too large by at most one part of 400
-_MOST_EVENTS = 4 << 20  # replayed, in seconds
+_PART = 400  # the result is too large by at most 1/400
+_MOST_EVENTS = 4 << 20  # the events that may be replayed, which limits the time
 
 
 def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
-    """Say in a report what `least_reserved_bytes` finds."""
+    """Add the result of `least_reserved_bytes` to a report."""
     found = report["prediction"]
     if not found["fits"]:
         return
@@ -33,16 +33,16 @@ def add_least(simulation: Simulation, report: dict[str, Any]) -> None:
 def least_reserved_bytes(
     simulation: Simulation, device: int, allocated: int, reserved: int
 ) -> int | None:
-    """Replay the requests in less and less memory.
+    """Returns the least memory that serves the requests, by replays in ever less memory.
 
     Args:
         simulation: The simulated GPUs.
-        device: The one whose requests these are.
-        allocated: The most in live blocks, which no allocator can do without.
+        device: The device of the requests.
+        allocated: The most in live blocks, the lower bound for any allocator.
         reserved: The reserved bytes.
 
     Returns:
-        None where nobody knows: if requests can spill, or there are too many.
+        Returns None if the result is unknown: if requests can spill, or there are too many.
     """
     allocator = simulation.allocators[device]
     if simulation.setup.policy == "spill" or allocator.engine.history_size > _MOST_EVENTS:

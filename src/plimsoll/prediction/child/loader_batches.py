@@ -1,4 +1,4 @@
-"""Batches that a loader's workers have ready, in shared memory, when the program is slower."""
+"""The shared memory of batches that a loader's workers have ready for a slower program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class LoaderBatches:
     """Watches PyTorch's loaders that have workers.
 
-    A loader has `num_workers * prefetch_factor` batches under way. On a GPU that is busy all of
-    them wait; here the program takes them as soon as they come.
+    A loader keeps `num_workers * prefetch_factor` batches in flight. On a busy GPU all of them
+    wait; in the simulation the program takes them immediately.
     """
 
     def __init__(self, watchers: Watchers) -> None:
@@ -27,7 +27,7 @@ class LoaderBatches:
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes that would wait now."""
+        """Returns the bytes that would wait now."""
         return sum(
             count * size
             for loader, (count, size) in list(self._loaders.items())
@@ -35,7 +35,7 @@ class LoaderBatches:
         )
 
     def install(self, torch: ModuleType) -> None:
-        """Hear of the batches."""
+        """Observe the batches."""
         kind = getattr(torch.utils.data.dataloader, "_MultiProcessingDataLoaderIter", None)
         process = getattr(kind, "_process_data", None)
         if kind is None or process is None:
@@ -50,7 +50,7 @@ class LoaderBatches:
         kind._process_data = standing_in(process, watched)
 
     def _note(self, loader: Any, data: Any) -> None:
-        """A batch arrived; with it, as many were under way as are now, and one."""
+        """Note a batch; when it arrived, one more was in flight than now."""
         count, size = self._loaders.get(loader, (0, 0))
         waiting = int(getattr(loader, "_tasks_outstanding", 0)) + 1
         self._loaders[loader] = max(count, waiting), max(size, _bytes_of(data))
@@ -58,7 +58,7 @@ class LoaderBatches:
 
 def _bytes_of(data: Any) -> int:
     """Returns the bytes of a batch's tensors in shared or page-locked memory."""
-    from plimsoll.offloading.data.tree import tensors_of  # which needs PyTorch
+    from plimsoll.offloading.data.tree import tensors_of  # imported here because it needs PyTorch
 
     return sum(
         1 << (tensor.nbytes - 1).bit_length() if tensor.is_pinned() else tensor.nbytes

@@ -1,4 +1,4 @@
-"""Finds which repository of Hugging Face's hub a script failed to get."""
+"""Finds the repository of Hugging Face's hub that a script failed to get."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def missing_repository(error: BaseException | None) -> HubRepository | None:
-    """Returns the repository whose absence an error comes from; None for any other error.
+    """Returns the repository whose absence caused an error; None for any other error.
 
     The functions of `huggingface_hub` on the error's call stack have the repository's name: this
     works for every library that loads by it.
     """
     if error is None or isinstance(error, SystemExit) or not sys.modules.get("huggingface_hub"):
         return None
-    with suppress(Exception):  # the program may have put anything in the hub's place
+    with suppress(Exception):  # the program may have replaced any of the hub's objects
         return _found_behind(error)
     return None
 
@@ -44,7 +44,7 @@ def _found_behind(error: BaseException) -> HubRepository | None:
 
 
 def _hub_variables(error: BaseException) -> Iterator[dict[str, Any]]:
-    """Yields the variables of the hub's functions that name a repository, the innermost first."""
+    """Yields the variables of the hub's functions on the stack, the innermost first."""
     frames = []
     trace = error.__traceback__
     while trace is not None:

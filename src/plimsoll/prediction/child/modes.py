@@ -1,9 +1,9 @@
-"""What the process of a trial does beside running the script: a class for each mode.
+"""The modes of a trial's process, a class each: its work beside running the script.
 
-AsItIs      `plimsoll run --simulate`: the script's processes say what they used
-Groups      one rank of a job runs alone, and tells which process groups it makes
-Answered    a prediction: what the script took, for the process that asked
-Surveyed    a prediction, and what the program is made of that could be changed
+AsItIs      `plimsoll run --simulate`: the script's processes report their use
+Groups      one rank of a job runs alone, and reports the process groups that it makes
+Answered    a prediction: the script's use, for the parent
+Surveyed    a prediction, with the program's changeable parts
 Job         a prediction of several ranks, each a process of its own
 """
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 class AsItIs:
-    """The script runs; what its processes used is said where the request wants it.
+    """Runs the script, and reports the use of its processes if the request wants it.
 
     Attributes:
         simulation: The GPUs.
-        stops: They can end the script early.
+        stops: Can end the script early.
     """
 
     def __init__(self, request: Request) -> None:
@@ -57,7 +57,7 @@ class AsItIs:
         self._high_water = HighWaterMarks(self.simulation)
 
     def begin(self) -> None:
-        """Make the script's `import torch` see the GPUs.
+        """Make the script's `import torch` see the simulated GPUs.
 
         Raises:
             InputError: If PyTorch is imported already.
@@ -72,11 +72,11 @@ class AsItIs:
         self._bound()
 
     def execute(self) -> BaseException | None:
-        """Run the script; how it ended."""
+        """Runs the script; returns its ending."""
         return script_run.run_script(self._request)
 
     def finish(self, ended_by: BaseException | None) -> None:
-        """Say what was found; `ended_by`: how the script ended."""
+        """Write the report; `ended_by` is the script's ending."""
 
     def _install(self, torch: ModuleType) -> None:
         self._high_water.install(torch)
@@ -88,19 +88,19 @@ class AsItIs:
 
 
 class Groups(AsItIs):
-    """One rank runs alone up to its first letter, and tells which process groups it made."""
+    """Runs one rank alone until it first communicates, and reports its process groups."""
 
     def __init__(self, request: Request) -> None:
         pretend_to_be_one(request)
         super().__init__(request)
 
     def begin(self) -> None:
-        """As `AsItIs`; the first letter ends the process."""
+        """Begin as `AsItIs`; the first communication ends the process."""
         super().begin()
         self.simulation.end_with_letters(self._tell)
 
     def finish(self, ended_by: BaseException | None) -> None:  # noqa: ARG002
-        """Tell the groups, and end the process."""
+        """Write the groups, and end the process."""
         self._tell()
 
     def _tell(self) -> None:
@@ -111,7 +111,7 @@ class Groups(AsItIs):
 
 
 class Answered(AsItIs):
-    """A prediction: what the script took goes to the report of the request."""
+    """A prediction: reports the script's use to the parent."""
 
     def __init__(self, request: Request) -> None:
         assert request.report is not None
@@ -129,14 +129,14 @@ class Answered(AsItIs):
         self._failed_rank: int | None = None
 
     def begin(self) -> None:
-        """As `AsItIs`; processes that the script starts tell what they took."""
+        """Begin as `AsItIs`; processes that the script starts report their use."""
         self._programs = StartedPrograms(self.simulation.watchers)
         simulate(self.simulation, self._install, processes.begin_started, asdict(self._started))
         self._bound()
         self._beat()
 
     def execute(self) -> BaseException | None:
-        """Run the script while the host's memory is watched."""
+        """Run the script while the host's memory is measured."""
         self._host = HostWatch(self.simulation, self._labels)
         self._host.begin()
         ended_by = self._run()
@@ -145,7 +145,7 @@ class Answered(AsItIs):
         return ended_by
 
     def finish(self, ended_by: BaseException | None) -> None:
-        """Write the report, once all processes that use a GPU have told what they took."""
+        """Write the report, once all processes that use a GPU have reported."""
         if os.getpid() != self._process:  # a child that the script forked ends here too
             return
         if not isinstance(ended_by, KeyboardInterrupt):
@@ -157,7 +157,7 @@ class Answered(AsItIs):
         with NewFile(self._request.report) as file:
             file.write(json.dumps(report).encode())
         if report["error"] == "out_of_memory":
-            sys.exit(1)  # the answer, not an error
+            sys.exit(1)  # 1 is the answer, not an error
 
     def _report(self, ended_by: BaseException | None) -> dict[str, Any]:
         seconds = time.perf_counter() - self._began
@@ -188,11 +188,11 @@ class Answered(AsItIs):
         return script_run.run_script(self._request)
 
     def _tell_survey(self) -> None:
-        """Nobody asked for one."""
+        """Write no survey."""
 
 
 class Surveyed(Answered):
-    """A prediction, with a survey of what the program is made of that could be changed."""
+    """A prediction with a survey of the program's changeable parts."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -206,10 +206,10 @@ class Surveyed(Answered):
 
 
 class Job(Answered):
-    """A prediction of a job: this process starts the ranks, and joins what they tell."""
+    """A prediction of a job: starts the ranks and joins their reports."""
 
     def _beat(self) -> None:
-        """The ranks do."""
+        """Print no progress: the ranks do."""
 
     def _run(self) -> BaseException | None:
         self._failed_rank, ended_by = run_ranks(self._request)
@@ -220,7 +220,7 @@ class Job(Answered):
 
 
 def mode_of(request: Request) -> type[AsItIs]:
-    """The mode that a request asks for."""
+    """Returns the mode for a request."""
     if request.groups is not None:
         return Groups
     if request.report is None:

@@ -22,10 +22,10 @@ _REQUESTS = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
 
 
 class NativeReplay:
-    """Keeps the requests of a run, for a replay by PyTorch's rules when it is over.
+    """Keeps the requests of a run, and replays them by PyTorch's rules at its end.
 
-    It gives no answer where it has not seen every request: in runs with more events than it keeps,
-    and in those that the program records, since an engine tells its events to one listener.
+    The result is None if it has not seen every request: in runs with too many events, and in runs
+    that the program records, since an engine has only one listener.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -36,7 +36,7 @@ class NativeReplay:
         self._events: tuple[np.ndarray, EventBatch] | None = None
 
     def of(self, device: int) -> ReplayResult | None:
-        """The run of one GPU as PyTorch's allocator would have served it; None if unknown."""
+        """Returns one GPU's run as PyTorch's allocator would have served it; None if unknown."""
         if self._events is None:
             devices, *columns = self._buffer.drain()
             self._events = devices.copy(), EventBatch(*(column.copy() for column in columns))

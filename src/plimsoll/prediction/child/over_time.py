@@ -1,4 +1,4 @@
-"""Memory over a simulated run, for a picture of it."""
+"""Reduces a simulated run's memory over time to a picture's points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 _MOST_STEPS = 8
-"""More cannot be told apart in a picture; it is then of the step with the peak, and two beside."""
+"""The most steps in a picture; of more, it shows the step with the peak and its neighbours."""
 _AROUND_THE_PEAK = 3
 
 
@@ -30,13 +30,13 @@ def over_time(
     reserved: NDArray[np.int64],
     steps: Sequence[int],
 ) -> Timeline | None:
-    """Reduce a run to few points; of many steps, those around the peak.
+    """Reduces a run to few points; of many steps, those around the peak.
 
     Args:
-        blocks: Its blocks.
+        blocks: The run's blocks.
         rounded: The bytes that each of them takes.
-        category: The index into `CATEGORIES` of each.
-        reserved: The bytes taken from the driver after each event.
+        category: Each block's index into `CATEGORIES`.
+        reserved: The bytes reserved from the driver after each event.
         steps: The events at which a step ended.
     """
     level = blocks.level(rounded)
@@ -61,7 +61,7 @@ def over_time(
 
 
 def _part(level: NDArray[np.int64], steps: Sequence[int]) -> tuple[int, int, int, list[int]]:
-    """Returns the first and the last event to show, the first step that ends, and all ends."""
+    """Returns the first and the last event to show, the first completed step, and all ends."""
     ends = sorted({end for end in steps if 0 < end <= len(level)})
     if len(ends) <= _MOST_STEPS:
         return 0, len(level), 1, ends

@@ -1,6 +1,6 @@
-"""How near a run came to the limits that the program set to itself.
+"""The distance between a run's memory and the limits that the program set for itself.
 
-A trial in which memory has no end goes beyond them: what was reserved then says by how much.
+A trial with unlimited memory exceeds them; the reserved memory shows by how much.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TightestLimit:
-    """The limit that left the least.
+    """The limit with the least room left.
 
     Attributes:
-        limit_bytes: The most that PyTorch might reserve.
-        left_bytes: How much less it reserved at most while the limit held; negative for what it
-            reserved beyond.
+        limit_bytes: The most that PyTorch may reserve.
+        left_bytes: The least distance of reserved memory below the limit while it applied; negative
+            if it exceeded the limit.
     """
 
     limit_bytes: int
@@ -38,9 +38,9 @@ class TightestLimit:
 def tightest_limit(
     limits: Sequence[MemoryLimit], run: Run, total_bytes: int
 ) -> TightestLimit | None:
-    """Find it; None where the program set none.
+    """Finds it; None if the program set no limit.
 
-    PyTorch heeds a limit where it takes memory from the driver: what was reserved before may exceed
+    PyTorch checks a limit when it takes memory from the driver; memory reserved before may exceed
     it.
 
     Args:

@@ -1,6 +1,7 @@
-"""From the events of a simulated run to what was live at its peak, and for what.
+"""Finds the live blocks at a simulated run's peak, and their uses.
 
-Nothing here knows PyTorch: events are columns, call stacks say who asked, labels what it became.
+This module is independent of PyTorch: events are columns, call stacks name the requesting lines,
+and labels the uses.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """The events of one device, as columns of length n, and what is known of them.
+    """The events of one device, as columns of length n, with what is known of them.
 
     Attributes:
         action: Codes of `Action`.
         address: Addresses.
-        size: Bytes asked for.
+        size: Requested bytes.
         shared: The bytes of the block in shared memory.
-        stream: Streams.
-        site: Numbers of the sites that asked, or gave back.
+        stream: The streams.
+        site: Numbers of the sites that requested or freed.
         frames: The call stack of a site, with its origin (`plimsoll.recordings.origin`).
-        labels: The contents of addresses.
+        labels: The uses of the memory at addresses.
         round_request: Returns the size of the block for a request.
         steps: The events at which a step of the program ended.
     """
@@ -67,19 +68,19 @@ class PeakContents:
     """The live blocks at the moment of the most allocated bytes.
 
     Attributes:
-        event: Its number.
-        allocated_bytes: By the sizes asked for and rounding; unsplit remainders are not seen here.
+        event: The event's number.
+        allocated_bytes: The sum of requested sizes and rounding, without unsplit remainders.
         by_category: Bytes by category.
-        top_lines: Source lines by bytes.
+        top_lines: The bytes of source lines.
         step_peaks_bytes: The most allocated within each step.
-        shared_by_category: The bytes in shared memory by category, when it held the most.
-        shared_lines: Source lines by the bytes that they had there then.
-        level: The allocated bytes after each event, requested sizes and rounding.
-        timeline: Memory over the run by category; None where nothing happened.
-        blocks: All blocks of the run. Their stacks are numbers of sites.
-        rounded: The bytes that each block takes.
+        shared_by_category: The bytes in shared memory by category, at the peak of shared memory.
+        shared_lines: The bytes of source lines in shared memory at that moment.
+        level: The allocated bytes after each event, requested sizes with rounding.
+        timeline: Memory over the run by category; None without events.
+        blocks: All blocks of the run, with numbers of sites as stacks.
+        rounded: The bytes that each block takes, rounded.
         category: The use of each block, an index into `CATEGORIES` of `category_names`.
-        steps: The steps that optimizers ended.
+        steps: The ends of the optimizers' steps.
     """
 
     event: int
@@ -98,12 +99,12 @@ class PeakContents:
 
 
 def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> PeakContents:
-    """Find the peak and take it apart.
+    """Finds the peak and its parts.
 
     Args:
         run: The events.
-        line_of: The source line of a site, by its number.
-        lines: How many source lines to name.
+        line_of: Returns the source line of a site, by its number.
+        lines: The number of source lines to name.
     """
     blocks, rounded = blocks_of(run)
     level = blocks.level(rounded)
@@ -152,7 +153,7 @@ def find_peak(run: Run, line_of: Callable[[int], str], *, lines: int = 10) -> Pe
 
 
 def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
-    """The blocks of a run, whose stacks are numbers of sites, and what each takes, rounded."""
+    """Returns the blocks of a run, with numbers of sites as stacks, and their rounded sizes."""
     nothing = np.zeros(len(run.action), dtype=np.uint64)
     columns: dict[str, NDArray[Any]] = {
         "action": run.action,
@@ -170,7 +171,7 @@ def blocks_of(run: Run) -> tuple[Lifetimes, NDArray[np.uint64]]:
 
 
 def reserved_after(run: Run) -> NDArray[np.int64]:
-    """Returns the bytes taken from the driver after each event."""
+    """Returns the bytes reserved from the driver after each event."""
     return np.cumsum(reserved_change(run.action, run.size))
 
 

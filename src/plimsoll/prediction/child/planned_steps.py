@@ -1,8 +1,8 @@
-"""Says how many steps a program is going to make, from the loops that its step is in.
+"""Predicts a program's number of steps from the loops around its step.
 
 The loops are those of the functions on the call stack at the end of a step: `for` over a range, a
-loader or a list, also through `enumerate` and bars such as tqdm's. Names in them are looked up, and
-nothing of the program is called. Trainers of transformers know the number themselves.
+loader or a list, also through `enumerate` and progress bars such as tqdm's. Variables in them are
+read, and no code of the program is called. Trainers of transformers know the number themselves.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True)
 class _Place:
-    """The place in a loop: the loop is in its round `index` of `count`, or `index` is not known."""
+    """The progress of a loop: iteration `index` of `count`; None for an unknown index."""
 
     index: int | None
     count: int
 
 
 def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) -> int | None:
-    """Returns how many steps there will be; None where the loops do not say.
+    """Returns the number of steps; None if the loops do not determine it.
 
     Args:
         frame: The innermost frame at the end of a step.
-        runners: Files whose code runs the program, and is not its own.
+        runners: Files whose code runs the program without being part of it.
         done: The number of steps that have ended.
     """
     places: list[_Place] = []  # the outermost loop first
@@ -63,7 +63,7 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
         total *= place.count
     if position < 0 or total < 1:
         return None
-    if places[-1].index is None:  # a round of such a loop counts as a step
+    if places[-1].index is None:  # an iteration of such a loop counts as a step
         return max(total, done)
     for place in places:
         if place.index is None:
@@ -73,9 +73,9 @@ def planned_steps(frame: FrameType | None, runners: Collection[str], done: int) 
 
 
 def state_of_trainer(variables: Mapping[str, Any]) -> Any:
-    """Returns the state of the Trainer that a method's variables belong to.
+    """Returns the state of the Trainer to which a method's variables belong.
 
-    It knows the number of steps; None where there is no such state.
+    The state has the number of steps; None without such a state.
     """
     own = variables.get("self")
     state = _attribute(_attribute(own, "trainer"), "state") or _attribute(own, "state")
@@ -84,17 +84,17 @@ def state_of_trainer(variables: Mapping[str, Any]) -> Any:
 
 
 def loader_of(loop: ast.For, frame: FrameType) -> Any:
-    """Returns the loader that a loop goes over, also through `enumerate` and bars; else None."""
+    """Returns the loader that a loop iterates over, also through `enumerate` and progress bars."""
     over: ast.expr = loop.iter
     while isinstance(over, ast.Call) and over.args and _called(over) in ("enumerate", *_BARS):
         over = over.args[0]
     value = _value(over, variables_of(frame), frame.f_globals)
-    value = value if _is_loader(value) else _attribute(value, "iterable")  # that of a tqdm
+    value = value if _is_loader(value) else _attribute(value, "iterable")  # the loader inside tqdm
     return value if _is_loader(value) else None
 
 
 def _attribute(value: Any, name: str) -> Any:
-    """Returns an attribute that the object itself has; no code of the program runs for it."""
+    """Returns an attribute of the object itself without running code of the program."""
     try:
         return object.__getattribute__(value, "__dict__").get(name)
     except AttributeError:
@@ -106,7 +106,7 @@ def _called(call: ast.Call) -> str:
 
 
 def loops_at(frame: FrameType) -> list[ast.For | ast.While]:
-    """Returns the loops around the line at which a frame is, the outermost first."""
+    """Returns the loops around a frame's current line, the outermost first."""
     line, code = frame.f_lineno, frame.f_code
     loops = [
         loop
@@ -119,7 +119,7 @@ def loops_at(frame: FrameType) -> list[ast.For | ast.While]:
 
 @cache
 def _loops_of(filename: str) -> list[tuple[ast.For | ast.While, int | None]]:
-    """Returns the loops of a file, each with the first line of its function; None for no function.
+    """Returns the loops of a file, each with the first line of its function; None outside one.
 
     The first line of a function is that of its first decorator, as in a code object.
     """
@@ -144,7 +144,7 @@ def _loops_of(filename: str) -> list[tuple[ast.For | ast.While, int | None]]:
 def _place(
     loop: ast.For | ast.While, variables: Mapping[str, Any], names: Mapping[str, Any]
 ) -> _Place | None:
-    """Returns the place in a loop; None where its rounds are not known."""
+    """Returns the progress of a loop; None if its iterations are unknown."""
     if isinstance(loop, ast.While):
         return None
     over, target = loop.iter, loop.target
@@ -179,7 +179,7 @@ def _place(
 
 
 def _numbered(index: Any, first: Any, count: int) -> _Place:
-    """Returns the place in a loop by the number that `enumerate` gives its round."""
+    """Returns the progress of a loop from the number that `enumerate` gives."""
     return _Place(index - first if _are_whole(index, first) else None, count)
 
 
@@ -188,7 +188,7 @@ def _are_whole(*values: Any) -> bool:
 
 
 def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
-    """Returns the value of a name, an attribute, a number or a sum; None if it is not known."""
+    """Returns the value of a name, an attribute, a number or a sum; None if unknown."""
     match node:
         case ast.Constant():
             return node.value
@@ -208,11 +208,12 @@ def _value(node: ast.expr, variables: Mapping[str, Any], names: Mapping[str, Any
 
 
 def _length(value: Any) -> int | None:
-    """Returns the length of a list, a range or a loader of PyTorch's."""
+    """Returns the length of a list, a range or PyTorch's loader."""
     if type(value) in (list, tuple, range, dict) or _is_loader(value):
         try:
             return len(value)
-        except Exception:  # the length of a loader is its data set's: any code of the program
+        # a loader's length is its data set's, which may run any code of the program
+        except Exception:
             return None
     return None
 

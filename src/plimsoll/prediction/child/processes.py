@@ -1,8 +1,8 @@
-"""The processes that a predicted program starts: those that use a GPU tell what they took.
+"""The processes that a predicted program starts: those that use a GPU report their use.
 
-Each has a file in a folder. It is made when the process first uses a GPU, so that one that is
-killed is known of, and replaced when the process ends, by the report that the program makes too.
-How much a process has of a card is in the card's file all the time (`cards.py`).
+Each has a file in a folder. The file is made when the process first uses a GPU, so that killed
+processes are known, and is replaced by the report when the process ends. A process's memory on a
+card is always up to date in the card's file (`cards.py`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StartedProcesses:
-    """The reports of one program's processes, and their folder. Each process has a copy of this.
+    """The reports of one program's processes, and their folder. Each process has a copy.
 
     Attributes:
         request: The request for the program.
-        process: The number of the program's own process.
+        process: The process id of the program's own process.
         folder: The folder of the reports.
     """
 
@@ -61,7 +61,7 @@ class StartedProcesses:
     folder: str
 
     def watch(self, simulation: Simulation) -> None:
-        """In a process that was started, before PyTorch is imported: observe it; let it tell."""
+        """In a started process, before PyTorch is imported: observe it, and make it report."""
         note_failure(self.folder, simulation.watchers)
         labels = BlockLabels(simulation, self.request.steps)
         high_water = HighWaterMarks(simulation)
@@ -94,7 +94,7 @@ class StartedProcesses:
         high_water: HighWaterMarks,
         surveyor: Surveyor | None = None,
     ) -> None:
-        """Let this process, and those forked from it, tell what they use; not the program's own."""
+        """Make this process, and those forked from it, report; except the program's own."""
         began = time.perf_counter()
         simulation.share_cards(card_files(self.folder))
 
@@ -124,20 +124,20 @@ class StartedProcesses:
 
     @property
     def told(self) -> list[Told]:
-        """The reports so far."""
+        """Returns the reports so far."""
         files = sorted(Path(self.folder).glob("*.json"))
         return [Told(**json.loads(file.read_text())) for file in files]
 
     def add_to(self, own: Told, failed_rank: int | None = None) -> dict[str, Any]:
-        """The program's report, with those of the processes that it started.
+        """Returns the program's report, combined with those of the processes that it started.
 
-        Where there are any, it is that of the rank that has the least to spare; without ranks, that
-        of the process that took the most of the fullest card. The verdict counts all of them. Its
-        error is "killed" where a GPU was used, and nothing is known of how much.
+        If there are any, the figures are those of the rank with the least headroom; without ranks,
+        those of the process with the most memory on the fullest card. The verdict counts all
+        processes. The error is "killed" if a GPU was used and its use is unknown.
 
         Args:
             own: The report of the program's own process.
-            failed_rank: The rank whose failure ended the job, if one did.
+            failed_rank: The rank whose failure ended the job, if any.
         """
         assert own.report is not None
         report, started = own.report, self.told
@@ -177,7 +177,7 @@ class StartedProcesses:
 
 
 def begin_started(values: dict[str, Any]) -> None:
-    """In a process that was started: have simulated GPUs, and tell what it uses of them.
+    """In a started process: make simulated GPUs, and report their use.
 
     Args:
         values: A `StartedProcesses`, as a dictionary.
@@ -188,7 +188,7 @@ def begin_started(values: dict[str, Any]) -> None:
 
 
 def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
-    """Returns the report of this process; before its end, that it exists."""
+    """Returns the report of this process; before its end, only that it exists."""
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
     return Told(
         process=os.getpid(),
@@ -201,10 +201,10 @@ def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
 
 
 def wait_for_processes() -> None:
-    """Wait for those that `multiprocessing` started, as Python does at a program's end.
+    """Wait for processes of `multiprocessing`, as Python does at a program's end.
 
-    Finalizers of the program's objects end some of them, as a serving engine's ends its workers; at
-    a program's end Python calls them first.
+    Finalizers of the program's objects end some of them, as those of a serving engine's workers do;
+    Python calls them first at a program's end.
     """
     waiting = [child for child in multiprocessing.active_children() if not child.daemon]
     if waiting:
@@ -214,8 +214,8 @@ def wait_for_processes() -> None:
 
 
 def _ended_by() -> BaseException | None:
-    """The error that ends this process, if one does."""
-    # `multiprocessing` ends a process while the error that ended its work is still there.
+    """Returns the error that ends this process, if any."""
+    # `multiprocessing` ends a process while the error that ended its work is still set.
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
 
@@ -225,12 +225,12 @@ def _predictions(told: list[Told]) -> list[dict[str, Any]]:
 
 
 def _failure(told: list[Told], first: Failure | None, rank: int | None) -> dict[str, Any]:
-    """Why a program failed that fails with a process of its own: what that one says of itself.
+    """Returns why a program failed after one of its processes failed: that process's own reason.
 
     Args:
-        told: By the processes.
-        first: The first error of a rank, if one was noted.
-        rank: The rank that failed, if that is known; else it is the first that tells so.
+        told: The reports of the processes.
+        first: The first error of a rank, if any was noted.
+        rank: The failed rank, if known; else the first that reports a failure.
     """
     rank = rank if first is None else first.rank
     for each in told:
@@ -249,7 +249,7 @@ def _failure(told: list[Told], first: Failure | None, rank: int | None) -> dict[
 
 
 def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All assumptions, those of several processes counted together."""
+    """Merges all assumptions; equal ones of several processes are counted together."""
     merged: dict[tuple[str, str], dict[str, Any]] = {}
     for prediction in predictions:
         for assumed in prediction["assumptions"]:
@@ -262,5 +262,5 @@ def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, told: Told) -> None:
-    with suppress(InputError), NewFile(path, force=True) as file:  # the answer was given without it
+    with suppress(InputError), NewFile(path, force=True) as file:  # the report was made without it
         file.write(json.dumps(asdict(told)).encode())

@@ -1,9 +1,8 @@
-"""The process in which a script runs on simulated GPUs; the command starts it.
+"""The program of the process in which a script runs on simulated GPUs.
 
-`python -m plimsoll.prediction.child.program FILE`: the number of an open file that holds a
-`Request`. The script's own output is untouched, and so is its exit status. The process is started
-with interrupts blocked: one that comes while modules are imported waits, and then ends it without a
-word.
+`python -m plimsoll.prediction.child.program FILE`: FILE is the number of an open file that contains
+a `Request`. The script's output and exit status are unchanged. The process is started with
+interrupts blocked: an interrupt during the imports waits, and then ends the process silently.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def main() -> None:
     if request.parent is not None:
         die_with(request.parent, signal.SIGTERM)
     if request.setup.is_eager:
-        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # as torch._dynamo.config has it
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"  # the form of torch._dynamo.config
     try:
         mode = mode_of(request)(request)
         if request.scratch is not None:
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def _refuse(request: Request, why: str) -> NoReturn:
-    """End before the script begins, and say why: to who asked, or where nobody did, on stderr."""
+    """End before the script begins, and report why: to the parent if it asked, else on stderr."""
     if request.report is None:
         print(f"plimsoll: {why}", file=sys.stderr)
     else:

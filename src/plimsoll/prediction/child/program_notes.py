@@ -19,7 +19,7 @@ _PINNED_THRESHOLD = (2, 13)
 
 
 def notes_of(simulation: Simulation, devices: dict[int, int]) -> Notes:
-    """Collect what the simulated GPUs noted, and what PyTorch says.
+    """Collects the notes of the simulated GPUs, and PyTorch's own state.
 
     Args:
         simulation: The GPUs.

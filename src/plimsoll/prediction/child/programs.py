@@ -1,7 +1,8 @@
-"""The programs in Python that a script starts so that they have no simulated GPUs.
+"""Notes Python programs that a script starts without simulated GPUs.
 
-The environment brings the simulated GPUs, so a program has none if the script gives it another
-environment, or an option that ignores it. Its GPU memory is not counted, and the report names it.
+The environment carries the simulated GPUs, so a program has none if the script changes its
+environment, or passes an option that ignores it. Its GPU memory is not counted, and the report
+names it.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ if TYPE_CHECKING:
 
 _PYTHON = re.compile(r"python[\d.]*")
 _HEEDLESS = re.compile(r"-[^-cmWX]*[IES]")
-"""Options with which an interpreter leaves out PYTHONPATH, or `sitecustomize`."""
+"""Options with which an interpreter ignores PYTHONPATH or `sitecustomize`."""
 _ENVIRONMENTS = {"subprocess.Popen": 3, "os.posix_spawn": 2}
-"""The place of the environment among the arguments of the events that have one."""
+"""The position of the environment in the arguments of audit events."""
 _MOST_SHOWN = 80
 
 
 class StartedPrograms:
-    """Notes, from now on, each program in Python that this process starts without GPUs."""
+    """Notes each Python program that this process starts without GPUs from now on."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._commands: Counter[str] = Counter()
         sys.addaudithook(watchers.guarded("programs that the script starts", self._look))
 
     def assumptions(self) -> list[Assumed]:
-        """One for each command."""
+        """Returns an assumption for each command."""
         return [
             Assumed(STARTED_PROGRAM, command, None, count)
             for command, count in self._commands.items()
@@ -75,7 +76,7 @@ def _is_shell(words: list[str]) -> bool:
 
 
 def _options(words: list[str]) -> list[str] | None:
-    """Returns Python's own options at the beginning of a command; None for another program."""
+    """Returns Python's own options at the start of a command; None for another program."""
     if not words:
         return None
     if _PYTHON.fullmatch(os.path.basename(words[0])):  # noqa: PTH119  a word of any kind

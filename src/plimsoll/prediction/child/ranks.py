@@ -1,7 +1,7 @@
 """Runs a script as a job of several ranks, as PyTorch's `torchrun` would.
 
-The output of ranks is shown as it comes, each line with its rank. The first rank that fails ends
-the job, and no more output of the others is shown.
+The ranks' output is shown as it arrives, each line with its rank. The first rank that fails ends
+the job, and no further output of other ranks is shown.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 0.02
 _SECONDS_TO_ANSWER = 30
-"""The time that an interrupted rank has to report its use so far."""
+"""Seconds in which an interrupted rank may report its use so far."""
 _SECONDS_TO_END = 5
 _ENDED_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV)
-"""Signals that no other rank's failure sends: who is ended so failed by itself."""
+"""Signals that no other rank's failure sends: a rank that they end has failed by itself."""
 
 
 class _Rank:
-    """The process of one rank, in a group of its own, and a thread that shows what it prints."""
+    """The process of one rank, in its own process group, with a thread that shows its output."""
 
     def __init__(self, rank: int, command: list[str], environment: dict[str, str]) -> None:
         parent = os.getpid()
@@ -52,21 +52,21 @@ class _Rank:
         self._thread = threading.Thread(target=self._show, daemon=True)
 
     def show(self) -> None:
-        """From now on."""
+        """Show the rank's output from now on."""
         self._thread.start()
 
     def finish_showing(self) -> None:
-        """Waits until the rank's output is shown, unless a process it started goes on to print."""
+        """Wait until the rank's output is shown, unless a process that it started still prints."""
         self._thread.join(_SECONDS_TO_END)
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the process, and those that it started."""
+        """Send a signal to the process and to those that it started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def _show(self) -> None:
         assert self.process.stdout is not None
-        own = f"[rank{self.rank}]: ".encode()  # PyTorch's own mark of tracebacks
+        own = f"[rank{self.rank}]: ".encode()  # PyTorch's own prefix of tracebacks
         with self.process.stdout as lines:
             for line in lines:
                 if self.is_shown:
@@ -76,12 +76,12 @@ class _Rank:
 
 
 def run_ranks(request: Request) -> tuple[int | None, BaseException | None]:
-    """Run the ranks of a request to their end.
+    """Runs the ranks of a request to their end.
 
-    None of them is left running, whatever ends the job.
+    No rank is left running, however the job ends.
 
     Returns:
-        The rank that failed, and how the job ended: as a program that ends so, with its status.
+        Returns the failed rank, and the job's ending as that of one program, with its status.
     """
     ranks: list[_Rank] = []
     try:
@@ -159,7 +159,7 @@ def _command(request: Request) -> list[str]:
 
 
 def _first_failure(ranks: list[_Rank]) -> _Rank | None:
-    """Wait for all; return as soon as one fails."""
+    """Waits for all ranks; returns as soon as one fails."""
     running = list(ranks)
     while running:
         ended = [each for each in running if each.process.poll() is not None]
@@ -172,7 +172,7 @@ def _first_failure(ranks: list[_Rank]) -> _Rank | None:
 
 
 def _first_to_fail(ranks: list[_Rank], failed: _Rank, request: Request) -> _Rank:
-    """The rank whose error came first, which may be at work on its end while another has ended."""
+    """Returns the rank with the first error, which may still be exiting when another has ended."""
     if request.report is None or -failed.process.returncode in _ENDED_FROM_OUTSIDE:
         return failed
     may_have_failed = {each.rank for each in ranks if each.process.poll() != 0}
@@ -195,7 +195,7 @@ def _status(failed: _Rank) -> int:
 
 
 def _wait(ranks: list[_Rank], seconds: float) -> None:
-    """Until all have ended, but not for longer."""
+    """Wait until all have ended, for at most so many seconds."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and any(each.process.poll() is None for each in ranks):
         time.sleep(_INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""The host memory of a process now, and the most since the last look."""
+"""Reads the host memory of a process: now, and the most since the last reading."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SMAPS = re.compile(
 
 @dataclass(frozen=True)
 class Resident:
-    """Bytes in memory.
+    """Resident memory in bytes.
 
     Attributes:
-        own: The memory of no file: the heap and other private memory.
-        shared: The memory that it shares with other processes.
-        most_own: About the most that `own` was.
+        own: Memory without a file: the heap and other private memory.
+        shared: Memory shared with other processes.
+        most_own: The approximate maximum of `own`.
     """
 
     own: int
@@ -33,7 +33,7 @@ class Resident:
 
 
 def resident(process: int | str = "self") -> Resident | None:
-    """Reads the figures and starts a new maximum; None if the process is gone or hides them."""
+    """Reads the figures and resets the maximum; None if the process is gone or unreadable."""
     folder = Path("/proc") / str(process)
     try:
         found = _STATUS.search((folder / "status").read_bytes())
@@ -42,13 +42,13 @@ def resident(process: int | str = "self") -> Resident | None:
     if found is None:
         return None
     highest, own, files, shared = (int(number) * _KIB for number in found.groups())
-    with suppress(OSError):  # then it is the most since the process began
+    with suppress(OSError):  # without the reset it is the maximum since the process began
         (folder / "clear_refs").write_bytes(b"5")
     return Resident(own, shared, max(own, highest - files - shared))
 
 
 def common_bytes(process: int) -> int | None:
-    """Returns the private memory that other processes still share after a fork; None if unknown.
+    """Returns the private memory still shared with other processes after a fork; None if unknown.
 
     The kernel needs milliseconds for the answer.
     """

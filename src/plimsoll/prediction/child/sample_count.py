@@ -1,8 +1,8 @@
-"""Counts the samples that a simulated program takes, so that a step's rate can be said.
+"""Counts the samples that a simulated program processes, for the rate of a step.
 
-PyTorch's loaders say best how many there are: a batch that two modules see, or one module twice, is
-one. In a program without a loader the calls of its modules say it. Calls count as one batch until a
-backward pass has changed the gradients; what a module made, as a GAN's images, is no new sample.
+PyTorch's loaders count best: a batch that two modules see, or one module twice, counts once. In a
+program without a loader the calls of its modules count. Calls count as one batch until a backward
+pass has changed the gradients. A module's result, such as the images of a GAN, is no new sample.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     from plimsoll.base.watchers import Watchers
 
 _MOST_RESULTS = 64
-"""The number of the newest module results that are kept."""
+"""The number of most recent module results that are kept."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """How many samples there were up to a moment.
+    """The number of samples up to a moment.
 
     Attributes:
-        loaded: The samples that loaders gave.
-        called: Those that modules were called with before the steps of each optimizer.
+        loaded: The samples from loaders.
+        called: The samples of module calls before the steps of each optimizer.
     """
 
     loaded: int
     called: Mapping[int, int]
 
     def since(self, before: Samples) -> int | None:
-        """Those after an earlier moment; None where none are known.
+        """Returns the samples since an earlier moment; None if unknown.
 
-        Optimizers that take turns see the same samples, so the largest count holds.
+        Alternating optimizers see the same samples, so the largest count is used.
         """
         loaded = self.loaded - before.loaded
         called = (count - before.called.get(of, 0) for of, count in self.called.items())
@@ -48,7 +48,7 @@ class Samples:
 
 
 class SampleCount:
-    """Hears of loaders' batches and of calls of modules."""
+    """Observes loaders' batches and calls of modules."""
 
     def __init__(self) -> None:
         self._loaded = 0
@@ -59,7 +59,7 @@ class SampleCount:
         self._results: deque[weakref.ref[Any]] = deque(maxlen=_MOST_RESULTS)
 
     def watch_loaders(self, torch: ModuleType, watchers: Watchers) -> None:
-        """Count what PyTorch's loaders give from now on."""
+        """Count the batches of PyTorch's loaders from now on."""
         kind = getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)
         following = getattr(kind, "__next__", None)
         if kind is None or following is None:
@@ -78,12 +78,12 @@ class SampleCount:
         self._loaded += _size_of(loader, batch)
 
     def note_result(self, result: Any) -> None:
-        """A module has returned; a detached result that is a module's input is no new sample."""
+        """Note a module's result; a detached result passed to another module is no new sample."""
         if getattr(result, "grad_fn", None) is not None:
             self._results.append(weakref.ref(result))
 
     def note_call(self, module: Any, arguments: tuple[Any, ...], *, is_outermost: bool) -> None:
-        """A module is called. A batch is the first tensor of the outermost one, or in it."""
+        """Note a module's call. The batch is the first tensor argument of the outermost module."""
         if is_outermost:
             self._waits_for_tensor = True
             gradient = _gradient_of(module)
@@ -102,7 +102,7 @@ class SampleCount:
             self._new = max(self._new, batch)
 
     def end_step(self, of: int) -> None:
-        """An optimizer takes its step, or whatever else ends a step: the next batch begins."""
+        """Note the end of an optimizer's step or of another step: the next batch begins."""
         self._called[of] += (self._before + self._new) or self._derived
         self._waits_for_tensor = False
         self._new = self._derived = self._before = 0
@@ -118,26 +118,26 @@ class SampleCount:
         return address in {storage_address(each) for each in made if each is not None} - {0}
 
     def add(self, of: int, batch: int | None) -> None:
-        """Count samples of a step that is known as a whole."""
+        """Add the samples of a step that is known as a whole."""
         self._called[of] += batch or 0
 
     def so_far(self) -> Samples:
-        """Those up to now."""
+        """Returns the counts up to now."""
         return Samples(self._loaded, dict(self._called))
 
 
 def batch_of(arguments: Iterable[Any]) -> int | None:
-    """The first dimension of the first tensor; None where there is none."""
+    """Returns the first dimension of the first tensor; None without one."""
     shapes = (getattr(each, "shape", None) for each in arguments)
     return next((int(shape[0]) for shape in shapes if isinstance(shape, tuple) and shape), None)
 
 
 def _size_of(loader: Any, batch: Any) -> int:
-    """The dimension that all tensors of a batch share, or else the loader's batch size.
+    """Returns the dimension that all tensors of a batch share, or else the loader's batch size.
 
-    0 where the loader passes on what its data set gives, which may be no batch.
+    Returns 0 if the loader passes on its data set's items, which may be no batches.
     """
-    from plimsoll.offloading.data.tree import tensors_of  # which needs PyTorch
+    from plimsoll.offloading.data.tree import tensors_of  # imported here because it needs PyTorch
 
     if not loader._auto_collation:
         return 0
@@ -149,7 +149,7 @@ def _size_of(loader: Any, batch: Any) -> int:
 
 
 def _gradient_of(module: Any) -> tuple[int, int] | None:
-    """The state of a module's first gradient, which every backward pass changes."""
+    """Returns the version of a module's first gradient, which every backward pass changes."""
     parameters = module.parameters() if hasattr(module, "parameters") else ()
     gradient = next((p.grad for p in parameters if p.is_leaf and p.grad is not None), None)
     return None if gradient is None else (id(gradient), int(getattr(gradient, "_version", 0)))

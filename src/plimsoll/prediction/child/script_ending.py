@@ -1,4 +1,4 @@
-"""The way a script ended: by itself, out of memory, or by an error, and the line that raised it."""
+"""The ending of a script: regular, out of memory, or by an error, with the line that raised it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 _NO_SIZE = "Tried to allocate more than 1EB memory"
-"""PyTorch's words where a size is wrong, which no card would have."""
+"""PyTorch's text for an invalid size, which no card could serve."""
 _NO_ROOM_FOR_CONTEXT = "CUDA out of memory: the card has no room for the process's context"
 
 
 @dataclass(frozen=True)
 class ScriptEnding:
-    """The way a script ended.
+    """The ending of a script.
 
     Attributes:
-        has_ended: Whether it ended by itself, with the exit status 0 and every kernel's check held.
-        has_failed: Whether it ended otherwise, and plimsoll did not stop it.
+        has_ended: Whether it ended by itself, with exit status 0 and without a failed kernel check.
+        has_failed: Whether it ended otherwise, without being stopped by plimsoll.
         device_failure: The reason why a kernel's check failed; None if all checks held.
-        out_of_memory: PyTorch's text if the script failed for lack of memory, or a serving
-            engine's that refuses to start; None otherwise.
+        out_of_memory: PyTorch's text if the script ran out of memory, or that of a serving engine
+            that refuses to start; None otherwise.
         missed_network: Whether it failed because it is offline.
         missing: The repository of the hub that it failed to get; None if it failed otherwise.
     """
@@ -66,7 +66,7 @@ class ScriptEnding:
 
     @property
     def kind(self) -> str | None:
-        """None, "out_of_memory" or "other"."""
+        """Returns None, "out_of_memory" or "other"."""
         if self.out_of_memory:
             return "out_of_memory"
         return "other" if self.has_failed else None
@@ -85,20 +85,20 @@ def _device_failure(simulation: Simulation) -> str | None:
 def reason_of(error: BaseException | None) -> str | None:
     """Returns an error's name and first line, with the program's innermost line that raised it."""
     if isinstance(error, SystemExit) and _is_of_import(error):
-        # Such as a file of the program's that has the name of a module of Python's.
+        # for example a file of the program with the name of a standard module
         return f"a module that it imports ends the process ({line_of(error)})"
     if error is None or isinstance(error, SystemExit):
         return None
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     name = type(error).__name__
     line = line_of(error)
-    where = "" if line == NO_LINE else f" ({line})"  # a SyntaxError's text names the line
+    where = "" if line == NO_LINE else f" ({line})"  # a SyntaxError's text contains the line
     return f"{name}{': ' if first else ''}{first}{where}"
 
 
 def _is_of_import(error: BaseException) -> bool:
     """Returns whether the body of an imported module raised an error."""
-    frames = traceback.extract_tb(error.__traceback__)[-2:]  # Python leaves importlib's out
+    frames = traceback.extract_tb(error.__traceback__)[-2:]  # Python removes importlib's frames
     return len(frames) == 2 and frames[1].name == "<module>" and "import" in (frames[0].line or "")
 
 
@@ -119,7 +119,7 @@ def line_of_stack(stack: int) -> str:
 
 
 def _out_of_memory(error: BaseException | None) -> str | None:
-    """Returns PyTorch's text if lack of memory ended the script, also behind another error."""
+    """Returns PyTorch's text if lack of memory ended the script, even behind another error."""
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -129,14 +129,14 @@ def _out_of_memory(error: BaseException | None) -> str | None:
 
 
 def _refusal(simulation: Simulation) -> str | None:
-    """Returns why a serving engine refused to start, in its words; None if it did not."""
+    """Returns why a serving engine refused to start, in its own text; None if it did not."""
     return None if simulation.serving is None else simulation.serving.refusal
 
 
 def _missed_network(error: BaseException | None) -> bool:
     """Returns whether the script failed because it is offline, by its error and those behind it.
 
-    In a trial that has loopback alone, an address that cannot be found or reached counts too.
+    In a trial with loopback only, an address that cannot be resolved or reached counts too.
     """
     errors = errors_behind(error)
     if any("offline" in f"{type(each).__name__} {each.args}".lower() for each in errors):

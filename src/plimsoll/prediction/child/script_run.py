@@ -1,4 +1,4 @@
-"""The script itself: run as Python would run it, and ended as Python would end it."""
+"""Runs the script as Python would, and ends the process as Python would."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from plimsoll.prediction.request import Request
 
 _variables: list[dict[str, Any]] = []
-"""The script's: they outlive what is done at its exit, as any program's do."""
+"""The script's global variables: they outlive its exit handlers, as in any program."""
 
 
 def enter_script(request: Request) -> None:
     """Set `sys.argv` and `sys.path` as `python SCRIPT` and `python -m` do.
 
-    Call it when all of plimsoll's own modules are imported: the script's may have the same names.
+    Call it after all imports of plimsoll: the script's modules may have the same names.
 
     Raises:
-        InputError: If the request is for a module that is not there.
+        InputError: If the requested module does not exist.
     """
     sys.argv = [request.script, *request.arguments]
     sys.path.insert(0, str(_own_folder(request)))
@@ -41,20 +41,20 @@ def enter_script(request: Request) -> None:
 
 
 def run_script(request: Request) -> BaseException | None:
-    """Run the script to its end; how it ended."""
+    """Runs the script to its end; returns its ending."""
     try:
         if request.is_module:
             variables = runpy.run_module(request.script, run_name="__main__", alter_sys=True)
         else:
             variables = runpy.run_path(request.script, run_name="__main__")
-    except BaseException as error:  # also SystemExit and KeyboardInterrupt
+    except BaseException as error:  # including SystemExit and KeyboardInterrupt
         return error
     _variables.append(variables)
     return None
 
 
 def with_output(error: BaseException | None) -> BaseException | None:
-    """Write what the script has printed; how it ended, of which that may be the reason."""
+    """Flush the script's output; returns its ending, which a failed write may cause."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -64,10 +64,10 @@ def with_output(error: BaseException | None) -> BaseException | None:
 
 
 def end(request: Request, error: BaseException | None) -> None:
-    """End the process as a script ends that raised `error`.
+    """End the process as Python ends a script that raised `error`.
 
-    An error that comes from a model or a data set that is not here is one line: it is no error in
-    the script. The process that asked for a report prints that line itself.
+    An error about a missing model or data set is printed as one line: it is no error of the script.
+    A parent that asked for a report prints that line itself.
     """
     if error is None:
         return
@@ -77,7 +77,7 @@ def end(request: Request, error: BaseException | None) -> None:
         sys.exit(130)
     if isinstance(error, StoppedError):
         return
-    if isinstance(error, BrokenPipeError) and not has_reader(1):  # as under | head
+    if isinstance(error, BrokenPipeError) and not has_reader(1):  # for example under | head
         drop_output(1)
         sys.exit(1)
     missing = missing_repository(error)
@@ -97,11 +97,11 @@ def _own_folder(request: Request) -> Path:
 
 
 def _missing_module(name: str) -> str | None:
-    """The module or the package of it that Python cannot find; None where all are there."""
+    """Returns the module or the package of it that Python cannot find; None if none is missing."""
     for end_of_name in [place for place, sign in enumerate(name) if sign == "."] + [len(name)]:
         try:
             spec = importlib.util.find_spec(name[:end_of_name])
-        except Exception:  # the package's own, which shows itself when it is run
+        except Exception:  # an error of the package itself, which will appear when it runs
             return None
         if spec is None:
             return name[:end_of_name]
@@ -113,5 +113,5 @@ def _print_traceback(error: BaseException) -> None:
     trace: TracebackType | None = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(own):
         trace = trace.tb_next
-    hook = sys.excepthook  # the script's own, if it set one
+    hook = sys.excepthook  # the script's own hook, if it set one
     hook(type(error), error.with_traceback(trace), trace)

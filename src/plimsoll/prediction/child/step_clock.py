@@ -1,4 +1,4 @@
-"""Watches how long the steps of a simulated program take, on the simulated clock."""
+"""Measures the steps of a simulated program on the simulated clock."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _LINES = 10
 _FEWEST_TIMED = 2
 _SECONDS_BETWEEN_LOOKS = 2
-_FEWEST_ENDS = 3  # of steps: the first one plans, and makes what stays
-_MOST_KEPT = 65  # ends of steps: the latest say what is usual
-# How far a measured time was from the simulated one (docs/predict.md): of the GPU's work on chips
-# whose kernels were measured, on other chips, and of the host's work, which differs by half.
+_FEWEST_ENDS = 3  # ends of steps; the first step plans and allocates lasting memory
+_MOST_KEPT = 65  # ends of steps; the latest ones show the usual time
+# The range of measured over simulated time (docs/predict.md): for the GPU's work on chips whose
+# kernels were measured, on other chips, and for the host's work, which differs by half.
 _OF_MEASURED = (0.88, 1.3)
 _OF_OTHERS = (0.7, 1.5)
 _OF_HOSTS = (0.6, 1.6)
@@ -42,10 +42,10 @@ class _End:
     """The end of a step.
 
     Attributes:
-        clocks: Each device's clock.
-        now_ns: The machine's.
-        stack_times: By device, what the work of each call stack had taken, in ns.
-        samples: Those up to now.
+        clocks: The time of each device.
+        now_ns: The time of the machine.
+        stack_times: By device, the time of each call stack's work so far, in ns.
+        samples: The samples so far.
     """
 
     clocks: list[Clock]
@@ -59,7 +59,7 @@ class _End:
 
 @dataclass
 class _Steps:
-    """Steps of one kind, by their ends.
+    """The steps of one kind, by their ends.
 
     Attributes:
         what: The kind of step.
@@ -76,9 +76,9 @@ class _Steps:
     last_second: float = 0.0
 
     def usual(self, device: int) -> tuple[_End, _End]:
-        """The ends of the usual step: the middle one of those with the usual batch.
+        """Returns the ends of the usual step: the median of those with the usual batch.
 
-        For an even number it takes the shorter middle one: a checkpoint only adds time.
+        Of two middle steps it takes the shorter: a checkpoint only adds time.
         """
         pairs = list(pairwise(self.ends))
         batches = Counter(end.samples.since(begin.samples) for begin, end in pairs)
@@ -90,12 +90,12 @@ class _Steps:
 
 @dataclass(frozen=True)
 class Pace:
-    """How far the steps of a program are.
+    """The progress of a program's steps.
 
     Attributes:
-        done: The number of steps that have ended.
-        planned: The number of all steps; None where it is not known.
-        seconds_each: The seconds of this machine that a step after the first takes.
+        done: The number of completed steps.
+        planned: The number of all steps; None if unknown.
+        seconds_each: The seconds on this machine for a step after the first.
     """
 
     done: int
@@ -104,10 +104,10 @@ class Pace:
 
 
 class StepClock:
-    """Notes what passed at the end of each step.
+    """Records the clocks at the end of each step.
 
-    A step is an optimizer's; in a program without one, a call of `generate`, or else a call of the
-    outermost module, which is the first that is called after a step.
+    A step is an optimizer's. In a program without optimizers it is a call of `generate`, or else a
+    call of the outermost module, which is the first module called after a step.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -123,11 +123,11 @@ class StepClock:
         self._looked_second = 0.0
 
     def install(self, torch: ModuleType) -> None:
-        """Hear of the batches that loaders give."""
+        """Observe the batches of loaders."""
         self._samples.watch_loaders(torch, self._simulation.watchers)
 
     def note_forward(self, module: Any, arguments: tuple[Any, ...]) -> None:
-        """A module is called."""
+        """Note a module's call."""
         if self._outermost is None or self._outermost() is None:
             self._outermost = weakref.ref(module)
             self._watch_generation(type(module))
@@ -138,17 +138,17 @@ class StepClock:
         self._samples.note_call(module, arguments, is_outermost=is_outermost)
 
     def note_result(self, result: Any) -> None:
-        """A module has returned."""
+        """Note a module's return."""
         self._samples.note_result(result)
 
     def end_step(self, optimizer: Any) -> None:
-        """An optimizer has queued its step."""
+        """Note an optimizer's queued step."""
         self._samples.end_step(id(optimizer))
         self._end(self._by_optimizer.setdefault(id(optimizer), _Steps("step")))
         self._outermost = None
 
     def pace(self) -> Pace | None:
-        """Returns how far the steps are; None before the second one has ended."""
+        """Returns the progress; None before the end of the second step."""
         steps = self._counted()
         if steps is None or steps.count < _FEWEST_TIMED:
             return None
@@ -189,7 +189,7 @@ class StepClock:
         )
 
     def _steady(self) -> _Steps | None:
-        # Where several optimizers take turns, a step is that of the one with the fewest.
+        # If several optimizers alternate, the one with the fewest steps counts.
         trained = [s for s in self._by_optimizer.values() if s.count >= _FEWEST_ENDS]
         if self._by_optimizer:
             return min(trained, key=lambda steps: steps.count, default=None)
@@ -197,7 +197,7 @@ class StepClock:
         return next((steps for steps in others if steps.count >= _FEWEST_ENDS), None)
 
     def _counted(self) -> _Steps | None:
-        """The steps that say how far the program is."""
+        """Returns the steps that measure the program's progress."""
         if self._by_optimizer:
             return min(list(self._by_optimizer.values()), key=lambda steps: steps.count)
         return next((steps for steps in (self._generated, self._called) if steps.count), None)
@@ -224,7 +224,7 @@ class StepClock:
             self._plan(steps)
 
     def _watch_generation(self, kind: type) -> None:
-        """Calls of `generate`, Transformers' loop over a model, are steps of their own."""
+        """Count calls of `generate`, Transformers' loop over a model, as steps."""
         owner = next((base for base in kind.__mro__ if "generate" in vars(base)), None)
         if owner is None:
             return
@@ -232,7 +232,7 @@ class StepClock:
         if not inspect.isfunction(generate) or hasattr(generate, "__wrapped_by_plimsoll__"):
             return
         if inspect.isgeneratorfunction(generate) or inspect.iscoroutinefunction(generate):
-            return  # which returns before its work
+            return  # a generator function returns before its work
 
         begin = self._simulation.watchers.guarded("the begin of generate()", self._begin_generation)
         end = self._simulation.watchers.guarded("the end of generate()", self._end_generation)
@@ -263,7 +263,7 @@ class StepClock:
 def _lines(
     before: Sequence[float], after: Sequence[float], line_of: Callable[[int], str]
 ) -> list[LineTime]:
-    """The lines that took the most in between."""
+    """Returns the lines with the most time in between."""
     by_line: defaultdict[str, float] = defaultdict(float)
     for stack, total in enumerate(after):
         spent = total - (before[stack] if stack < len(before) else 0)

@@ -1,4 +1,4 @@
-"""The reasons that end a trial before its script: a missing value, a bound, an interrupt."""
+"""The reasons to end a trial before its script ends: a missing value, a bound, an interrupt."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 _MOST_COUNTED = 20
-"""Times that the library asks, of a loop in which a number counts: it may have an end after all."""
+"""How often a loop that counts may wait for an unknown value: it may end after all."""
 
 
 class StoppedError(BaseException):
-    """The trial has its answer; scripts that catch an `Exception` do not catch it."""
+    """The trial has its answer. A script's `except Exception` does not catch this."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Stop:
 
     Attributes:
         why: The reason.
-        line: The script's line then.
+        line: The script's line at that moment.
     """
 
     why: str
@@ -35,7 +35,7 @@ class Stop:
 
 
 class Stops:
-    """Ends the script of a trial where it would go on for ever, or for too long.
+    """Ends the script of a trial if it would run for ever, or for too long.
 
     Attributes:
         stop: The end of the script; None while it runs.
@@ -51,12 +51,12 @@ class Stops:
             simulation.library.bound_events(at_most_events, self._has_enough)
 
     def interrupt(self) -> None:
-        """The person at the terminal has seen enough."""
+        """Stop the script after Ctrl-C of the user."""
         if self.stop is None:
             self.stop = Stop("interrupted", where(self._simulation.runners))
 
     def _waits(self, stack: int) -> bool:
-        """A loop without an end of its own is given up; later, where the program counts in it."""
+        """Decides whether to give up a loop without an end; later, if the program counts in it."""
         if not is_in_open_loop(self._simulation.runners):
             return False
         counters = integers(self._simulation.runners)

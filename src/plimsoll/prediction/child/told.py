@@ -1,4 +1,4 @@
-"""The report of one process of a predicted program, and the reports of a job put together."""
+"""The report of one process of a predicted program, and the reports of a job combined."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Told:
     """The report of one process.
 
     Attributes:
-        process: Its number.
-        rank: Its rank in the job; None where it has none.
-        has_joined: Whether it joined the job itself: who it started has its environment too.
+        process: The process id.
+        rank: Its rank in the job; None without one.
+        has_joined: Whether it joined the job itself; a process that a rank started has the same
+            environment.
         host: The number of its machine in the job.
-        report: As `make_report` makes it; None where the process was killed.
+        report: The report of `make_report`; None if the process was killed.
         cards: The file of the card of each GPU that it used.
     """
 
@@ -35,11 +36,11 @@ class Told:
 
     @property
     def prediction(self) -> dict[str, Any] | None:
-        """A `PredictionParts` as a dictionary; None where the process was killed."""
+        """Returns a `PredictionParts` as a dictionary; None if the process was killed."""
         return None if self.report is None else self.report["prediction"]
 
     def uses(self, cards: dict[str, Card]) -> list[dict[str, Any]]:
-        """Each `GpuUse`; a card's file says what a killed process had of it."""
+        """Returns each `GpuUse`; that of a killed process comes from the card's file."""
         if self.prediction is not None:
             return list(self.prediction["devices"])
         return [
@@ -50,7 +51,7 @@ class Told:
 
 
 def told_ranks(told: list[Told]) -> list[Told]:
-    """The ranks of a job, each once; other processes that have its environment are none."""
+    """Returns each rank of a job once, without other processes that have its environment."""
     by_rank: dict[int, Told] = {}
     for each in told:
         if each.rank is not None:
@@ -111,7 +112,7 @@ def _bounds(found: dict[str, Any], peak: str) -> tuple[int, int] | None:
 
 
 def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
-    """The range of what the card shows, by those of NCCL's memory and of the reserved."""
+    """Returns the range of the card's use, from the ranges of NCCL's and reserved memory."""
     nccl, reserved = found["nccl_range_bytes"], _bounds(found, "reserved")
     if not (depends or nccl or reserved):
         return None
@@ -122,7 +123,7 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
 
 
 def card_of(told: Told, cards: dict[str, Card]) -> Card | None:
-    """The card of a process's report; of a killed process, the card that it filled most."""
+    """Returns the card of a process's report; for a killed process, the card it filled most."""
     if told.report is not None:
         return cards.get(dict(told.cards).get(told.report["device"], ""))
     used = [card for card in cards.values() if told.process in card.takes]
@@ -130,7 +131,7 @@ def card_of(told: Told, cards: dict[str, Card]) -> Card | None:
 
 
 def shared_cards(ranks: list[Told], cards: dict[str, Card]) -> list[SharedCard]:
-    """The cards that several processes used."""
+    """Returns the cards that several processes used."""
     return [
         SharedCard(
             card.host,

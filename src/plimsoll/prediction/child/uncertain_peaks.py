@@ -1,18 +1,18 @@
-"""The range of a run's peaks where its memory is not known to the byte, or not to the moment.
+"""The range of a run's peaks if sizes or times of its memory are uncertain.
 
-Kernels may take memory of which only a range is known. The run is replayed with other sizes of that
-memory. The two in which all of it is as small, or as large, as it can be are not enough: the most
-may be reserved with sizes that fit each other's blocks badly. So sizes are also drawn at random,
-most of them what they are thought to be.
+The memory of some kernels is known only as a range. The run is replayed with other sizes of that
+memory. The extremes, all as small or all as large as possible, are not enough: the peak of reserved
+memory may occur with sizes that fit badly into each other's blocks. So sizes are also drawn at
+random, most of them the expected ones.
 
-In a job, a block that NCCL's streams use as well is free again when they are done. The host's pace
-decides how many requests come before that. So the run is also replayed with such blocks
-free at once, and later: 3 and 10 times as many events after their free; 40 times where ranks send
-each other letters, because a rank waits for its neighbours then.
+In a job, a block that NCCL's streams also use is free again when they are done. The host's pace
+decides how many requests come before that. So the run is also replayed with such blocks free at
+once, and later: 3 and 10 times as many events after their free, and 40 times if ranks send to each
+other (send/recv), because a rank then waits for its neighbours.
 
-Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks it takes. With
-one GPU they were always seen to descend. With several they do not, so a job is also replayed with
-segments in other orders: on two H100s that was the whole difference of two jobs.
+Up to PyTorch 2.11 the driver's addresses decide which of equally large free blocks is taken. With
+one GPU they always descended in our measurements. With several they do not, so a job is also
+replayed with segments in other orders: on two H100s that was the whole difference between two jobs.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ if TYPE_CHECKING:
 
 _DRAWS = 30
 _MOST_EVENTS = 20_000_000
-"""So many events are replayed in all: of a long run there are fewer draws."""
+"""The number of events replayed in total: a long run gets fewer draws."""
 _AS_THOUGHT = 0.85
-"""The share of kernels that take what is thought. Where a row of data/cudnn_workspaces.csv is left
-out, its neighbour tells it in 80 to 90 % of cases."""
+"""The share of kernels with the expected size.
+
+If a row of data/cudnn_workspaces.csv is left out, its neighbour predicts it in 80 to 90 % of cases.
+"""
 _LATER = (0, 3, 10)
-"""How many times as late a block is free again; on two H100s four jobs lay within these."""
+"""Factors by which a block's reuse is delayed; on two H100s four jobs lay within these."""
 _LATER_WITH_LETTERS = (*_LATER, 40)
 _PACES_DRAWN = 6
 _ORDERS_DRAWN = 8
@@ -53,13 +55,13 @@ _KEPT = (
     Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED, Action.SEGMENT_FREE,
     Action.SEGMENT_UNMAP,
 )  # fmt: skip
-"""Requests, and where the program emptied the cache."""
+"""Requests, and the events at which the program emptied the cache."""
 _TAKEN = (Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED)
-"""The events of memory that a kernel takes and gives back."""
+"""The events of memory that a kernel allocates and frees."""
 _ADDRESS = 1 << 62
-"""Such memory has this address, which is higher than any of a run."""
+"""The address of such memory, which is higher than any of a run."""
 _OWN_ADDRESS, _APART = 1 << 52, 1 << 9
-"""Blocks have addresses from here on, one for each event."""
+"""The first address of blocks, and the distance of the addresses, one for each event."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,11 @@ class UncertainPeaks:
     """The range of the peaks.
 
     Attributes:
-        allocated: The least and the most of the allocated memory; None where all sizes are known.
-        reserved: The same of the reserved memory; None where the pace does not matter either.
-        hangs_on: Which of FREE_LATER and ANY_ADDRESSES change how much is reserved.
-        fails_with: The most that is allocated in a run that the room is too little for; None where
-            there was none.
+        allocated: The least and the most of the allocated memory; None if all sizes are known.
+        reserved: The least and the most of the reserved memory; None if all sizes are known and the
+            pace does not matter.
+        hangs_on: The assumptions of FREE_LATER and ANY_ADDRESSES that change the reserved memory.
+        fails_with: The most allocated in a run that ran out of memory; None if none did.
     """
 
     allocated: tuple[int, int] | None = None
@@ -108,7 +110,7 @@ def uncertain_peaks(
         return UncertainPeaks()
     as_thought = run.replay(_Draw(thought))
     peaks = [run.replay(draw) for draw in (*sizes, *paces, *orders)]
-    # No pace makes a request fail: before that, PyTorch waits for the streams of freed blocks.
+    # A pace never makes a request fail: PyTorch first waits for the streams of freed blocks.
     failing = [
         each.allocated_bytes
         for each, draw in zip(peaks, sizes, strict=False)
@@ -143,11 +145,11 @@ def uncertain_peaks(
 
 @dataclass(frozen=True)
 class _Draw:
-    """How a run may go.
+    """One variant of a run.
 
     Attributes:
         sizes: Bytes of uncertain memory, by kind.
-        paces: How many times as late each late free ends as it did; None for as late.
+        paces: The factor for each late free; None leaves them unchanged.
         order: The seed of another order of segments; 0 for descending addresses.
     """
 
@@ -157,7 +159,7 @@ class _Draw:
 
 
 def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
-    """All late frees as late, and each drawn on its own."""
+    """Yields equal factors for all late frees, then factors drawn one by one."""
     if count == 0:
         return
     for factor in later:
@@ -168,7 +170,7 @@ def _paces(later: Sequence[int], count: int) -> Iterator[NDArray[np.float64]]:
 
 
 def _draws(memory: Sequence[UncertainMemory], most: int) -> Iterator[dict[int, int]]:
-    """Sizes by kind: the least, the most, and random ones."""
+    """Yields sizes by kind: the least, the most, and random ones."""
     kinds = {each.kind: (each.bytes, each.least, each.most) for each in memory}
     thought, least, greatest = np.array(list(kinds.values()), dtype=np.float64).T
     random = np.random.default_rng(0)
@@ -187,17 +189,17 @@ class _Peaks(NamedTuple):
 
 
 class _Run:
-    """A device's run, in which the memory of a kind can have another size.
+    """A device's run in which memory of a kind can have another size.
 
     Args:
         simulation: The run.
         device: The device's number.
-        memory: The memory of which only a range is known.
-        waits: Whether blocks that waited for streams may be free again at other places.
+        memory: The memory with uncertain sizes.
+        waits: Whether the times at which blocks are free after waiting for streams may vary.
 
     Attributes:
-        events: How many are replayed.
-        late_frees: How many blocks were free again some events after they were freed.
+        events: The number of replayed events.
+        late_frees: The number of blocks that were free again some events after their free.
     """
 
     def __init__(
@@ -215,7 +217,7 @@ class _Run:
         requests = np.flatnonzero(action == Action.ALLOC)
         places = []
         for each in memory:
-            # The program may have ended before it took it.
+            # The program may have ended before the kernel allocated.
             at = int(requests[each.allocations]) if each.allocations < len(requests) else len(keep)
             places.append(at)
             if each.bytes and at < len(keep):
@@ -234,9 +236,9 @@ class _Run:
         self.late_frees = len(self._freed)
 
     def _find_late_frees(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Finds where blocks were freed that were not free again at once, and where they were.
+        """Finds the blocks that were not free again at once, and the events at which they were.
 
-        Every block gets an address of its own, so that they may be free again later.
+        Every block gets a unique address, so that it may be free again later.
         """
         action, address = self._columns["action"], self._columns["address"].copy()
         blocks: dict[int, tuple[int, int]] = {}
@@ -259,7 +261,7 @@ class _Run:
     def _at_pace(
         self, paces: NDArray[np.float64] | None
     ) -> tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]:
-        """The columns, and the places of uncertain memory, with late frees earlier or later."""
+        """Returns the columns, and the rows of uncertain memory, with late frees moved."""
         if paces is None:
             return self._columns, self._places
         when = np.arange(len(self._columns["action"]), dtype=np.float64)
@@ -273,7 +275,7 @@ class _Run:
         return columns, place_of[self._places]
 
     def replay(self, draw: _Draw, room_bytes: int = AMPLE_MEMORY) -> _Peaks:
-        """The most that is allocated and reserved."""
+        """Returns the most allocated and the most reserved bytes."""
         sizes = draw.sizes
         before, places = self._at_pace(draw.paces)
         taken = np.array([sizes[kind] for kind in self._kinds], dtype=np.uint64)
@@ -306,7 +308,7 @@ class _Run:
 
 
 def _leave_out(keep: NDArray[Any], action: NDArray[Any], address: NDArray[Any], at: int) -> None:
-    """Leaves out the events of a block: where it was allocated, and its frees."""
+    """Leaves out the events of a block: its allocation and its frees."""
     keep[at] = False
     for later in range(at + 1, len(keep)):
         if address[later] == address[at] and action[later] in _TAKEN:

@@ -1,4 +1,4 @@
-"""The verdict on a program of several processes: it counts all that use a card."""
+"""The verdict on a program of several processes, which counts all processes on a card."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ SEVERAL_PROCESSES = "several processes use one card"
 def fullest(
     own: Told, told: list[Told], ranks: list[Told], cards: dict[str, Card]
 ) -> tuple[Told, dict[str, Any] | None]:
-    """The process that a report is of, and its prediction.
+    """Returns the process that the report describes, and its prediction.
 
-    In a job this is the rank that has the least to spare, elsewhere the process that took the most
-    of the fullest card. The prediction is None if no process could tell anything.
+    In a job this is the rank with the least headroom, otherwise the process with the most memory on
+    the fullest card. The prediction is None if no process could report.
 
     Args:
         own: The program's own process.
         told: All processes that used a GPU.
-        ranks: The ranks among them.
-        cards: The cards that they used.
+        ranks: The ranks among the processes.
+        cards: The used cards.
     """
     if known := [each for each in ranks if each.prediction]:
         most = max(known, key=lambda each: _lack_of_room(each, cards))
@@ -50,12 +50,12 @@ def fullest(
 def verdict(
     found: dict[str, Any], told: list[Told], cards: dict[str, Card], request: Request
 ) -> dict[str, Any]:
-    """The keys of a `PredictionParts` that say whether all processes together fit.
+    """Returns the entries of a `PredictionParts` about whether all processes fit together.
 
     Args:
         found: The prediction of one process, with the failures of all.
         told: All processes that used a GPU.
-        cards: The cards that they used.
+        cards: The used cards.
         request: The trial.
     """
     crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, told)]
@@ -89,13 +89,13 @@ def verdict(
 
 
 def _engine_failed(told: list[Told]) -> bool:
-    """Whether a serving engine ran out of memory, also where the program caught its error."""
+    """Whether a serving engine ran out of memory, even if the program caught its error."""
     engines = (each["serving"] for each in map(_prediction, told) if each)
     return any(engine is not None and engine["failed_in"] is not None for engine in engines)
 
 
 def _on_other_cards(told: list[Told]) -> list[dict[str, Any]]:
-    """Each `CardVerdict`: a card has to hold what any of the processes takes."""
+    """Returns each `CardVerdict`: a card has to hold the memory of any of the processes."""
     verdicts = [each["other_cards"] for each in map(_prediction, told) if each]
     return [
         {
@@ -114,7 +114,7 @@ def _why_unknown(
     cards: dict[str, Card],
     request: Request,
 ) -> str | None:
-    """Why nothing says whether all processes fit; None where that is known."""
+    """Returns why it is unknown whether all processes fit; None if it is known."""
     for each in told:
         if each.prediction and (size := each.prediction["may_fail_with_bytes"]):
             return f"cuDNN's workspaces may be so large that {format_size(size)} is allocated"
@@ -162,7 +162,7 @@ def _peaks(told: Told) -> tuple[int, int]:
 
 
 def _lack_of_room(told: Told, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
-    """A key that is largest for a rank that ran out of memory, then for the least headroom."""
+    """A sort key that is largest for a rank that ran out of memory, then for the least headroom."""
     found, card = told.prediction, card_of(told, cards)
     assert found is not None
     assert told.rank is not None
@@ -173,11 +173,11 @@ def _lack_of_room(told: Told, cards: dict[str, Card]) -> tuple[bool, int, int, i
 
 
 def _of_killed(own: Told, killed: Told, taken: int, cards: dict[str, Card]) -> dict[str, Any]:
-    """The prediction of a process that was killed, as far as anything is known of it.
+    """Returns the prediction of a killed process, as far as it is known.
 
     Args:
         own: The program's own process.
-        killed: The one that was killed.
+        killed: The killed process.
         taken: The most that nvidia-smi would have shown of the process on one card.
         cards: The cards that the program used.
     """

@@ -1,4 +1,4 @@
-"""Which multiples a script accepts, found from a value with which it fails."""
+"""Finds the multiples that a script accepts, from a value with which it fails."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _DIVISOR = re.compile(r"\b(?:divisible by|multiples? of)\D{0,40}?(\d+)", re.IGNORECASE)
-_LINE = re.compile(r" \([^()]*:\d+[^()]*\)$")  # that raised it, at the end of the reason
+_LINE = re.compile(r" \([^()]*:\d+[^()]*\)$")  # the line that raised it, at the end of the reason
 
 
 def accepted_step(
     reason: str | None, failed: int, accepted: Collection[int], *, step: int, tolerance: int
 ) -> int | None:
-    """The step that a script seems to demand; None if no step explains that a value failed.
+    """Returns the step that a script seems to demand; None if no step explains the failure.
 
     Args:
         reason: The script's error, as in a `ScriptError`.
         failed: The value that failed.
-        accepted: Values with which the script did not fail so.
-        step: The step that is demanded already.
+        accepted: Values with which the script did not fail in this way.
+        step: The step demanded so far.
         tolerance: Differences up to this do not matter.
 
     Returns:
-        A multiple of `step` that divides all accepted values and not the failed one. It is the
-        number that the script names, or else `step` times a power of two: the largest one up to the
+        Returns a multiple of `step` that divides all accepted values but not the failed one: the
+        number in the script's error, or else `step` times a power of two: the largest one up to the
         tolerance, or the smallest one if all are above.
     """
     for found in _DIVISOR.findall(_LINE.sub("", reason or "")):

@@ -1,4 +1,4 @@
-"""Tries the changes of a prediction's causes, each by a simulation of the changed script."""
+"""Tries the changes for a prediction's causes, each by a simulation of the changed script."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def with_advice(request: Request, prediction: Prediction) -> Prediction:
-    """Say of each cause what its change saves, where the script can be changed so.
+    """Adds to each cause the saving of its change, if the script can be changed in this way.
 
     Args:
         request: The request that was predicted.
         prediction: The prediction.
 
     Raises:
-        InputError: If the script is no text.
+        InputError: If the script is not a text file.
     """
     script = module_file(request.script) if request.is_module else Path(request.script)
     path = script.resolve()
@@ -44,13 +44,13 @@ def with_advice(request: Request, prediction: Prediction) -> Prediction:
         if attempt.prediction is None:
             return replace(cause, why_not=attempt.failure or "the changed script fails")
         after = attempt.prediction
-        if prediction.shared_cards:  # what all processes took of the card
+        if prediction.shared_cards:  # the memory of all processes on the card
             saves = prediction.device_used_bytes - after.device_used_bytes
         else:
             saves = prediction.peak_reserved_bytes - after.peak_reserved_bytes
         return replace(cause, saves_bytes=saves)
 
     results = [result(each) for each in prediction.causes]
-    # A change that was tried and hardly helps is no advice: the next cause comes first.
+    # A tried change that hardly helps is no advice: the next cause comes first.
     most = prediction.peak_reserved_bytes
     return replace(prediction, causes=sorted(results, key=lambda each: each.hardly_helps(most)))

@@ -38,10 +38,9 @@ class Attempt:
 
     Attributes:
         changes: The changes.
-        prediction: The prediction; None where the script failed.
-        survey: The parts of the changed script; None where it failed.
-        failure: The reason why it failed, or why the script cannot be changed so; None for a
-            success.
+        prediction: The prediction; None if the script failed.
+        survey: The survey of the changed script; None if it failed.
+        failure: Why it failed, or why the script cannot be changed in this way; None for a success.
     """
 
     changes: Changes
@@ -56,7 +55,7 @@ class Attempt:
 
     @property
     def step_seconds(self) -> float | None:
-        """The time of a step, or of the steps that do its work; None where it is not known."""
+        """The time of a step, or of the steps that do its work; None if unknown."""
         if self.prediction is None or self.prediction.step_seconds is None:
             return None
         steps = prod(each.steps for each in self.changes)
@@ -75,7 +74,7 @@ class Attempt:
         return self.prediction.peak_allocated_bytes - (shared.peak_allocated_bytes if shared else 0)
 
     def outside_bytes(self) -> int:
-        """Returns the memory of the card in use outside PyTorch's allocator."""
+        """Returns the memory of the card outside PyTorch's allocator."""
         assert self.prediction is not None
         return self.prediction.context_bytes + self.nccl_bytes
 
@@ -88,11 +87,11 @@ class Attempt:
         return next((use for use in self.allocators() if use.fits), None)
 
     def least_use(self) -> AllocatorUse:
-        """Returns the allocator that takes the least."""
+        """Returns the allocator that needs the least."""
         return min(self.allocators(), key=lambda use: use.least_reserved_bytes)
 
     def least_bytes(self) -> int:
-        """Returns the memory of the card that it takes with `least_use`."""
+        """Returns the memory of the card needed with `least_use`."""
         return self.outside_bytes() + self.least_use().least_reserved_bytes
 
 
@@ -100,7 +99,7 @@ def changed(script: ScriptText, changes: Changes) -> ScriptText:
     """Returns the script with changes.
 
     Raises:
-        CannotChangeError: If the script has no place for a change.
+        CannotChangeError: If a change does not apply to the script.
     """
     for change in sorted(changes, key=lambda each: each.order):
         script = change.edit(script)
@@ -111,10 +110,10 @@ class Attempts:
     """Runs attempts, as many at a time as there are cores.
 
     Args:
-        request: The script as it is.
+        request: The request for the unchanged script.
         path: Its file.
         script: Its text.
-        room: The memory of the card that PyTorch and NCCL may take.
+        room: The memory of the card for PyTorch and NCCL.
     """
 
     def __init__(self, request: Request, path: Path, script: ScriptText, room: int) -> None:
@@ -126,7 +125,7 @@ class Attempts:
 
     @property
     def at_a_time(self) -> int:
-        """The number of attempts that run beside each other."""
+        """The number of parallel attempts."""
         return slots(self._request)
 
     def text(self, changes: Changes) -> ScriptText:
@@ -136,7 +135,7 @@ class Attempts:
     def run(
         self, sets: Sequence[Changes], ended: Callable[[Attempt], None] | None = None
     ) -> list[Attempt]:
-        """Simulates the script with each set of changes, with memory without end."""
+        """Simulates the script with each set of changes, on a card with unlimited memory."""
         found = []
         with ExitStack() as stack:
             folder = stack.enter_context(temporary_folder())
@@ -154,8 +153,8 @@ class Attempts:
         """Returns an attempt whose least room comes from a run under the allocator of `use`.
 
         A replay has the requests of a run under another allocator. Waits and moves of memory depend
-        on the allocator itself, so only such a run has them. If the script fails in it, the attempt
-        stays as it was.
+        on the allocator, so only a run under it has them. If the script fails in that run, the
+        attempt stays unchanged.
         """
         with ExitStack() as stack:
             survey = stack.enter_context(temporary_folder()) / "survey.json"
@@ -174,14 +173,14 @@ class Attempts:
             return _finished(answer())
 
     def with_range(self, changes: Changes, use: AllocatorUse, found: Prediction) -> Prediction:
-        """Adds to a prediction of `verify` its range over unknown data."""
+        """Adds the range over unknown data to a prediction of `verify`."""
         if not found.needs_trials:
             return found
         self.count += 2
         return with_range(self.request(changes, use), found)
 
     def request(self, changes: Changes, use: AllocatorUse, *, unlimited: bool = False) -> Request:
-        """Returns the request for a changed script under an allocator, with the limit or not."""
+        """Returns the request for a changed script under an allocator, with or without limit."""
         setup = replace(
             self._request.setup,
             unlimited=unlimited,
@@ -267,7 +266,7 @@ class Attempts:
         return attempt
 
     def _with_shared(self, prediction: Prediction) -> AllocatorUse:
-        """Returns the use of the card by a program that placed memory off it, as no replay does."""
+        """Returns the card's use by a program that placed memory off it, which no replay can do."""
         assert prediction.shared is not None
         reserved = prediction.shared.peak_dedicated_bytes
         allocated = prediction.peak_allocated_bytes - prediction.shared.peak_allocated_bytes
@@ -277,18 +276,18 @@ class Attempts:
         return AllocatorUse(prediction.allocator, prediction.conf, allocated, reserved, fits)
 
     def _beside_others(self, use: AllocatorUse, prediction: Prediction) -> AllocatorUse:
-        """Returns a use that fits only beside the other processes on the card."""
+        """Returns a use that includes the other processes on the card."""
         outside = prediction.device_used_bytes - prediction.peak_reserved_bytes
         room = self._room + prediction.context_bytes - outside
         return replace(use, fits=use.fits and use.least_reserved_bytes <= room)
 
 
 def _unless_late(use: AllocatorUse, room: int) -> AllocatorUse:
-    """Returns a use that does not fit where PyTorch's allocator must return segments in time.
+    """Returns a use that does not fit if PyTorch's allocator must release segments in time.
 
-    On an H200 such a plan ran out of memory. PyTorch's allocator returns whole segments, and a copy
-    to the host that still reads a block keeps its segment. The elastic allocator waits for the copy
-    and moves other blocks.
+    On an H200 such a plan ran out of memory: PyTorch's allocator releases whole segments, and a
+    block that a copy to the host still reads keeps its segment. The elastic allocator waits for the
+    copy and moves other blocks.
     """
     if use.allocator == "native" and use.peak_reserved_bytes > room:
         return replace(use, fits=False)

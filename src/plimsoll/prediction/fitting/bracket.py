@@ -1,4 +1,4 @@
-"""Chooses the next values to try from earlier results, until two values enclose the answer."""
+"""Chooses the values to try from earlier results, until two values enclose the answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 MOST_RUNS = 8
 """The most runs, unless the search is exact."""
 _TOLERANCE = 100  # a difference of one part in 100 does not matter
-_MOST_GROWTH = 32  # at once; small values say little of far larger ones
-_PATIENCE = 1024  # times as large without a byte more: memory does not depend on the value
-_NEAR = (1.1, 2.0, 2.5)  # the factor from a known value that is near, with 1, 2 or more known
+_MOST_GROWTH = 32  # per round; small values predict far larger ones badly
+# a value this many times as large without more memory: memory does not depend on the value
+_PATIENCE = 1024
+# factors from a known value that count as near, with 1, 2 or more known values
+_NEAR = (1.1, 2.0, 2.5)
 _CLOSE = 1.1  # the factor from a known value below which a wrong estimate needs no scouts
-_SURE = 0.95  # of an estimate; the last try if no value near the estimate is known to fit
-_GROWTH = 4  # from the first value to the one beside it
+_SURE = 0.95  # of an estimate, for the last try if no value near the estimate is known to fit
+_GROWTH = 4  # from the first value to its scout
 _LEEWAY, _SCOUTS_LEEWAY = 4, 2  # rounding by 1/4 of the tolerance, or 1/2 of a scout's value
 _MOST_SCOUTS = 4
 _DOUBT = 0.01  # the error of an estimate for each doubling from the nearest known value
@@ -31,7 +33,7 @@ class Try:
 
     Attributes:
         value: The value.
-        scouts: It runs with memory without end, to measure its use and not whether it fits.
+        scouts: Whether it runs with unlimited memory, to measure its use and not whether it fits.
     """
 
     value: int
@@ -44,14 +46,14 @@ class Point:
 
     Attributes:
         value: The value.
-        fits: Whether the script fits and leaves the wanted headroom; None where it ran with memory
-            without end and took more than the card has.
-        spare_bytes: The memory that it leaves, negative if memory is missing; None where it ran out
-            of memory.
+        fits: Whether the script fits and leaves the wanted headroom; None if it ran with unlimited
+            memory and took more than the card has.
+        spare_bytes: The memory left over, negative if memory is missing; None if it ran out of
+            memory.
         varying_bytes: The part of its memory that may depend on the value.
-        requested_bytes: The requested bytes at the peak. Rounding would hide how small values
-            differ.
-        is_scout: It ran with memory without end.
+        requested_bytes: The requested bytes at the peak. Rounding would hide the difference of
+            small values.
+        is_scout: Whether it ran with unlimited memory.
     """
 
     value: int
@@ -85,20 +87,20 @@ class Bracket:
 
     @property
     def low(self) -> int:
-        """The largest value that fits; 0 for none."""
+        """Returns the largest value that fits; 0 for none."""
         fitting = (each.value for each in self.points if each.fits)
         return max((value for value in fitting if value % self.step == 0), default=0)
 
     @property
     def high(self) -> int | None:
-        """The smallest value above it that does not fit, or fails; None for none."""
+        """Returns the smallest larger value that does not fit, or fails; None for none."""
         failed = [each.value for each in self.points if each.fits is False]
         above = (value for value in (*failed, *self.broken) if value > self.low)
         return min(above, default=None)
 
     @property
     def is_closed(self) -> bool:
-        """Whether no value between them matters."""
+        """Whether no value between them is worth a try."""
         return self.high is not None and self.high - self.low <= (
             self.step if self._is_exact else self.tolerance(self.low)
         )
@@ -109,7 +111,7 @@ class Bracket:
         return self.at_most is not None and self.low + self.step > self.at_most
 
     def tolerance(self, value: float) -> int:
-        """Returns the difference from a value that does not matter, unless the search is exact."""
+        """Returns the insignificant difference from a value, unless the search is exact."""
         return max(self.step, int(value) // _TOLERANCE // self.step * self.step)
 
     @property
@@ -119,7 +121,7 @@ class Bracket:
 
     @property
     def same_since(self) -> int | None:
-        """The smallest value that takes no byte less than far larger ones; None where it grows."""
+        """Returns the smallest value with the memory of far larger ones; None if memory grows."""
         known = sorted(self._known, key=lambda each: each.value)
         if not known or self.high is not None:
             return None
@@ -131,7 +133,7 @@ class Bracket:
         return same if known[-1].value >= _PATIENCE * same else None
 
     def first(self, value: int, count: int) -> list[Try]:
-        """Returns the first value, and with `count` above 1 a scout that shows how memory grows."""
+        """Returns the first value, and with `count` above 1 a scout to measure the growth."""
         if self.at_most is not None:
             value = min(value, self.at_most)
         value = max(value // self.step, 1) * self.step
@@ -140,7 +142,7 @@ class Bracket:
         return [Try(value), *(more if is_allowed else [])]
 
     def next(self, count: int) -> list[Try]:
-        """Returns up to `count` values to try at the same time; none at the end of the search."""
+        """Returns up to `count` values to try in parallel; none at the end of the search."""
         if not self._is_exact:
             count = min(count, MOST_RUNS - self._runs)
         if count < 1 or self.is_closed or self.is_at_bound:
@@ -172,7 +174,7 @@ class Bracket:
         return top if self.at_most is None else min(top, self.at_most)
 
     def _usable(self, wanted: Iterable[float], *, scouts: bool) -> list[Try]:
-        """Returns the multiples that were not tried yet, and add knowledge."""
+        """Returns the multiples that were not tried yet and are worth a try."""
         if scouts:
             least, top = self.step, self._top + (self.high is not None)
             tried = {each.value for each in self._known}
@@ -225,7 +227,7 @@ class Bracket:
         return [sqrt(nearest * value), value][-count:] if known == 1 else [value]
 
     def _bend(self) -> float | None:
-        """Returns a value far above the answer, where a line between known ones may miss most."""
+        """Returns a value far above the answer, where linear interpolation may be worst."""
         known = sorted(each.value for each in self._known)
         value = self._estimate()
         if len(known) != 2 or value is None or not known[0] < value < known[1] / _NEAR[1]:
@@ -250,7 +252,7 @@ class Bracket:
             return _between(low, high, count)
         if value is None:
             return [self._top]
-        # Where the estimate was wrong, the next tries lie farther and farther from it.
+        # After a wrong estimate, the next tries are farther and farther from it.
         wrong = self._wrong(value)
         value = max(min(value, self._top), self.step)
         is_doubtful = self._nearest(value)[1] > _CLOSE

@@ -1,4 +1,4 @@
-"""Where memory will be spent, by what other values leave of it."""
+"""Estimates the value at which memory runs out, from the memory left by other values."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _APART = 1.04
-"""Values closer than this show how requests happen to lie in memory, not how it grows."""
+"""Closer values differ by chance placement of requests, not by the growth of memory."""
 
 Sample = tuple[float, float]
-"""A value, and the bytes that it leaves free: less than none, where it takes too much."""
+"""A value, and the bytes that it leaves free; negative if it needs too much."""
 
 
 def crossing(samples: Sequence[Sample]) -> float | None:
-    """The value that leaves nothing free, by the samples around it; None where none does.
+    """Returns the value that leaves no byte free, from nearby samples; None if there is none.
 
-    It lies on a parabola through three samples, or, where that never falls so far, or there are but
-    two, on a line.
+    It lies on a parabola through three samples, or on a line if the parabola does not reach zero or
+    there are only two samples.
     """
     chosen = _nearest(samples)
     if len(chosen) < 2:
@@ -29,7 +29,7 @@ def crossing(samples: Sequence[Sample]) -> float | None:
 
 
 def _nearest(samples: Sequence[Sample]) -> list[Sample]:
-    """Up to three that leave the least, or lack the least, and are far enough from each other."""
+    """Returns up to three samples nearest to zero that are far enough apart."""
     kept: list[Sample] = []
     for value, free in sorted(samples, key=lambda sample: abs(sample[1])):
         if all(max(value, other) >= _APART * min(value, other) for other, _ in kept):
@@ -43,7 +43,7 @@ def _on_line(first: Sample, other: Sample) -> float | None:
 
 
 def _on_parabola(first: Sample, second: Sample, third: Sample) -> float | None:
-    """By the first one, which is the nearest."""
+    """Returns the parabola's root next to the first sample, which is the nearest."""
     to_second = (second[1] - first[1]) / (second[0] - first[0])
     to_third = (third[1] - first[1]) / (third[0] - first[0])
     bend = (to_third - to_second) / (third[0] - second[0])

@@ -1,6 +1,7 @@
-"""Memory against time as a picture in the terminal: a letter for each row of the front's table.
+"""Draws memory against time in the terminal, with a letter for each row of the front's table.
 
-All other attempts are dots, and the limit is a line. Letters for the same place stand side by side.
+All other attempts are dots, and the limit is a line. Letters in the same place are drawn side by
+side.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ Cell = tuple[int, int]
 
 
 def front_keys(front: Sequence[Tried]) -> list[str]:
-    """The letters of the rows of a front, in the table and in the picture."""
+    """Returns the letters of the rows of a front, in the table and in the picture."""
     return list(ascii_lowercase[: len(front)])
 
 
 def front_picture(
     front: Sequence[Tried], tried: Sequence[Tried], limit_bytes: int, width: int
 ) -> Text:
-    """Draw what was tried: upwards what it takes of the card, to the right the time of a step.
+    """Draws the attempts: memory of the card upwards, time of a step to the right.
 
     Args:
         front: The attempts for which no other takes less memory and less time.
@@ -85,7 +86,7 @@ def _is_point(tried: Tried) -> bool:
 def _placed(
     front: Sequence[Tried], points: Sequence[Tried], upwards: Scale, across: Scale
 ) -> dict[Cell, Look]:
-    """Returns the sign of each cell."""
+    """Returns the character of each cell."""
     looks: dict[Cell, Look] = {}
     for key, each in zip(front_keys(front), front, strict=True):
         cell = _free(_cell(each, upwards, across), looks, across.cells)
@@ -103,14 +104,14 @@ def _cell(tried: Tried, upwards: Scale, across: Scale) -> Cell:
 
 
 def _free(cell: Cell, looks: dict[Cell, Look], columns: int) -> Cell:
-    """The nearest place in the same row where no letter is."""
+    """Returns the nearest cell in the same row without a letter."""
     number, column = cell
     near = sorted(range(columns), key=lambda other: abs(other - column))
     return next((number, other) for other in near if (number, other) not in looks)
 
 
 def _axis(upwards: Scale, across: Scale) -> Iterator[Text]:
-    """The line below, its labels, and the units."""
+    """Yields the horizontal axis, its labels, and the units."""
     width = margin(upwards)
     labels = [across.label(column) for column in range(across.cells)]
     line = "".join("┴" if label else "─" for label in labels)

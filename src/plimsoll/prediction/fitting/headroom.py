@@ -1,4 +1,4 @@
-"""The part of a card that stays free, and the warning where next to nothing does."""
+"""The part of a card that stays free, and the warning if it is very small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LITTLE = 0.01
-"""The share of the memory. A plan that leaves less may not fit another time."""
+"""The share of the memory below which a plan may not fit another time."""
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 
@@ -31,10 +31,10 @@ class Headroom:
 
     @classmethod
     def parse(cls, text: int | str | None) -> Self:
-        """From "2GiB", "5%" or bytes.
+        """Parses "2GiB", "5%" or bytes.
 
         Raises:
-            InputError: If it is neither.
+            InputError: If the text has another form.
         """
         if text is None or text in (0, "0"):
             return cls()
@@ -47,12 +47,12 @@ class Headroom:
         return cls(part=part)
 
     def of(self, total_bytes: int) -> int:
-        """In bytes, of a card with so much memory."""
+        """Returns the bytes for a card with so much memory."""
         return self.size_bytes + round(self.part * total_bytes)
 
 
 def thin_line(left_bytes: int, whole_bytes: int, *, of: str) -> Iterator[str]:
-    """A warning where too little is left to rely on; else nothing.
+    """Yields a warning if too little memory is left to rely on.
 
     Args:
         left_bytes: The free memory.

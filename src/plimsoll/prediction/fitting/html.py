@@ -1,4 +1,4 @@
-"""Fits and plans for notebooks."""
+"""Fits and plans as HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def fit_html(fit: FitParts) -> str:
-    """The largest value, and all that were tried."""
+    """Returns the largest value, and all that were tried."""
     text = fit_text(fit)
     rows = [(str(trial.value), trial_text(trial, fit.total_bytes)) for trial in fit.curve]
     first = answer(text.splitlines()[0])
@@ -24,7 +24,7 @@ def fit_html(fit: FitParts) -> str:
 
 
 def plan_html(plan: PlanParts) -> str:
-    """The answer, the changes as a difference, and what memory costs in time."""
+    """Returns the answer, the changes as a difference, and the time that memory costs."""
     text = plan_text(plan).plain
     front = [
         (

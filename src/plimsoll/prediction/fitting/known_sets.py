@@ -1,7 +1,7 @@
 """The memory and time of sets of changes, from attempts or estimates.
 
-An estimate starts at the largest part of a set that was tried, and adds the saving of each other
-change alone. For a change that was not tried alone it takes the change's own bound.
+An estimate starts at the largest tried part of a set, and adds the saving of each other change
+alone. For a change that was not tried alone it takes the change's own bound.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MEASURED = ("recomputation", "offload")
 """Kinds of change with a measure: a number of modules, a least size of tensors."""
 _LEAST_REST = 0.985  # the allocated share of the elastic allocator's memory
 PER_CHANGE = 0.005
-"""The share of a step by which a plan with a change less may be slower."""
-_THIN = 0.02  # the share of a step by which a plan with more to spare may be slower
+"""The share of a step by which a plan with one change fewer may be slower."""
+_THIN = 0.02  # the share of a step by which a plan with more headroom may be slower
 _FAR = 0.75  # the share of the wanted saving below which a larger one is out of reach
 
 
@@ -43,10 +43,10 @@ class Known:
     """All attempts, and the estimates that follow from them.
 
     Args:
-        room: The memory of the card that PyTorch and NCCL may take.
+        room: The memory of the card for PyTorch and NCCL.
 
     Attributes:
-        attempts: All attempts, in order; the first is the script as it is.
+        attempts: All attempts, in order; the first is the unchanged script.
     """
 
     def __init__(self, room: int) -> None:
@@ -70,7 +70,7 @@ class Known:
 
     @property
     def base(self) -> Attempt:
-        """The script as it is."""
+        """The attempt with the unchanged script."""
         return self.attempts[0]
 
     def is_known(self, changes: Changes) -> bool:
@@ -91,7 +91,7 @@ class Known:
     def estimate(self, changes: Changes, start: Attempt) -> tuple[int, float]:
         """Estimates the peak of a set and the time of a step.
 
-        The estimate is at least the peak of each attempt that has all changes of the set and more.
+        The estimate is at least the peak of each attempt with all these changes and more.
         """
         allocated, seconds = start.allocated_bytes(), self.seconds(start)
         for change in set(changes) - set(start.changes):
@@ -105,7 +105,7 @@ class Known:
         return max([allocated, *more]), max(seconds, 0.0)
 
     def alone(self, change: Change) -> Attempt | None:
-        """Returns the attempt with one change alone; None where there was none."""
+        """Returns the attempt with only this change; None without one."""
         return next((each for each in self.attempts if each.changes == (change,)), None)
 
     def gain(self, change: Change) -> int:
@@ -125,18 +125,18 @@ class Known:
         return self.seconds(alone) - self.seconds(self.base)
 
     def seconds(self, attempt: Attempt) -> float:
-        """Returns the time of a step, from the costs of the changes where no run measured it."""
+        """Returns the time of a step, from the costs of the changes if no run measured it."""
         if attempt.step_seconds is not None and self.base.step_seconds is not None:
             return attempt.step_seconds
         start = self.base.step_seconds or 1.0
         return start + sum(change.costs_seconds for change in attempt.changes)
 
     def cost(self, attempt: Attempt) -> float:
-        """Returns the number that ranks plans: a step's seconds, and a little for each change."""
+        """Returns the number that ranks plans: a step's seconds, plus a little for each change."""
         return self.seconds(attempt) * (1 + PER_CHANGE * len(attempt.changes))
 
     def price(self, attempt: Attempt, use: AllocatorUse) -> float:
-        """Returns the cost, raised where little memory is left or cached memory must go back.
+        """Returns the cost, raised if little memory is left or cached memory must be released.
 
         On a real GPU such a plan may not fit, because of other workspaces or another pace.
         """
@@ -145,17 +145,17 @@ class Known:
         return self.cost(attempt) * (1 + _THIN * is_thin)
 
     def target(self) -> int:
-        """Returns the bytes that may be allocated under the allocator that wastes the least."""
+        """Returns the bytes that may be allocated under the allocator with the least waste."""
         return int((self._room - self.base.nccl_bytes) * _LEAST_REST) - MiB
 
     def margin(self, chosen: Changes) -> int:
-        """Returns the bytes by which measured changes beside these missed their aim so far."""
+        """Returns the bytes by which measured changes with these have missed their aim so far."""
         return self._margins.get(frozenset(chosen), 0)
 
     def reach(self, kinds: set[str], chosen: Changes) -> int:
-        """Returns the lowest peak that measured changes of these kinds reach beside a set.
+        """Returns the lowest peak that measured changes of these kinds reach with a set.
 
-        It is 0 until an attempt asked them for more than they can save beside a part of the set.
+        It is 0 until an attempt required more than they can save with a part of the set.
         """
         inside = [
             attempt
@@ -206,7 +206,7 @@ def plain(changes: Changes) -> Changes:
 
 
 def agree(changes: Changes) -> bool:
-    """Returns whether changes can be made together."""
+    """Returns whether changes can be combined."""
     kinds = [change.kind for change in changes]
     if len(set(kinds)) < len(kinds):
         return False

@@ -1,4 +1,4 @@
-"""Lines of a changed script by the numbers that they have in the script as it is."""
+"""Maps lines of a changed script to their numbers in the unchanged script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(.*):(\d+)( .*)?", re.DOTALL)
 
 
 def original_lines(shares: Sequence[LineShare], path: Path, changed: ScriptText) -> list[LineShare]:
-    """Returns shares under the old numbers of a changed script's lines, or as added lines.
+    """Returns a changed script's lines under their original numbers, or as added lines.
 
     Args:
         shares: The bytes of each line. Lines of other files stay as they are.

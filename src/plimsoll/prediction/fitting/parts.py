@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.written import Written
 
 INTERRUPTED = "interrupted"
-"""Why a search ended that was interrupted."""
+"""The reason of a search that the user interrupted."""
 
 
 _AS_FAST = 0.9
-"""So much of the highest rate counts as equally fast."""
+"""A rate of at least this share of the highest counts as equally fast."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One value that was tried.
+    """One tried value.
 
     Attributes:
         value: The value.
-        fits: Whether the script fits with it and leaves the wanted headroom; False too where the
-            script fails for another reason than memory. None where it ran with memory without end
-            and took more than the card has, but some of that was cached.
-        device_used_bytes: As in a `Prediction`; up to the failure, where it ran out of memory. More
-            than the card has, where it ran on a card without end. None where the script fails.
-        step_seconds: As in a `Prediction`; None where it does not fit.
-        headroom_bytes: As in a `Prediction`; None where it ran out of memory, or the script fails.
-        error: The reason why the script fails, if it does.
+        fits: Whether the script fits with it and leaves the wanted headroom; False also if the
+            script fails for another reason than memory. None if it ran with unlimited memory and
+            took more than the card has, but part of that was cached.
+        device_used_bytes: As in a `Prediction`; up to the failure if it ran out of memory. It
+            exceeds the card if the run had unlimited memory. None if the script fails.
+        step_seconds: As in a `Prediction`; None if it does not fit.
+        headroom_bytes: As in a `Prediction`; None if it ran out of memory, or the script fails.
+        error: Why the script fails, if it does.
         host_peak_bytes: As in a `Prediction`.
         host_peak_range_bytes: As in a `Prediction`.
     """
@@ -53,22 +53,22 @@ class FitParts:
     Attributes:
         gpu: The card.
         vary: The argument.
-        largest: The largest value that fits, of those that were tried; None if none did.
-        smallest_failing: The smallest value above it that does not fit, or with which the script
+        largest: The largest tried value that fits; None if none did.
+        smallest_failing: The smallest larger value that does not fit, or with which the script
             fails; None if there was none.
-        stopped: The reason why the search ended before it tried the values between the two, or
-            above `largest`, which may fit, too; None where the two are close enough.
-        multiple_of: The search tried only multiples of it, by the caller's wish or the script's.
+        stopped: Why the search ended before it tried values between the two, or above `largest`,
+            that may fit too; None if the two are close enough.
+        multiple_of: The search tried only multiples of it, as the caller or the script demanded.
         total_bytes: The part of the card's memory that the script can have.
         used_bytes: The memory of the card that other programs already have.
         headroom_bytes: The memory that had to stay free.
-        curve: Every value that was tried, sorted.
+        curve: Every tried value, sorted.
         seconds: The time of the predictions.
         written: The files that the script wrote in any trial, as in a `Prediction`. If several
             trials wrote a path, the largest file.
-        kept_apart: The means that kept the trials from real files, with what the trial that was
-            refused the most was refused; None where the script's writes were kept.
-        not_kept: The promises that some trial could not keep.
+        kept_apart: The means that protected real files from the trials, with the changes refused in
+            the trial with the most; None if the script's writes were kept.
+        not_kept: The guarantees that some trial could not give.
     """
 
     gpu: str
@@ -88,9 +88,9 @@ class FitParts:
 
     @property
     def fastest(self) -> tuple[int, float] | None:
-        """The batch size with the most samples a second; None where no batch was varied.
+        """Returns the batch size with the most samples a second; None if no batch was varied.
 
-        The largest one that is about as fast as the fastest: times are estimates.
+        Returns the largest value that is about as fast as the fastest: times are estimates.
         """
         if "batch" not in self.vary:
             return None
@@ -99,5 +99,5 @@ class FitParts:
         return max((each for each in rates if each[1] >= _AS_FAST * most), default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the values for JSON."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""How a changed script is run: a line for a shell."""
+"""The shell command that runs a changed script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def plan_command(
         arguments: Its arguments.
         setup: The simulated GPUs.
         use: The allocator with which it fits.
-        launcher: The arguments before the script, as "-m" and a module that starts a job's ranks.
+        launcher: The arguments before the script, such as "-m" and a module that starts a job's
+            ranks.
     """
     words = [_interpreter(), *launcher, script, *arguments]
     settings = ""
@@ -45,7 +46,7 @@ def plan_command(
 
 
 def _tiers(setup: Setup) -> list[str]:
-    """Where memory spills: the options that say how."""
+    """Returns the options for spilling, if memory may spill."""
     if setup.policy != "spill" or setup.dedicated_bytes is None:
         return []
     options = ["--policy", "spill", "--dedicated", f"{setup.dedicated_bytes // MiB}MiB"]
@@ -59,7 +60,7 @@ def _plimsoll() -> list[str]:
 
 
 def _interpreter() -> str:
-    """This one, by the shortest name that means it."""
+    """Returns the shortest name of this interpreter."""
     for name in ("python", "python3"):
         found = shutil.which(name)
         if found is not None and _is_this(Path(found)):
@@ -68,6 +69,6 @@ def _interpreter() -> str:
 
 
 def _is_this(found: Path) -> bool:
-    """Whether it is this program, in this folder: each virtual environment has a link to one."""
+    """Whether it is this interpreter in this folder: each virtual environment has a link to one."""
     here = Path(sys.executable)
     return found.parent.resolve() == here.parent.resolve() and found.samefile(here)

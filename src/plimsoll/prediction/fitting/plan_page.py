@@ -1,4 +1,4 @@
-"""The page of a plan: the script as it is, and with the plan, side by side on one scale."""
+"""The page of a plan: the unchanged script and the plan, side by side on one scale."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def write_plan_page(
     fits: bool,
     force: bool,
 ) -> ViewResult:
-    """Run both again, recorded, and write the page; only one run where nothing is changed.
+    """Runs both again, recorded, and writes the page; only one run if nothing is changed.
 
     Args:
         attempts: The trials of the script.
-        base: The script as it is, which is shown where memory has no end.
+        base: The unchanged script, which is shown with unlimited memory.
         chosen: The script with the plan.
         use: The plan's allocator.
         output: The page.
-        fits: Whether the plan does, so that it is shown under the limit.
-        force: Replace a file of that name.
+        fits: Whether the plan fits, so that it is shown under the limit.
+        force: Whether to replace an existing file.
 
     Raises:
         InputError: If the page cannot be written.

@@ -19,8 +19,8 @@ class PlannedChange:
 
     Attributes:
         name: The change in words.
-        lines: The lines that the change adds to the script, or puts in place of others.
-        caveat: The way in which results may differ; "" where they stay the same.
+        lines: The lines that the change adds or replaces in the script.
+        caveat: How results may differ; "" if they stay the same.
         note: Further advice to the user.
         short: A short name for narrow columns.
     """
@@ -34,25 +34,25 @@ class PlannedChange:
 
 @dataclass(frozen=True)
 class Tried:
-    """The script with some changes, or as it is.
+    """The script with some changes, or unchanged.
 
     Attributes:
-        changes: The names of the changes; none for the script as it is.
-        peak_allocated_bytes: The most in live blocks; None, as the other figures, for a failure.
+        changes: The names of the changes; none for the unchanged script.
+        peak_allocated_bytes: The most in live blocks; None, like the other figures, for a failure.
         device_used_bytes: The memory that nvidia-smi would show at the peak, under PyTorch's
             allocator.
         least_used_bytes: The least memory that suffices, under the allocator that needs least.
-        step_seconds: The time of a step; None also where it is not known.
+        step_seconds: The time of a step; None also if unknown.
         fits: Whether it fits, with one of the allocators.
         keeps_results: Whether results stay the same.
         is_on_front: Whether no other attempt takes less memory and less time.
-        failure: The reason why it failed, or could not be tried; None for a success.
+        failure: Why it failed, or could not be tried; None for a success.
         short: Short names of the changes for narrow columns.
-        is_plan: Whether it is the plan or, where no attempt fits, the one that takes the least.
-        options: The words on the script's command line that are all of it; none where its text is
-            changed too.
+        is_plan: Whether it is the plan or, if no attempt fits, the one that needs the least.
+        options: The script's options that make up the whole attempt; empty if its text is changed
+            too.
         least_allocator: The allocator that needs least; None for a failure.
-        least_conf: Its settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
+        least_conf: Its settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
     """
 
     changes: list[str]
@@ -78,27 +78,27 @@ class PlanParts:
     Attributes:
         script: The script.
         gpu: The card.
-        within_bytes: The memory of the card that the program may take, CUDA's context included.
+        within_bytes: The memory of the card for the program, CUDA's context included.
         fits: Whether any attempt fits.
-        plan: The changes that make it fit for the least time; empty where it fits as it is.
-        allocator: The allocator under which it fits, or takes the least.
-        conf: The allocator's settings, in the form of PYTORCH_CUDA_ALLOC_CONF.
+        plan: The changes that make it fit for the least time; empty if it fits unchanged.
+        allocator: The allocator under which it fits, or needs the least.
+        conf: The allocator's settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
         command: The shell command that runs the changed script. It names CHANGED.py if the script
             was not written.
         patch: The plan as a difference to the script, in the form of `diff -u`.
-        peak_allocated_bytes: The most in live blocks, with the plan. Where no attempt fits, this
-            and the figures below are those of the attempt that takes the least.
-        peak_reserved_bytes: The most taken from the driver.
+        peak_allocated_bytes: The most in live blocks, with the plan. If no attempt fits, this and
+            the figures below are those of the attempt that needs the least.
+        peak_reserved_bytes: The most reserved from the driver.
         device_used_bytes: The memory that nvidia-smi would show at that peak.
-        step_seconds: The time of a step; None where it is not known.
-        slowdown: That time over the time of the script as it is; None where one is not known.
-        as_it_is_bytes: The memory of the card that the script takes as it is.
+        step_seconds: The time of a step; None if unknown.
+        slowdown: That time over the time of the unchanged script; None if one is unknown.
+        as_it_is_bytes: The memory of the card that the unchanged script takes.
         device_used_range_bytes: The least and the most that `device_used_bytes` can be, over all
-            contents of unknown data; None where no size depends on them.
-        gives_cached_back: Whether it fits only because PyTorch returns cached memory to the driver
+            contents of unknown data; None if no size depends on them.
+        gives_cached_back: Whether it fits only because PyTorch releases cached memory to the driver
             in time.
-        host_peak_bytes: The estimated most that the program takes of the host's memory, with the
-            plan; None where it is not known.
+        host_peak_bytes: The estimated most host memory of the program, with the plan; None if
+            unknown.
         host_peak_range_bytes: The least and the most that `host_peak_bytes` may be.
         front: The attempts for which no other takes less memory and less time, the fastest first.
         tried: All attempts, in order.
@@ -106,18 +106,18 @@ class PlanParts:
         floor_changes: The short names of that attempt's changes.
         floor_held: The bytes at its peak by category.
         floor_lines: The lines that hold the most at its peak, most first, with their numbers in the
-            script as it is.
-        room_bytes: The memory that the program may take besides CUDA's context.
-        before: Memory over the run of the script as it is, for a picture; None where the script
+            unchanged script.
+        room_bytes: The memory for the program without CUDA's context.
+        before: Memory over the run of the unchanged script, for a picture; None if the script
             allocated nothing.
         after: Memory over the run with the plan.
         simulations: The number of simulations.
-        seconds: The time that they took.
+        seconds: Their total time.
         interrupted: Whether the user ended the search early.
-        page: The page that was written; None for none.
-        kept_apart: The means that kept the attempts from real files, with what the attempt that was
-            refused the most was refused; None where the script's writes were kept.
-        not_kept: The promises that the plan's run, or the script's as it is, could not keep.
+        page: The written page; None for none.
+        kept_apart: The means that protected real files from the attempts, with the changes refused
+            in the attempt with the most; None if the script's writes were kept.
+        not_kept: The guarantees that the plan's run, or the unchanged script's, could not give.
     """
 
     script: str

@@ -1,10 +1,10 @@
 """Finds the changes that make a script fit for the least time, by branch and bound.
 
-The search simulates the script as it is, then with each single change that could matter. It
-estimates a set of changes from the largest part of the set that was simulated and the saving of
-each other change alone. For a change that was not simulated it takes the change's own bound. The
-next simulation is the set with the least time of all that should fit, and its result replaces the
-estimate. The search ends when no untried set can be better than the best that fits.
+The search simulates the unchanged script, then each single change that could matter. It estimates a
+set of changes from the largest simulated part of the set and the saving of each other change alone.
+For a change that was not simulated it takes the change's own bound. The next simulation is the set
+with the least time of all that should fit, and its result replaces the estimate. The search ends
+when no untried set can be better than the best that fits.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Watcher(Protocol):
     """Gets the progress of a search."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """A trial begins, of the changes with these labels. No label is the script as it is."""
+        """Note the begin of a trial of changes with these labels; none for the unchanged script."""
 
     def ended(self, attempt: Attempt) -> None:
-        """A trial ended."""
+        """Note the end of a trial."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Best:
     """A plan that fits.
 
     Attributes:
-        attempt: The changes, and their use of memory without end.
+        attempt: The changes, and their use of unlimited memory.
         use: The allocator with which they fit.
         verified: The prediction under the limit.
     """
@@ -62,12 +62,12 @@ class Search:
 
     Args:
         attempts: The trials of the script.
-        room: The memory of the card that PyTorch and NCCL may take.
+        room: The memory of the card for PyTorch and NCCL.
         watcher: Gets each trial.
         compiles: Whether the search tries to compile the model.
 
     Attributes:
-        best: The best plan so far; None while no attempt fits.
+        best: The best plan so far; None until an attempt fits.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Search:
 
     @property
     def base(self) -> Attempt:
-        """The script as it is."""
+        """The attempt with the unchanged script."""
         return self._known.base
 
     def run(self, *, prefers_own: bool = False) -> None:
@@ -143,9 +143,9 @@ class Search:
             self.best = Best(attempt, use, verified)
 
     def prefer_own_options(self) -> None:
-        """Takes options of the script alone where the best plan leaves less than `ROOMY` says.
+        """Takes only options of the script if the best plan leaves less free than `ROOMY`.
 
-        Such a plan changes no line, and another run or another card's driver does not refute it.
+        Such a plan changes no line, and variations between runs or drivers do not break it.
         """
         best = self.best
         if best is None or self._is_roomy(best.attempt, best.use):
@@ -197,7 +197,7 @@ class Search:
             budgets = [budget for budget in budgets if budget not in self._compiled]
 
     def _drop_needless(self) -> None:
-        """Tries the best plan without changes that it may not need, the slowest change first."""
+        """Tries the best plan without changes that may be unnecessary, the slowest change first."""
         while self.best is not None and self._left() > 0:
             changes = self.best.attempt.changes
             spare = self._known.target() - self.best.attempt.allocated_bytes()
@@ -252,7 +252,7 @@ class Search:
         self._take_best()
 
     def _take_best(self) -> None:
-        """Verifies the best attempt, and the next best where a run under the limit refutes it."""
+        """Verifies the best attempt, and the next best if a run under the limit refutes it."""
         while True:
             found = self._best_tried()
             if found is None:
@@ -272,7 +272,7 @@ class Search:
         return None if best is None else self._known.price(best.attempt, best.use)
 
     def _verified(self, attempt: Attempt, use: AllocatorUse) -> Prediction | None:
-        """Returns the prediction under the limit, or without it where the limit changes nothing."""
+        """Returns the prediction under the limit, or without it if the limit changes nothing."""
         own = attempt.allocators()[0]
         assert attempt.prediction is not None
         is_alone = not attempt.prediction.shared_cards
@@ -303,7 +303,7 @@ class Search:
         ]
 
     def _try_alone(self) -> None:
-        """Spends the simulations that are left on single changes of the other kinds."""
+        """Spends the remaining simulations on single changes of the other kinds."""
         done = {attempt.changes[0].kind for attempt in self.known if len(attempt.changes) == 1}
         alone: dict[str, Changes] = {}
         for changes, _, _ in self._sets.with_measured(()):

@@ -1,4 +1,4 @@
-"""Plans in words, with a picture of what memory costs in time."""
+"""Formats plans as text, with a picture of memory against time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 _ROOM_FOR_NAMES = 72
 _MOST_LINES = 6
 _TIGHT = 0.95
-"""The share of the limit above which a plan leaves little."""
+"""The share of the limit above which a plan leaves little memory."""
 
 
 def plan_text(plan: PlanParts, width: int | None = None) -> Text:
-    """The answer, the changes as lines, and what was tried.
+    """Returns the answer, the changes as lines, and the attempts.
 
     Args:
         plan: The plan.
-        width: The columns that there are; None leaves lines as long as they are.
+        width: The columns available; None does not fold lines.
     """
     pictures = [] if len(plan.front) < 2 else [_picture(plan, width or IN_A_PIPE)]
     return Text("\n\n").join(
@@ -42,7 +42,7 @@ def plan_text(plan: PlanParts, width: int | None = None) -> Text:
 
 
 def verdict_words(plan: PlanParts) -> dict[str, str]:
-    """Returns why the verdict is what it is, and what to do next, for JSON."""
+    """Returns the reason of the verdict, and the next step, for JSON."""
     lines = list(_answer(plan))
     if plan.fits:
         return {"why": lines[0], "next": plan.command}
@@ -57,7 +57,7 @@ def _larger_card(plan: PlanParts) -> str:
 
 
 def runs_picture(plan: PlanParts, width: int = IN_A_PIPE) -> Text | None:
-    """Memory over the run as it is, and with the plan, one above the other; None for no run."""
+    """Draws memory over the unchanged run and the plan's, one above the other; None for no run."""
     pictures = [
         Picture(f"{plan.gpu}, {name}", timeline, plan.room_bytes)
         for name, timeline in (("as it is", plan.before), ("with the plan", plan.after))
@@ -96,7 +96,7 @@ def _answer(plan: PlanParts) -> Iterator[str]:
 
 
 def _how(plan: PlanParts) -> str:
-    """The changes and the allocator, as far as they fit into a line."""
+    """Returns the changes and the allocator, as far as they fit into a line."""
     names = [change.short for change in plan.plan]
     changes = f"with {_some(names)}" if names else "as it is"
     if plan.allocator == "native" and not plan.conf:
@@ -112,7 +112,7 @@ def allocator_title(allocator: str, conf: str) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first ones, and how many more there are."""
+    """Returns the first names, and the number of the others."""
     count = len(names)
     while count > 1 and len(", ".join(names[:count])) > _ROOM_FOR_NAMES:
         count -= 1
@@ -122,7 +122,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _changes(plan: PlanParts) -> Iterator[str]:
-    """The changes in full, with what is to be known of them."""
+    """Yields the changes in full, with their notes."""
     for change in plan.plan:
         caveat = f" (results differ: {change.caveat})" if change.caveat else ""
         caveat = caveat or (f" ({change.note})" if change.note else "")
@@ -130,7 +130,7 @@ def _changes(plan: PlanParts) -> Iterator[str]:
 
 
 def _own_options(plan: PlanParts) -> Iterator[str]:
-    """The script's own options with which it fits too, under PyTorch's allocator."""
+    """Yields the script's own options with which it also fits, under PyTorch's allocator."""
     fitting = [
         (not each.keeps_results, each.step_seconds or 0.0, each.device_used_bytes, each.options)
         for each in plan.tried
@@ -146,7 +146,7 @@ def _own_options(plan: PlanParts) -> Iterator[str]:
 
 
 def _faster(plan: PlanParts) -> Iterator[str]:
-    """A faster plan that leaves little, where options of the script's own leave enough."""
+    """Yields a faster plan with little headroom, if own options leave more."""
     mine = next((each.step_seconds for each in plan.tried if each.is_plan and each.options), None)
     tight = [
         (each.step_seconds, each.least_used_bytes, each.short)
@@ -166,7 +166,7 @@ def _faster(plan: PlanParts) -> Iterator[str]:
 
 
 def _thin(plan: PlanParts) -> Iterator[str]:
-    """Why it may not fit after all."""
+    """Yields reasons why it may not fit after all."""
     ends = plan.device_used_range_bytes
     left = plan.within_bytes - plan.device_used_bytes
     if ends is not None and ends[1] > plan.within_bytes:
@@ -230,14 +230,14 @@ def _failed(plan: PlanParts) -> Iterator[str]:
 
 
 def _legend(rows: Sequence[Tried]) -> str:
-    """Returns which allocators the two figures of a table's rows are of."""
+    """Returns which allocators the two columns of the table belong to."""
     named = [each for each in rows if each.least_allocator is not None]
     least = {allocator_title(each.least_allocator or "", each.least_conf): None for each in named}
     return f"takes: with PyTorch's allocator; at least: with {' or '.join(least)}"
 
 
 def _table(rows: Sequence[Tried], within: int, keys: Sequence[str] = ()) -> Iterator[str]:
-    """Rows, each behind its key, if there are any."""
+    """Yields the rows, each after its key."""
     margin = "   " if keys else ""
     yield f"  {margin}{'takes':>12}  {'at least':>12}  {'step, about':>11}"
     for key, tried in zip(keys or [""] * len(rows), rows, strict=True):

@@ -1,4 +1,4 @@
-"""A plan: its parts, which show themselves as text, and as tables in a notebook."""
+"""A plan that shows itself as text, and as tables in a notebook."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from plimsoll.prediction.fitting.plan_text import plan_text
 
 @dataclass(frozen=True)
 class Plan(NotebookForm, PlanParts):
-    """How a script fits; as text, what `plimsoll fit` prints. See `PlanParts`.
+    """A plan that makes a script fit; prints as `plimsoll fit` does. See `PlanParts`.
 
-    Made by `plimsoll.fit_within`; see docs/fit.md.
+    `plimsoll.fit_within` returns it; see docs/fit.md.
     """
 
     def __str__(self) -> str:

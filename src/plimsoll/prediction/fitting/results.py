@@ -1,4 +1,4 @@
-"""Fits: their parts, which show themselves as text, and as a table in a notebook."""
+"""A fit that shows itself as text, and as a table in a notebook."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll.prediction.fitting.text import fit_text
 class Fit(NotebookForm, FitParts):
     """The result for one card, which prints as `plimsoll fit` does. See `FitParts`.
 
-    Made by `plimsoll.fit`; see docs/predict.md.
+    `plimsoll.fit` returns it; see docs/predict.md.
     """
 
     def __str__(self) -> str:

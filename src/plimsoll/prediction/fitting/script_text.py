@@ -1,7 +1,7 @@
-"""The text of a script that is changed line by line, and knows where its lines were at first.
+"""A script's text under edits, with the original numbers of its lines.
 
-Each change parses the text anew, finds a statement by the line that it had in the script as it is,
-and gives a new text. Unchanged text stays the same, letter by letter.
+Each edit parses the text, finds a statement by its line in the unchanged script, and returns a new
+text. All other text stays the same, character by character.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class CannotChangeError(Exception):
-    """A change has no place in this script; the text says why."""
+    """A change does not apply to this script; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ScriptText:
 
     Attributes:
         lines: Its lines, without their ends.
-        origins: Which line of the script as it is each was, from 1 on; None for what was added.
+        origins: The number of each line in the unchanged script, from 1; None for an added line.
     """
 
     lines: tuple[str, ...]
@@ -39,10 +39,10 @@ class ScriptText:
 
     @classmethod
     def read(cls, path: Path) -> ScriptText:
-        """The script in a file.
+        """Reads the script in a file.
 
         Raises:
-            InputError: If it is no text.
+            InputError: If it is not text.
         """
         try:
             return cls.of(path.read_text())
@@ -51,7 +51,7 @@ class ScriptText:
 
     @classmethod
     def of(cls, text: str) -> ScriptText:
-        """A script as it is."""
+        """Makes the unchanged script of a text."""
         lines = tuple(text.removesuffix("\n").split("\n"))
         return cls(lines, tuple(range(1, len(lines) + 1)))
 
@@ -60,21 +60,21 @@ class ScriptText:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
+        """Its syntax tree."""
         try:
             return ast.parse(str(self))
         except SyntaxError as error:
             raise CannotChangeError(f"the script cannot be parsed: {error.msg}") from None
 
     def now(self, line: int) -> int:
-        """Returns the current number of a line of the script as it is."""
+        """Returns the current number of a line of the unchanged script."""
         try:
             return self.origins.index(line) + 1
         except ValueError:
             raise CannotChangeError(f"line {line} was changed by another change") from None
 
     def function(self, name: str) -> ast.Module | ast.FunctionDef | ast.AsyncFunctionDef:
-        """A function by its qualified name, or the module.
+        """Returns a function by its qualified name, or the module.
 
         Raises:
             CannotChangeError: If there is none.
@@ -96,7 +96,7 @@ class ScriptText:
         return node
 
     def statements(self, line: int) -> list[tuple[list[ast.stmt], int]]:
-        """The statements around a line of now, from the outside in, each as a block and its place.
+        """Returns the statements around a current line, the outermost first, as block and index.
 
         Raises:
             CannotChangeError: If there is none.
@@ -122,7 +122,7 @@ class ScriptText:
         return found
 
     def insert(self, before: int, added: Sequence[str], like: int) -> ScriptText:
-        """Add lines before line `before`, as far to the right as line `like` begins."""
+        """Adds lines before line `before`, with the indentation of line `like`."""
         margin = indentation(self.lines[like - 1])
         new = tuple(f"{margin}{each}" if each else each for each in added)
         place = before - 1
@@ -132,7 +132,7 @@ class ScriptText:
         )
 
     def insert_after(self, statement: ast.stmt, added: Sequence[str]) -> ScriptText:
-        """Add lines after a statement, as far to the right as it begins."""
+        """Adds lines after a statement, with its indentation."""
         self._check_alone(statement)
         return self.insert(_end(statement) + 1, added, statement.lineno)
 
@@ -146,12 +146,12 @@ class ScriptText:
         before: Sequence[str] = (),
         after: Sequence[str] = (),
     ) -> ScriptText:
-        """Put statements into a block that `header` begins.
+        """Puts statements into a block that `header` begins.
 
         Args:
-            first: The first of them.
-            last: The last, in the same block.
-            header: As "with x:".
+            first: The first statement.
+            last: The last statement, in the same block.
+            header: The header, such as "with x:".
             inside: Lines to add to the end of the block.
             before: Lines to add before the header.
             after: Lines to add after the block.
@@ -180,7 +180,7 @@ class ScriptText:
         )
 
     def replace(self, node: ast.expr, text: str) -> ScriptText:
-        """Put other text in an expression's place; lines of it that stay keep their origins."""
+        """Replaces an expression's text; lines that stay keep their origins."""
         if node.end_lineno is None or node.end_col_offset is None:
             raise CannotChangeError("an expression without an end")
         first, last = node.lineno - 1, node.end_lineno - 1
@@ -199,7 +199,7 @@ class ScriptText:
         )
 
     def move_before(self, statement: ast.stmt, line: int) -> ScriptText:
-        """Move a statement to a place before it, before line `line` of its block."""
+        """Moves a statement up, before line `line` of its block."""
         self._check_alone(statement)
         begin, end = first_line(statement) - 1, _end(statement)
         place = line - 1
@@ -211,7 +211,7 @@ class ScriptText:
         )
 
     def importing(self, *modules: str) -> ScriptText:
-        """With imports of these modules, where they are not imported by these names."""
+        """Adds imports of these modules, unless they are imported by these names."""
         known = set(_imported(self.tree))
         missing = [module for module in modules if module not in known]
         if not missing:
@@ -220,7 +220,7 @@ class ScriptText:
         return self.at_top(added)
 
     def at_top(self, added: Sequence[str]) -> ScriptText:
-        """With lines after the imports that the script begins with."""
+        """Adds lines after the imports at the script's beginning."""
         place = 1
         for statement in self.tree.body:
             is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
@@ -234,11 +234,11 @@ class ScriptText:
         )
 
     def text_of(self, node: ast.AST) -> str:
-        """The text of a part of its syntax."""
+        """Returns the text of a syntax node."""
         return ast.get_source_segment(str(self), node) or ast.unparse(node)
 
     def added(self, changed: ScriptText) -> list[str]:
-        """The lines that a changed one adds, or writes anew, without their indentation."""
+        """Returns the lines that a changed script adds or rewrites, without their indentation."""
         return [
             line.strip()
             for line, origin in zip(changed.lines, changed.origins, strict=True)
@@ -246,14 +246,14 @@ class ScriptText:
         ]
 
     def difference(self, other: ScriptText, name: str) -> str:
-        """How another text differs from this one, as `diff -u` has it."""
+        """Returns the difference from another text, in the form of `diff -u`."""
         lines = difflib.unified_diff(
             self.lines, other.lines, name, f"{name}, changed", lineterm="", n=1
         )
         return "\n".join(lines)
 
     def _step(self) -> str:
-        """By how much the script's blocks are indented."""
+        """Returns the indentation of the script's blocks."""
         inner = (each for each in ast.walk(self.tree) if isinstance(each, ast.stmt))
         first = min(
             (each for each in inner if each.col_offset > 0),
@@ -263,7 +263,7 @@ class ScriptText:
         return "    " if first is None else indentation(self.lines[first.lineno - 1]) or "    "
 
     def _lines_inside_strings(self) -> set[int]:
-        """Lines that begin within a string."""
+        """Returns the lines that begin within a string."""
         inside: set[int] = set()
         begun: list[int] = []
         for token in tokenize.generate_tokens(io.StringIO(str(self)).readline):
@@ -276,7 +276,7 @@ class ScriptText:
         return inside
 
     def _check_alone(self, statement: ast.stmt) -> None:
-        """A statement has its lines for itself: nothing stands before or after it there."""
+        """Refuses a statement that shares its lines with another."""
         before = self.lines[statement.lineno - 1].encode()[: statement.col_offset].decode()
         after = self.lines[_end(statement) - 1].encode()[statement.end_col_offset :].decode()
         if before.strip() or after.strip().startswith(";"):
@@ -289,7 +289,7 @@ def indentation(line: str) -> str:
 
 
 def first_line(statement: ast.stmt) -> int:
-    """With its decorators."""
+    """Returns the first line of a statement, decorators included."""
     decorators = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(int(each.lineno) for each in decorators)])
 
@@ -308,7 +308,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def own_statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements in a scope, those of inner blocks too, not those of inner scopes."""
+    """Yields the statements of a scope, including those in its blocks but not in inner scopes."""
     for block in _blocks(node):
         for each in block:
             yield each

@@ -1,4 +1,4 @@
-"""Sets of changes that are worth a trial."""
+"""Chooses sets of changes that are worth a trial."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.script_text import ScriptText
 
 _LESS_DATA = ("smaller batch", "shorter samples")
-_LEAST_SHARE = 0.004  # of the peak: what may save less is not tried
+_LEAST_SHARE = 0.004  # of the peak: changes that may save less are not tried
 _MOST_TOGETHER = 5
 _MOST_OF_A_KIND = 2
 _LEAST_BUDGET = 64 * MiB
@@ -35,14 +35,14 @@ ENOUGH = 0.01
 
 
 class Sets:
-    """Puts sets of changes together.
+    """Combines changes to sets.
 
     Args:
         known: The attempts so far.
         script: The script.
 
     Attributes:
-        further: Changes besides those that every search looks at.
+        further: Changes beside those of every search.
     """
 
     def __init__(self, known: Known, script: ScriptText) -> None:
@@ -51,7 +51,7 @@ class Sets:
         self._script = script
 
     def items(self, *, keeps_results: bool) -> Iterator[Change]:
-        """Changes without a measure, that could matter."""
+        """Yields changes without a measure that could matter."""
         survey, peak = self._known.base.survey, self._known.base.allocated_bytes()
         assert survey is not None
         changes = [
@@ -65,14 +65,14 @@ class Sets:
                 yield change
 
     def less_data(self) -> Iterator[Change]:
-        """Smaller batches and shorter samples, for which the other changes leave simulations."""
+        """Yields smaller batches and shorter samples, if the other changes leave simulations."""
         survey, peak = self._known.base.survey, self._known.base.allocated_bytes()
         assert survey is not None
         yield from smaller_batch_changes(survey, peak, self._script)
         yield from (each for each in plain_changes(survey, peak) if each.kind in _LESS_DATA)
 
     def parts(self) -> Iterator[Change]:
-        """The batch in parts, with what that should save and cost."""
+        """Yields the batch in parts, with the expected saving and cost."""
         survey, prediction = self._known.base.survey, self._known.base.prediction
         assert survey is not None
         assert prediction is not None
@@ -91,7 +91,7 @@ class Sets:
             parts *= 2
 
     def cheap(self, items: Sequence[Change]) -> Changes:
-        """All that takes no time: a peak may be lower only where several things are changed."""
+        """Returns all changes without a cost: a peak may fall only if several are made."""
         limit = ENOUGH * 2 * self._known.seconds(self._known.base)
         chosen: list[Change] = []
         for change in items:
@@ -104,7 +104,7 @@ class Sets:
         return tuple(chosen)
 
     def fitting(self, items: Sequence[Change]) -> Iterator[tuple[float, Changes]]:
-        """Sets that were not tried and that should fit, with what they should cost."""
+        """Yields untried sets that should fit, with their expected cost."""
         useful = [change for change in [*items, *self.parts()] if self._helps(change)]
         counts = range(min(len(useful), _MOST_TOGETHER) + 1)
         chosen = {frozenset(each): each for count in counts for each in combinations(useful, count)}
@@ -117,7 +117,7 @@ class Sets:
                 yield from self._candidates_with(each)
 
     def _helps(self, change: Change) -> bool:
-        """Whether it saves memory or time."""
+        """Whether a change saves memory or time."""
         faster = -self._known.slower(change) > ENOUGH * self._known.seconds(self._known.base)
         return self._known.gain(change) > 0 or (faster and not self._failed(change))
 
@@ -126,7 +126,7 @@ class Sets:
         return alone is not None and alone.prediction is None
 
     def all_together(self, items: Sequence[Change]) -> list[Changes]:
-        """All changes, or these with measured ones, whichever is next; none if nothing is left."""
+        """Returns all changes, or these with measured ones, whichever is next; or none."""
         everything = self._everything(items)
         if not self._known.is_known(everything):
             return [everything]
@@ -135,14 +135,14 @@ class Sets:
         ][:1]
 
     def with_measured(self, chosen: Changes) -> Iterator[tuple[Changes, int, float]]:
-        """A set with none or one of the changes that have a measure: how much of it is needed."""
+        """Yields the set with no measured change, and with as much of one as it needs."""
         start = self._known.nearest(chosen)
         allocated, seconds = self._known.estimate(chosen, start)
         yield chosen, allocated, seconds
         survey, kinds = start.survey, {change.kind for change in chosen}
         places = (
             self._known.base.survey
-        )  # of the script as it is; those of others are of changed texts
+        )  # of the unchanged script; surveys of other attempts describe changed texts
         if allocated <= self._known.target() or survey is None or len(survey.models) != 1:
             return
         assert places is not None
@@ -168,7 +168,7 @@ class Sets:
             yield (*chosen, offload), target, seconds + offload.costs_seconds
 
     def _everything(self, items: Sequence[Change]) -> Changes:
-        """Returns as many changes as possible together, without those that failed."""
+        """Returns as many changes as can be combined, except those that failed."""
         chosen: list[Change] = []
         ranked = sorted([*items, *self.parts()], key=lambda each: -each.saves_bytes)
         for change in ranked:
@@ -181,7 +181,7 @@ class Sets:
         return tuple(chosen)
 
     def _candidates_with(self, chosen: Changes) -> Iterator[tuple[float, Changes]]:
-        """Those that have some changes, and besides none but measured ones."""
+        """Yields the sets with some changes and further measured ones only."""
         without = self._known.estimate(chosen, self._known.nearest(chosen))[0]
         for changes, allocated, seconds in self.with_measured(chosen):
             is_new = not self._known.is_known(changes) and agree(changes)
@@ -190,7 +190,7 @@ class Sets:
                 yield seconds * (1 + PER_CHANGE * len(changes)), changes
 
     def _together(self) -> Iterator[Changes]:
-        """Sets that save more than their changes alone, where several phases are about as high."""
+        """Yields sets that save more than their changes alone, if several phases need as much."""
         for attempt in self._known.attempts:
             changes = plain(attempt.changes)
             if attempt.prediction is not None and len(changes) == len(attempt.changes) > 1:
@@ -199,7 +199,7 @@ class Sets:
                     yield changes
 
     def _enough(self, chosen: Changes) -> set[str]:
-        """The measured changes of which more beside these would not help, or not be needed."""
+        """Returns the measured changes of which more would not help, or is not needed."""
         found = set()
         for kind in MEASURED:
             beside = [
@@ -215,7 +215,7 @@ class Sets:
     def _with_both(
         self, chosen: Changes, allocated: int, seconds: float, start: Attempt, target: int
     ) -> Iterator[tuple[Changes, int, float]]:
-        """All that may be computed again, and offload for the rest."""
+        """Yields the set that recomputes all it can and offloads the rest."""
         survey, saved = start.survey, start.allocated_bytes() - allocated
         assert survey is not None
         plans, places = survey.models[0].recomputations, self._known.base.survey
@@ -225,7 +225,7 @@ class Sets:
             return
         reach, least = self._known.reach({"offload"}, chosen), plans[-1].peak_bytes - saved
         if least >= _ALIKE * allocated or min(reach, least) >= _ALIKE * max(reach, least):
-            return  # the peak is of something else
+            return  # the peak has another cause
         saves = max(0, plans[0].peak_bytes - plans[-1].peak_bytes)
         rest = max(0, allocated - saves - target)
         again = recomputing_change(places, plans[-1], saves)

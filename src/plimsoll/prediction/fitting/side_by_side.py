@@ -1,4 +1,4 @@
-"""Trials, several at the same time."""
+"""Runs several trials in parallel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outcome:
     Attributes:
         found: The prediction, or None.
         error: The script's error for another reason than memory, or None.
-        output: The output of the script that failed.
+        output: The output of the failed script.
     """
 
     found: Prediction | None
@@ -38,18 +38,20 @@ class Outcome:
 
 
 def slots(request: Request, most: int = MOST_AT_A_TIME) -> int:
-    """How many trials like this one can run at the same time: one a core, up to `most`."""
+    """Returns how many trials like this one can run in parallel: one a core, up to `most`."""
     if request.nproc_per_node is not None or request.keep_writes:
-        return 1  # a job fills the machine; what one writes, the other would read
+        # a job fills the machine, and parallel trials that keep writes would read each other's
+        # files
+        return 1
     return min(most, len(os.sched_getaffinity(0)))
 
 
 def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None]) -> list[Outcome]:
-    """Run trials at the same time; none of them is left running, whatever ends this.
+    """Runs trials in parallel; none of them is left running, however this ends.
 
     Args:
         requests: The requests.
-        ended: Called with the number of each that has ended, in the order in which they do.
+        ended: Called with the index of each trial in the order of completion.
 
     Raises:
         InputError: If one cannot be simulated.
@@ -59,11 +61,11 @@ def run_beside(requests: Sequence[Request], ended: Callable[[int, Outcome], None
         pool = stack.enter_context(ThreadPoolExecutor(len(requests)))
         futures = {}
         for number, request in enumerate(requests):
-            if request.runs_distinct:  # which ranks run is found out first
+            if request.runs_distinct:  # finding the ranks to run takes a run of its own first
                 wait = _of_roles(request)
             else:
                 output = io.BytesIO()
-                # Started here: a process ends with the thread that started it.
+                # Started in this thread: a process ends with the thread that started it.
                 answer = stack.enter_context(
                     started(request, shows_output=False, is_aside=True, failed_output=output)
                 )
@@ -83,7 +85,7 @@ def _waiting(answer: Callable[[], Prediction], output: io.BytesIO) -> Callable[[
         except ScriptError as error:
             return Outcome(None, error, output.getvalue())
         except InputError:
-            stderr_bytes().write(output.getvalue())  # which says more
+            stderr_bytes().write(output.getvalue())  # the output says more than the error
             sys.stderr.flush()
             raise
 

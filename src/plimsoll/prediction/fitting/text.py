@@ -1,4 +1,4 @@
-"""Fits in words."""
+"""Formats fits as text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def fit_text(fit: FitParts, width: int | None = None) -> str:
-    """The largest value, and a table of all that were tried.
+    """Returns the largest value, and a table of all tried values.
 
     Args:
         fit: The result.
-        width: The number of columns; None leaves lines as long as they are.
+        width: The number of columns; None does not fold lines.
     """
     rows = [f"{fit.gpu}: {answer_text(fit)}", *_conditions(fit), *_thin(fit), *_table(fit)]
     for trial in fit.curve:
@@ -36,7 +36,7 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
 
 
 def trial_text(trial: Trial, total_bytes: int) -> str:
-    """One trial in a line.
+    """Formats one trial as a line.
 
     Args:
         trial: The trial.
@@ -53,7 +53,7 @@ def trial_text(trial: Trial, total_bytes: int) -> str:
 
 
 def answer_text(fit: FitParts) -> str:
-    """The value, as exactly as it is known."""
+    """Returns the value, with its known precision."""
     low, high = fit.largest, fit.smallest_failing
     if low is None:
         if fit.stopped is None:
@@ -73,7 +73,7 @@ def answer_text(fit: FitParts) -> str:
 
 
 def _thin(fit: FitParts) -> Iterator[str]:
-    """Why it may not fit after all."""
+    """Yields reasons why it may not fit after all."""
     for trial in fit.curve:
         if trial.value == fit.largest and trial.headroom_bytes is not None:
             yield from thin_line(trial.headroom_bytes, fit.total_bytes, of="the card")
@@ -103,7 +103,7 @@ def _table(fit: FitParts) -> Iterator[str]:
 
 
 def _used(trial: Trial, total_bytes: int) -> str:
-    """The memory on the card; that it is more than the card has, where the trial ended there."""
+    """Formats the memory on the card, or says that it exceeds the card if the trial ended there."""
     if trial.error is not None or trial.device_used_bytes is None:
         return "not known"
     if trial.headroom_bytes is None:

@@ -46,7 +46,7 @@ def tried_sets(
 
 
 def _options(attempt: Attempt) -> list[str]:
-    """Returns the options that are all of an attempt; none where it changes the script too."""
+    """Returns the options that make up an attempt; none if it changes the script too."""
     if not all(change.is_of_options for change in attempt.changes):
         return []
     words = [word for change in attempt.changes for pair in change.arguments for word in pair]
@@ -54,12 +54,12 @@ def _options(attempt: Attempt) -> list[str]:
 
 
 def _point(attempt: Attempt) -> tuple[int, float] | None:
-    """Returns the memory and the time of an attempt; None where one of them is not known."""
+    """Returns the memory and the time of an attempt; None if one is unknown."""
     if attempt.prediction is None or attempt.step_seconds is None:
         return None
     return attempt.least_bytes(), attempt.step_seconds
 
 
 def _is_better(one: tuple[int, float], other: tuple[int, float]) -> bool:
-    """In memory or in time, and not worse in the other."""
+    """Whether one point is better in memory or in time, and not worse in the other."""
     return one != other and one[0] <= other[0] and one[1] <= other[1]

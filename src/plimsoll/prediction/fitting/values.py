@@ -1,4 +1,4 @@
-"""The largest value of an argument with which a script fits a card."""
+"""Finds the largest value of an argument with which a script fits a card."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int | None, Trial | None], None]
 
 _FIXED = ("parameters", "gradients", "optimizer_state", "workspaces")
-"""Kinds of memory that no batch makes larger."""
+"""Kinds of memory that a larger batch does not increase."""
 _STEP_TOLERANCE = 4
 """The coarseness of a step that the script does not name. A wrong guess costs two runs."""
 
@@ -69,18 +69,19 @@ def fit(
     Args:
         script: A Python file, or with `module` a module's name.
         vary: An argument that takes a number, such as "--batch-size".
-        arguments: The script's arguments; a value of `vary` among them is where the search begins.
+        arguments: The script's arguments; the search begins at a value of `vary` among them.
         module: See `predict`.
         gpu: The card.
         start: The first value. The default is the one among the arguments, the script's own by
             `argparse`, or 1.
         at_most: The largest value to try; None for no bound.
-        multiple_of: Try only multiples of it. A step that the script demands is found from its
-            failure.
-        exact: Go on until the next value, or multiple, does not fit, in as many runs as that takes.
-        headroom: The memory that must stay free, as "2GiB" or "5%" of the card.
-        progress: Called with a value before it is tried (None: the script's own, not known yet)
-            and None, and after it with what was found.
+        multiple_of: Only multiples of it are tried. A step that the script demands is found from
+            its failure.
+        exact: Whether to continue until the next value, or multiple, does not fit, in any number of
+            runs.
+        headroom: The memory that must stay free, such as "2GiB" or "5%" of the card.
+        progress: Called with a value and None before it is tried (None for the script's own unknown
+            value), and with the value and its result afterwards.
         options: The options of `predict`.
 
     Raises:
@@ -111,10 +112,10 @@ def fit(
 
 
 class _Search:
-    """Runs what a bracket asks for, and tells it what was found.
+    """Runs the tries of a bracket, and reports their results to it.
 
     Attributes:
-        last: One of the predictions; None before there is one.
+        last: One of the predictions; None before the first.
         stopped: Why the search ended early.
     """
 
@@ -126,7 +127,7 @@ class _Search:
         self._bracket = bracket
         self._headroom = headroom
         self._progress = progress
-        self._slots = slots(request, most=2)  # of eight runs, most follow from others
+        self._slots = slots(request, most=2)  # most of eight runs depend on the results of others
         self._trials: dict[int, Trial] = {}
         self._written: list[Written] = []
         self._kept_apart: KeptApart | None = None
@@ -176,7 +177,7 @@ class _Search:
         )
 
     def _why(self) -> str | None:
-        """Why the search ended, if not because two values enclose the answer closely."""
+        """Returns why the search ended, unless two values enclose the answer closely."""
         bracket, high = self._bracket, self._bracket.high
         if high is not None and high in bracket.broken:
             return f"with {self._vary} {high} the script fails"
@@ -195,7 +196,7 @@ class _Search:
         self.stopped = f"memory is the same from {self._vary} {same} on"
 
     def _try_own(self) -> int | None:
-        """Run the script as it is, to learn its own value; None where it does not tell one."""
+        """Runs the unchanged script to learn its own value; None if that stays unknown."""
         with temporary_folder() as folder:
             survey = folder / "survey.json"
             self._progress(None, None)
@@ -209,7 +210,7 @@ class _Search:
                 self._progress(value, self._trials[value])
                 return value
         self._bracket.other_runs += 1
-        return None  # with a value its error may be gone; else it shows then
+        return None  # with a value its error may disappear; otherwise it appears then
 
     def _try(self, tries: list[Try]) -> None:
         def ended(number: int, outcome: Outcome) -> None:
@@ -265,11 +266,12 @@ class _Search:
 
     def _point(self, each: Try, found: Prediction) -> Point:
         needed = self._headroom.of(found.total_bytes + found.used_bytes)
-        if found.fits is None:  # what is not known to fit does not count as fitting
+        if found.fits is None:  # an unknown result does not count as fitting
             return Point(each.value, fits=False)
         fits: bool | None = found.fits and found.headroom_bytes >= needed
         if each.scouts and (not fits or found.shared is not None or found.shared_cards):
-            fits = None  # on the card itself it may do with less, or others may leave it less
+            # on a card with its real size it may need less, or other processes may leave it less
+            fits = None
         if not found.fits:
             return Point(each.value, fits)
         spare = found.headroom_bytes - needed
@@ -281,10 +283,10 @@ class _Search:
         return Point(each.value, fits, spare, varying, asked, is_scout=each.scouts)
 
     def _learn(self, value: int, outcome: Outcome) -> None:
-        """From a failure: which steps the script accepts, or that it accepts nothing so large."""
+        """Learns from a failure which step the script accepts, or that the value is too large."""
         assert outcome.error is not None
         bracket = self._bracket
-        if value % bracket.step:  # a run beside this one found the step
+        if value % bracket.step:  # a parallel run found the step
             bracket.other_runs += 1
             return
         accepted = {each.value for each in bracket.points}
@@ -314,7 +316,7 @@ def _failed(value: int, outcome: Outcome) -> Trial:
 
 
 def _largest(all_written: Iterable[Written]) -> list[Written]:
-    """All that was written, the largest first; a path once, as large as it ever was."""
+    """Returns all written files, the largest first; each path once, with its largest size."""
     largest: dict[str, Written] = {}
     for one in all_written:
         before = largest.get(one.path)

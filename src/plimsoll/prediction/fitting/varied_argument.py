@@ -1,4 +1,4 @@
-"""The argument whose value is searched for, on the script's command line."""
+"""The varied argument on the script's command line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]]:
-    """The value that the argument has, None if it has none; and all others.
+    """Returns the argument's value, or None without one, and all other arguments.
 
     Raises:
-        InputError: If it is no whole number above zero.
+        InputError: If the value is no whole number above zero.
     """
     text, others = None, []
     rest = iter(arguments)
@@ -36,7 +36,7 @@ def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]
 
 
 def put_in(arguments: Sequence[str], name: str, value: int | None) -> list[str]:
-    """All arguments; without the varied one, where no value is given."""
+    """Returns all arguments, without the varied one if the value is None."""
     return [*arguments] if value is None else [*arguments, name, str(value)]
 
 

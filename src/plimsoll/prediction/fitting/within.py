@@ -85,24 +85,24 @@ def fit_within(
     Args:
         script: A Python file.
         arguments: Its arguments.
-        module: The script is a module's name instead; the changes are those of its file.
-        within: The memory of the card that the program may take, CUDA's context included, as bytes
-            or as "24GiB"; None for all of it.
+        module: Whether the script is a module's name; the changes are then those of its file.
+        within: The memory of the card for the program, CUDA's context included, as bytes or as
+            "24GiB"; None for all of it.
         gpu: The card.
         apply: The file for the changed script; None for none.
-        view: The file for the page of `plimsoll.view`, which shows the script as it is beside the
-            plan; None for none. The page takes another run of each.
-        force: Replace files of these names.
+        view: The file for the page of `plimsoll.view`, which shows the unchanged script beside the
+            plan; None for none. The page needs one more run of each.
+        force: Whether to replace existing files.
         compiles: Whether to try `torch.compile` too, which takes longer.
-        headroom: The part of `within` that stays free, as "2GiB" or as "5%" of the card. The plan's
-            `within_bytes` is the rest. None for nothing, but then an option of the script's own
-            that leaves 5 % is preferred to a faster plan that leaves less.
+        headroom: The part of `within` that stays free, such as "2GiB" or "5%" of the card. The
+            plan's `within_bytes` is the rest. None for nothing, but then an option of the script's
+            own that leaves 5 % is preferred to a faster plan that leaves less.
         watcher: Gets each trial.
         options: The options of `predict`.
 
     Raises:
         InputError: If an argument is bad, the script uses no GPU, or a file cannot be written.
-        ScriptError: If the script, as it is, fails for another reason than memory.
+        ScriptError: If the unchanged script fails for another reason than memory.
     """
     began = time.perf_counter()
     profile = gpu_profile(gpu)
@@ -161,8 +161,8 @@ class _Found:
     """The result of a search, from which the plan is made.
 
     Attributes:
-        chosen: The attempt that is the plan, or the smallest attempt where none fits.
-        use: The allocator with which it fits, or takes the least.
+        chosen: The attempt that is the plan, or the smallest attempt if none fits.
+        use: The allocator with which it fits, or needs the least.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class _Found:
     def _command(self, patch: str, apply: str | PathLike[str] | None) -> str:
         arguments = self._attempts.arguments(self.chosen.changes)
         launcher = _launcher(self._request)
-        if self._request.is_module:  # whose file the patch is for
+        if self._request.is_module:  # the file that the patch changes
             name, launcher = self._request.script, [*launcher, "-m"]
         elif apply is not None:
             name = str(apply)

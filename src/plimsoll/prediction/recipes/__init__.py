@@ -1,1 +1,1 @@
-"""Scripts that come with plimsoll, for a model's name and a card: begin with `recipe`."""
+"""Scripts of plimsoll for a model's name and a card: begin with `recipe`."""

@@ -1,7 +1,7 @@
-"""Where a model's configuration is: in a folder, a file, the hub's cache, or on the hub.
+"""Finds a model's configuration: in a folder, a file, the hub's cache, or on the hub.
 
-Only configurations are read, no weights. What the hub gives is kept in its cache, where the script
-finds it: a trial has no network.
+Only configurations are read, no weights. Files from the hub are kept in its cache, where the script
+finds them: a trial has no network.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _DENOISERS = ("transformer", "unet")
 
 @dataclass(frozen=True)
 class Configuration:
-    """What a library makes a model of.
+    """The configuration from which a library makes a model.
 
     Attributes:
-        library: The one whose model it is.
-        name: What the library takes for it: a folder, a file, or a name.
-        values: What the file says; nothing, of a model that timm has in itself.
-        file: Where it is; None, of such a model.
-        subfolder: Where a pipeline has it; None for a model of its own.
+        library: The library of the model.
+        name: The library's argument for it: a folder, a file, or a name.
+        values: The contents of the file; empty for a model built into timm.
+        file: The path of the file; None for a model built into timm.
+        subfolder: The subfolder of a pipeline; None for a separate model.
     """
 
     library: Library
@@ -42,13 +42,13 @@ class Configuration:
 
 
 def find_configuration(name: str) -> Configuration:
-    """Look for a model's configuration.
+    """Finds a model's configuration.
 
     Args:
         name: A folder, a file, a name on the hub, or a name of timm's.
 
     Raises:
-        InputError: If it is nowhere, or no library's.
+        InputError: If there is none, or no library knows it.
     """
     path = Path(name)
     if path.name == _PIPELINE and path.is_file():
@@ -68,7 +68,7 @@ def _in_folder(folder: Path, name: str) -> Path | None:
 
 
 def _found(name: str, files: dict[str, Path | None]) -> Configuration:
-    """The configuration in these files, of which a pipeline's only says where it is."""
+    """Returns the configuration in these files; a pipeline's own file only names its folder."""
     subfolder, file = None, files[_FILE]
     if file is None and (index := files.get(_PIPELINE)) is not None:
         parts = _read(index)
@@ -112,7 +112,7 @@ def _library_of(values: dict[str, Any]) -> Library | None:
 
 
 def _name_for_timm(name: str, file: Path) -> str:
-    """As timm takes it: with where it is before it."""
+    """Returns timm's form of the name, with its source as a prefix."""
     if not Path(name).exists():
         return f"hf-hub:{name}"
     if file.name != _FILE:
@@ -121,9 +121,10 @@ def _name_for_timm(name: str, file: Path) -> str:
 
 
 def _is_of_timm(name: str) -> bool:
-    """Whether timm, if it is here, has a model of this name, as `vit_base_patch16_224.dino`.
+    """Whether timm, if installed, has a model of this name, such as `vit_base_patch16_224.dino`.
 
-    It makes each in a function of that name; to import it, and torchvision, takes seconds.
+    timm defines a function of that name for each model. Importing it, and torchvision, would take
+    seconds.
     """
     model = name.split(".")[0]
     timm = find_spec("timm") if re.fullmatch(r"\w+", model) else None
@@ -135,10 +136,10 @@ def _is_of_timm(name: str) -> bool:
 
 
 def _on_hub(name: str, file: str) -> Path | None:
-    """A file of a model: from the cache, or else from the hub; None where the model has none.
+    """Returns a model's file from the cache or the hub; None if the model has no such file.
 
     Raises:
-        InputError: If there is no such model, or nobody can be asked.
+        InputError: If there is no such model, or the hub cannot be reached.
     """
     try:
         import huggingface_hub as hub
@@ -152,7 +153,7 @@ def _on_hub(name: str, file: str) -> Path | None:
         cached = hub.try_to_load_from_cache(name, file)
         if isinstance(cached, str):
             return Path(cached)
-        # Asked once, and first: `hf_hub_download` goes on asking for half a minute.
+        # One request first: `hf_hub_download` retries for half a minute.
         hub.get_hf_file_metadata(hub.hf_hub_url(name, file))
         return Path(hub.hf_hub_download(name, file))
     except errors.HFValidationError:
@@ -169,7 +170,7 @@ def _on_hub(name: str, file: str) -> Path | None:
         ) from None
     except errors.RemoteEntryNotFoundError:
         return None
-    except Exception as error:  # of whatever it asks by, of which there were several
+    except Exception as error:  # of its HTTP library, which has changed over time
         raise InputError(
             f"{name}: is no folder, no file and not in the hub's cache, and the hub cannot be "
             f"asked ({_reason(error)}); where it can, run: hf download {name} {file}"

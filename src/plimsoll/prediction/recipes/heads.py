@@ -1,4 +1,4 @@
-"""What a configuration of transformers is for, and how much text its model takes."""
+"""The task of a transformers configuration, and the number of tokens its model takes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ _MAPPINGS = {
     "CausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "ImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
 }
-"""The `AutoModelFor...` of transformers, and its table: of a model that has several, the first."""
+"""The `AutoModelFor...` classes of transformers and their tables, in order of preference."""
 _ENCODERS = ("MaskedLM", "ImageClassification")
 _ROTARY = ("rope_parameters", "rope_theta", "rope_scaling")
 
 
 def head_of(configuration: Configuration) -> str:
-    """The `AutoModelFor...` that makes a model with a loss of it, such as "CausalLM".
+    """Returns the `AutoModelFor...` that makes a model with a loss, such as "CausalLM".
 
-    It is the one that config.json names; where that names a model without a head, the first.
+    It is the class that config.json names; if that names a model without a head, the first that
+    fits.
 
     Raises:
         InputError: If there is none.
@@ -56,7 +57,7 @@ def head_of(configuration: Configuration) -> str:
 
 
 def can_write(head: str) -> bool:
-    """Whether its models write text."""
+    """Whether its models generate text."""
     return head not in _ENCODERS
 
 
@@ -66,7 +67,7 @@ def reads_text(head: str) -> bool:
 
 
 def most_tokens(configuration: Configuration) -> tuple[int | None, bool]:
-    """How much text a model was made for; and whether it takes no more, for want of positions.
+    """Returns a model's intended number of tokens, and whether it has no positions for more.
 
     Raises:
         InputError: If transformers cannot read the configuration.
@@ -83,7 +84,7 @@ def _read(configuration: Configuration) -> Any:
     import transformers
 
     level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # the script says it
+    transformers.logging.set_verbosity_error()  # the script reports it
     try:
         return transformers.AutoConfig.from_pretrained(configuration.file, trust_remote_code=False)
     except Exception as error:
@@ -93,7 +94,8 @@ def _read(configuration: Configuration) -> Any:
                 f"{configuration.name}: transformers {transformers.__version__} has no models of "
                 f"the type {model_type}, and code that comes with a model is not run"
             ) from None
-        first: BaseException = error  # transformers hides what failed behind errors of its own
+        # transformers hides the first failure behind errors of its own
+        first: BaseException = error
         while first.__cause__ is not None:
             first = first.__cause__
         raise InputError(f"{configuration.file}: transformers cannot read it: {first}") from None

@@ -1,4 +1,4 @@
-"""Which script a recipe is for a model, and with which arguments it runs."""
+"""Finds the script of a recipe for a model, and its arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 RECIPES = ("sft", "lora", "qlora", "generate", "pretrain")
-"""All, by name."""
+"""The names of all recipes."""
 
 _SCRIPTS = Path(__file__).with_name("scripts")
 _FLOAT32 = ("--weights", "float32")
@@ -41,16 +41,16 @@ _TABLE: dict[Library, dict[str, tuple[str, ...]]] = {
     },
     "timm": {"sft": ("image_train.py",), "pretrain": ("image_train.py", *_FLOAT32)},
 }
-"""What each recipe is for a library's models: a script, and arguments of its own."""
+"""The script and the fixed arguments of each recipe, by library."""
 _USUAL_TOKENS = 2048
-_NEW_TOKENS = 64  # as generate.py has it
+_NEW_TOKENS = 64  # the default of generate.py
 _TOKENS_STEP = 64
-"""Default lengths are multiples of it: some models need a few of their positions themselves."""
+"""Default lengths are multiples of it: some models use a few positions themselves."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A script that plimsoll has, for a model.
+    """A script of plimsoll for a model.
 
     >>> import plimsoll
     >>> made = plimsoll.recipe("lora", "Qwen/Qwen3-8B", batch_size=4)  # doctest: +SKIP
@@ -59,10 +59,10 @@ class Recipe:
 
     Attributes:
         name: The recipe.
-        model: The model, as it was given.
+        model: The model, as given.
         script: The script's file.
         arguments: Its arguments.
-        notes: What the script does otherwise than its name, or the configuration, makes believe.
+        notes: Differences from what the recipe's name or the configuration suggests.
     """
 
     name: str
@@ -72,14 +72,14 @@ class Recipe:
     notes: list[str] = field(default_factory=list)
 
     def saved(self, path: str | PathLike[str], *, force: bool = False) -> Recipe:
-        """Write the script out, to be changed; the same recipe, by that script.
+        """Writes the script to a file for changes; returns the recipe with that script.
 
         Args:
-            path: Where to.
-            force: Whether it may replace a file.
+            path: The path of the file.
+            force: Whether to replace an existing file.
 
         Raises:
-            InputError: If there is such a file, or it cannot be written.
+            InputError: If the file exists, or cannot be written.
         """
         with NewFile(path, force=force) as file:
             file.write(self.script.read_bytes())
@@ -94,7 +94,7 @@ def recipe(
     seq_len: int | None = None,
     arguments: Sequence[str] = (),
 ) -> Recipe:
-    """Find the script that does something usual with a model, for `predict`, `fit` and so on.
+    """Finds the script for a usual task with a model, for `predict`, `fit` and others.
 
     >>> import plimsoll
     >>> made = plimsoll.recipe("sft", "Qwen/Qwen3-8B", seq_len=4096)  # doctest: +SKIP
@@ -102,17 +102,17 @@ def recipe(
     6
 
     Args:
-        name: "sft" (all parameters learn, in bfloat16), "lora", "qlora" (LoRA beside weights of
-            four bits), "generate" (text), or "pretrain" (float32 under autocast).
+        name: "sft" (trains all parameters, in bfloat16), "lora", "qlora" (LoRA beside 4-bit
+            weights), "generate" (text), or "pretrain" (float32 under autocast).
         model: A folder with a config.json, such a file, or a name on Hugging Face's hub or of
             timm's. Weights are not read.
-        batch_size: How many samples at a time; by default the script's own, 1.
-        seq_len: How many tokens a sample has; by default 2048, or what the model was made for.
+        batch_size: The number of samples at a time; by default the script's own, 1.
+        seq_len: The number of tokens of a sample; by default 2048, or the model's own maximum.
         arguments: Further arguments of the script.
 
     Raises:
-        InputError: If there is no such recipe, or none of this name for such a model; if the
-            model's configuration is nowhere, or cannot be read; if a library is missing.
+        InputError: If the recipe is unknown, or does not exist for such a model; if the model's
+            configuration is missing or unreadable; if a library is missing.
     """
     if name not in RECIPES:
         *others, last = sorted(RECIPES)
@@ -145,7 +145,7 @@ def recipe(
 
 
 def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | None:
-    """What a run of a recipe is called, by its model and its name; None of any other script."""
+    """Returns the title of a recipe's run, with model and recipe; None for any other script."""
     path = Path(script)
     if path == SCRIPT:
         return served_title(arguments)
@@ -162,7 +162,7 @@ def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | Non
 
 
 def _check_libraries(name: str, script: Path) -> None:
-    """That all are here that a script imports, but for PyTorch, which `predict` asks for itself."""
+    """Checks the script's imports, except PyTorch, which `predict` checks itself."""
     tree = ast.parse(script.read_text(encoding="utf-8"))
     asked = {each.name for node in tree.body if isinstance(node, ast.Import) for each in node.names}
     others = sorted(asked - set(sys.stdlib_module_names) - {"torch"})
@@ -176,7 +176,7 @@ def _check_libraries(name: str, script: Path) -> None:
 def _for_transformers(
     name: str, found: Configuration, seq_len: int | None, arguments: Sequence[str]
 ) -> list[str]:
-    """Which model is made of a configuration, and how long its samples are."""
+    """Returns the arguments for the model's class and the length of its samples."""
     most, takes_no_more = most_tokens(found)
     given = next((value for option, value in pairwise(arguments) if option == "--head"), None)
     head = head_of(found) if given is None else given
@@ -204,7 +204,7 @@ def _for_transformers(
 
 
 def _for_timm(found: Configuration, seq_len: int | None) -> list[str]:
-    """How many classes a model of timm's tells."""
+    """Returns the arguments for the number of classes of a timm model."""
     if seq_len is not None:
         raise InputError(f"{found.name}: reads images, which have no --seq-len")
     classes = found.values.get("num_classes")
@@ -212,7 +212,7 @@ def _for_timm(found: Configuration, seq_len: int | None) -> list[str]:
 
 
 def _notes(name: str, found: Configuration) -> Iterator[str]:
-    """What is otherwise than it seems."""
+    """Yields differences from what the user may expect."""
     stored = found.values.get("quantization_config")
     if found.library != "transformers" or not isinstance(stored, dict):
         return

@@ -1,4 +1,4 @@
-"""`vllm serve MODEL ...` as a script: the engine alone, under a load, without a server."""
+"""Runs `vllm serve MODEL ...` as a script: the engine under a load, without a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("engines") / "serve.py"
 
 
 def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
-    """Return whether a command is `vllm serve`.
+    """Returns whether a command is `vllm serve`.
 
     Args:
         script: The command's program.
@@ -26,17 +26,17 @@ def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
 
 
 _OWN_OPTIONS = ("--gpu", "--json", "--quiet")
-"""Options of plimsoll's that people put behind the model; the engine would misread them."""
+"""plimsoll's options that users put after the model, where the engine would misread them."""
 
 
 def check_engine(arguments: Sequence[str]) -> None:
-    """Check that the engine is installed, and gets no options of plimsoll's.
+    """Check that the engine is installed, and gets no options of plimsoll.
 
     Args:
-        arguments: Those behind `vllm serve`.
+        arguments: The arguments after `vllm serve`.
 
     Raises:
-        InputError: If it is not, or does.
+        InputError: If it is not installed, or gets one.
     """
     for each in arguments:
         if each.partition("=")[0] in _OWN_OPTIONS:
@@ -52,10 +52,10 @@ def check_engine(arguments: Sequence[str]) -> None:
 
 
 def served_title(arguments: Sequence[str]) -> str:
-    """Return what a run is called: the command, with its model.
+    """Returns the title of a run: the command with its model.
 
     Args:
-        arguments: Those behind `vllm serve`.
+        arguments: The arguments after `vllm serve`.
     """
     named = [value for option, value in pairwise(arguments) if option == "--model"]
     first = [each for each in arguments[:1] if not each.startswith("-")]

@@ -1,4 +1,4 @@
-"""Which row is best by a goal."""
+"""Ranks rows by a goal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def by_program(found: SweepParts) -> list[list[Row]]:
-    """The rows of each script and recording, the best first, and last those that failed."""
+    """Returns the rows of each script and recording, the best first, failed ones last."""
     programs = dict.fromkeys(row.case.program for row in found.rows)
     return [
         sorted(
@@ -27,9 +27,9 @@ def by_program(found: SweepParts) -> list[list[Row]]:
 
 
 def cost(row: Row, prices: Mapping[str, float]) -> float | None:
-    """What a million samples cost, in the currency of the prices; None where nobody knows.
+    """Returns the cost of a million samples, in the currency of the prices; None if unknown.
 
-    Where it does not fit, nothing is computed.
+    A row that does not fit has no cost.
     """
     price = prices.get(card(row.case.gpu))
     if price is None or not row.fits or not row.samples_per_second:
@@ -38,15 +38,15 @@ def cost(row: Row, prices: Mapping[str, float]) -> float | None:
 
 
 def card(gpu: str | None) -> str:
-    """A card's own name, however it was written."""
+    """Returns a card's own name, for any spelling."""
     return "" if gpu is None else gpu_profile(gpu).name
 
 
 def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) -> None:
-    """Look whether each card has a price.
+    """Check that each card has a price.
 
     Raises:
-        InputError: If one has none.
+        InputError: If a card has none.
     """
     for gpu in gpus:
         if card(gpu) not in prices:
@@ -54,7 +54,7 @@ def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) ->
 
 
 def _rank(row: Row, found: SweepParts) -> tuple[float, ...]:
-    """The less, the better; where a goal says nothing, the least memory is best."""
+    """A sort key, lowest best; if the goal's figure is unknown, the least memory is best."""
     used = math.inf if row.device_used_bytes is None else row.device_used_bytes
     samples = -(row.samples_per_second or 0.0)
     first = {

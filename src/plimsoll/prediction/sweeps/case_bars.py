@@ -24,15 +24,15 @@ _TOO_MUCH: Look = ("░", "yellow")
 _UNKNOWN: Look = ("▒", "yellow")
 _END: Look = ("│", LIMIT[1])
 _NEAR = 1.3
-"""A card's end is in the picture where it is at most so many times the most that is used."""
+"""A card's end is drawn if it is at most this many times the largest use."""
 
 
 def case_bars(found: SweepParts, width: int = IN_A_PIPE) -> Text:
-    """Draw what each case that did not fail takes of its card.
+    """Draws the use of its card by each case that did not fail.
 
     Args:
         found: The sweep.
-        width: Of the terminal; it is drawn 60 to 200 columns wide.
+        width: The width of the terminal. The picture has 60 to 200 columns.
     """
     width = shown_width(width)
     programs = [[row for row in rows if row.error is None] for rows in by_program(found)]

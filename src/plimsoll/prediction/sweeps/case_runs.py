@@ -1,4 +1,4 @@
-"""A case, run: what a worker does."""
+"""Runs a case in a worker."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
 _FORM = 1
-"""The next number when rows of the same key say something else."""
+"""Raised by one when rows of the same key change their contents."""
 
 
 @dataclass(frozen=True)
 class CaseRun:
-    """What a worker is given.
+    """The input of a worker.
 
     Attributes:
-        case: What is to be run.
-        key: As `Row` has it.
-        folder: Where it runs.
-        request: Of a prediction, what is asked for; None of a replay.
+        case: The case to run.
+        key: The key of its `Row`.
+        folder: The folder to run it in.
+        request: The request of a prediction; None for a replay.
     """
 
     case: Case
@@ -46,11 +46,11 @@ class CaseRun:
 
 
 def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
-    """A case, looked at before anything is run.
+    """Prepares and checks a case before anything is run.
 
     Args:
-        case: What is to be run.
-        digests: Of the programs of all cases.
+        case: The case to run.
+        digests: The digests of all programs.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
@@ -76,10 +76,10 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
 
 
 def run_case(run: CaseRun) -> Row:
-    """The row of a case; what is wrong with it is in the row."""
+    """Returns the row of a case; an error becomes part of the row."""
     os.chdir(run.folder)
     try:
-        with redirect_stderr(io.StringIO()):  # of a script that fails, the row says why
+        with redirect_stderr(io.StringIO()):  # the row says why a script fails
             return _replayed(run) if run.request is None else _predicted(run, run.request)
     except (InputError, ScriptError) as error:
         return Row(run.case, run.key, str(error))

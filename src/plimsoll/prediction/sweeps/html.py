@@ -1,4 +1,4 @@
-"""A sweep for notebooks, and as a page."""
+"""A sweep as HTML for notebooks, and as a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE = (
 
 
 def sweep_html(found: SweepParts) -> str:
-    """The answers, the picture and the table."""
+    """Returns the answers, the picture and the table."""
     heads, *rows = table_rows(found)
     picture = preformatted(case_bars(found).plain) if found.rows else ""
     everything = folded("All of it", sweep_text(found))
@@ -28,5 +28,5 @@ def sweep_html(found: SweepParts) -> str:
 
 
 def sweep_page(found: SweepParts) -> str:
-    """The same as a document of its own, which asks nobody for anything."""
+    """Returns the same as a separate document that loads nothing from a network."""
     return _PAGE.format(sweep_html(found))

@@ -1,4 +1,4 @@
-"""What a sweep runs and what came of it, as data."""
+"""The cases and results of a sweep, as data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from plimsoll.prediction.not_kept import NotKept, each_once
 
 GOALS = ("least-memory", "fits", "most-samples", "least-cost")
-"""What is best: the least memory; the smallest card; the most samples a second; the least money."""
+"""Goals: the least memory; the smallest card; the most samples a second; the least money."""
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Case:
     Attributes:
         kind: "prediction" or "replay".
         program: The script, or the recording.
-        arguments: Of the script.
+        arguments: The script's arguments.
         gpu: The card; None for the recorded one.
-        conf: As PYTORCH_CUDA_ALLOC_CONF; None for the recorded one.
+        conf: In the syntax of PYTORCH_CUDA_ALLOC_CONF; None for the recorded one.
         allocator: "native", "elastic" or "uncached".
     """
 
@@ -34,7 +34,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """All of it in a line."""
+        """Describes it in a line."""
         words = [self.program, *self.arguments]
         parts = [shlex.join(words), self.gpu, self.conf]
         if self.allocator != "native":
@@ -44,23 +44,24 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a case. Figures are None where it failed, or they are not known.
+    """The result of a case. Figures are None if it failed, or if they are unknown.
 
     Attributes:
-        case: What was run.
-        key: A digest of all that it hangs on: the program's contents, the rest of the case, and the
-            versions of plimsoll and PyTorch.
-        error: Why it failed, in a line; None where it did not.
-        fits: Whether the program gets all the memory it asks for; None also where a prediction
-            ended without knowing it: `result` says why.
+        case: The case.
+        key: A digest of everything that it depends on: the program's contents, the rest of the
+            case, and the versions of plimsoll and PyTorch.
+        error: Why it failed, in a line; None if it succeeded.
+        fits: Whether the program gets all the memory that it requests; None also if a prediction
+            ended without an answer, whose reason is in `result`.
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from the driver.
-        device_used_bytes: What nvidia-smi would show at that peak; of a replay, what is reserved.
-        total_bytes: The card's memory; None where nothing says it.
-        step_seconds: How long a step takes, about.
-        samples_per_second: Likewise.
-        result: All of the prediction (`Prediction.to_dict`, without its timeline), or of the replay
-            of each device.
+        peak_reserved_bytes: The most reserved from the driver.
+        device_used_bytes: The memory that nvidia-smi would show at that peak; for a replay, the
+            reserved bytes.
+        total_bytes: The card's memory; None if unknown.
+        step_seconds: The estimated time of a step.
+        samples_per_second: The estimated rate.
+        result: The whole prediction (`Prediction.to_dict`, without its timeline), or the replay of
+            each device.
     """
 
     case: Case
@@ -76,7 +77,7 @@ class Row:
     result: Any = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         values = asdict(self)
         return {**values.pop("case"), **values}
 
@@ -86,12 +87,12 @@ class SweepParts:
     """All rows of a sweep.
 
     Attributes:
-        goal: What is best, of `GOALS`.
-        rows: In the order of the plan; of an interrupted sweep, those that are done.
-        cases: How many there are to do in all.
-        reused: How many rows were done before.
-        where: Where the work was done, in a line.
-        prices: Of a card for an hour, by its name.
+        goal: The goal, one of `GOALS`.
+        rows: The rows in the order of the plan; after an interrupt, those that are done.
+        cases: The number of cases in total.
+        reused: The number of rows from earlier runs.
+        where: The machines that did the work, in a line.
+        prices: The price of an hour by the card's name.
     """
 
     goal: str
@@ -102,12 +103,12 @@ class SweepParts:
     prices: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: base units, stable keys."""
+        """Returns the values for JSON: base units, stable keys."""
         rows = [row.to_dict() for row in self.rows]
         return {**asdict(self), "rows": rows, "not_kept": [asdict(each) for each in self.not_kept]}
 
     @property
     def not_kept(self) -> list[NotKept]:
-        """The promises that some prediction could not keep."""
+        """The guarantees that some prediction could not give."""
         found = [row.result for row in self.rows if isinstance(row.result, dict)]
         return each_once([NotKept(**each) for each in one.get("not_kept", [])] for one in found)

@@ -1,4 +1,4 @@
-"""What cards cost, from a file."""
+"""Reads the prices of cards from a file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from plimsoll.engine.gpus.profiles import gpu_profile
 
 
 def read_prices(path: str) -> dict[str, float]:
-    """Prices for an hour by the names of cards; the currency is the file's.
+    """Returns prices for an hour by the names of cards, in the file's currency.
 
     Args:
         path: A TOML file of lines `"RTX 4090" = 0.69`, or a CSV file of lines `RTX 4090,0.69`.
 
     Raises:
-        InputError: If it cannot be read, a card is unknown, or a price is none.
+        InputError: If the file cannot be read, a card is unknown, or a price is invalid.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What tells a program that was changed: its contents, and of a script those of its own modules."""
+"""Detects changed programs by digests of their contents and of a script's own modules."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class ProgramDigests:
-    """Digests of programs, each looked at once."""
+    """Digests of programs, each computed once."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
         self._scripts: dict[str, str] = {}
 
     def of_file(self, path: str) -> str:
-        """Of the contents of a file.
+        """Returns the digest of a file.
 
         Raises:
-            InputError: If it cannot be read.
+            InputError: If the file cannot be read.
         """
         if path not in self._files:
             try:
@@ -37,7 +37,7 @@ class ProgramDigests:
         return self._files[path]
 
     def of_script(self, path: str) -> str:
-        """Of the contents of a script and of its own modules.
+        """Returns the digest of a script with its own modules.
 
         Raises:
             InputError: If one cannot be read.
@@ -49,10 +49,10 @@ class ProgramDigests:
 
 
 def own_modules(script: str) -> list[str]:
-    """The files of modules that a script imports, by others too, from its folder or PYTHONPATH.
+    """Returns the files of modules that a script imports, directly or not, from its own folders.
 
-    Those are found that import statements name, also within functions. What is installed, and what
-    is imported by a name that is computed, is not.
+    These are the script's folder and PYTHONPATH. Import statements are found, also within
+    functions. Installed packages, and imports by computed names, are not.
     """
     folders = [Path(script).absolute().parent]
     folders += [Path(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
@@ -70,10 +70,10 @@ def own_modules(script: str) -> list[str]:
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
-    """The names that a file of a package imports, and those of the packages that these are in."""
+    """Yields the names that a file of a package imports, and the packages that contain them."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # who runs it is told
+    except (OSError, SyntaxError, ValueError, RecursionError):  # running it will report the error
         return
     for node in ast.walk(tree):
         match node:
@@ -91,7 +91,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
 
 
 def _file_of(name: str, folders: Sequence[Path]) -> Path | None:
-    """Where a module or a package is; None for one elsewhere, and for a package without a file."""
+    """Returns a module's or package's file; None for one elsewhere, or a package without a file."""
     for folder in folders:
         base = folder.joinpath(*name.split("."))
         named = [base / "__init__.py", *(Path(f"{base}{end}") for end in all_suffixes())]

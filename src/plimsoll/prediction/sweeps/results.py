@@ -1,4 +1,4 @@
-"""A sweep: its parts, which show themselves as text, and as tables in a notebook."""
+"""A sweep that shows itself as text, and as tables in a notebook."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from plimsoll.prediction.sweeps.text import sweep_text
 
 @dataclass(frozen=True)
 class Sweep(NotebookForm, SweepParts):
-    """What came of a sweep; as text, what `plimsoll sweep` prints. See `SweepParts`.
+    """The result of a sweep; prints as `plimsoll sweep` does. See `SweepParts`.
 
-    Made by `plimsoll.sweep`; see docs/how-to/which-card.md.
+    `plimsoll.sweep` returns it; see docs/how-to/which-card.md.
     """
 
     def to_json(self) -> str:
-        """What `plimsoll sweep --json` prints."""
+        """Returns the text that `plimsoll sweep --json` prints."""
         return json_line(self.to_dict())
 
     def __str__(self) -> str:

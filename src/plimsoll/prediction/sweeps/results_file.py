@@ -1,4 +1,4 @@
-"""The table of a sweep in Parquet: whole at any time, whatever ends who writes it."""
+"""The table of a sweep in Parquet, which stays whole even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ _SCHEMA = pa.schema(
 
 
 _REST = 20
-"""So many times as long as writing took nothing is written again."""
+"""After a write, no further one begins for this many times its duration."""
 
 
 class ResultsFile:
-    """Where rows are kept, in a `with` block, at the end of which all are in the file.
+    """The kept rows, in a `with` block, at the end of which all are in the file.
 
-    The file is written as a whole, and so not for each row where that takes long.
+    The file is always written as a whole, so slow writes are done less often than for each row.
 
     Args:
-        path: The file, which may be there already.
+        path: The file, which may exist.
 
     Raises:
-        InputError: If it is no such table, or none can be made there.
+        InputError: If it is no such table, or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         check_ending(self.path, ".parquet", what="a table of results")
-        self._rows: dict[str, dict[str, Any]] = {}  # as the table has them
+        self._rows: dict[str, dict[str, Any]] = {}  # in the form of the table
         if self.path.exists():
             self._rows = {str(row["key"]): row for row in _read(self.path)}
         check_can_be_made(self.path, force=True)
         self._lock = threading.Lock()
         self._later: threading.Timer | None = None
-        self._next = 0.0  # when it may be written again, by the clock that only goes forward
+        self._next = 0.0  # the earliest time of the next write, on the monotonic clock
         self._error: InputError | None = None
 
     def __enter__(self) -> ResultsFile:
@@ -86,15 +86,15 @@ class ResultsFile:
                 self._write()
 
     def done(self, key: str) -> Row | None:
-        """What is kept of a case that did not fail."""
+        """Returns the kept row of a case that did not fail."""
         row = self._rows.get(key)
         return None if row is None or row["error"] is not None else _row(row)
 
     def keep(self, row: Row) -> None:
-        """Keep a row: it is in the file at once, or after 20 times as long as writing takes.
+        """Keep a row: it is written at once, or after 20 times the duration of a write.
 
         Raises:
-            InputError: If it cannot be written, or an earlier one could not.
+            InputError: If this row or an earlier one cannot be written.
         """
         with self._lock:
             if self._error is not None:
@@ -128,7 +128,7 @@ class ResultsFile:
 
 
 def is_sound(row: Row) -> bool:
-    """Whether a table can hold a row; one of a worker of another version may have anything."""
+    """Whether a table can hold a row; a worker of another version may send any values."""
     try:
         pa.Table.from_pylist([_flat(row)], _SCHEMA)
     except (pa.ArrowException, ValueError, TypeError, AttributeError, OverflowError):
@@ -142,7 +142,8 @@ def _flat(row: Row) -> dict[str, Any]:
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        # Opened once: by its path, read_table opens it twice, and a new one can come between.
+        # Opened here, once: read_table would open the path twice, and the file may be replaced in
+        # between.
         with path.open("rb") as file:
             table = pq.read_table(file)
         if _MARK not in (table.schema.metadata or {}) or table.schema.names != _SCHEMA.names:

@@ -1,4 +1,4 @@
-"""Many predictions and replays: which card, which configuration."""
+"""Runs many predictions and replays on several cards and configurations."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def sweep(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Predict scripts, and replay recordings, on cards and under configurations: all of a plan.
+    """Runs a plan: predicts scripts and replays recordings, on cards and under configurations.
 
-    Each row is what `predict`, or `replay`, says of the same. What is done is kept in a table as it
-    ends; a case that is in it is not run again, until its script or a module that this imports from
-    its own folder or PYTHONPATH, a version of plimsoll or PyTorch, or anything else of it is
-    another. Other files that a script reads, and what is installed, are not looked at. A case that
-    fails is a row that says why, and is tried again the next time.
+    Each row is the result of `predict` or `replay`. Finished rows are kept in a table. A case in
+    the table runs again only after a change of its script, of a module that the script imports from
+    its own folder or PYTHONPATH, of the versions of plimsoll or PyTorch, or of the case itself.
+    Other files that a script reads, and installed packages, are not checked. A failed case is a row
+    with the reason, and is tried again the next time.
 
     >>> import plimsoll
     >>> plan = {"scripts": ["train.py"], "gpus": ["L4", "H100"], "vary": {"--batch-size": [4, 8]}}
@@ -53,14 +53,14 @@ def sweep(
     Args:
         plan: A TOML file, or the same as a mapping; see docs/how-to/which-card.md.
         results: The table, .parquet; by default beside the plan's file, and none for a mapping.
-        processes: How many cases at the same time on this machine; by default one a core.
-        address: Of a Ray cluster, on each machine of which plimsoll is installed and the folder of
-            the scripts is the same.
-        progress: Called with each row as it ends, how many are done, and of how many.
+        processes: The number of parallel cases on this machine; by default one a core.
+        address: The address of a Ray cluster; each of its machines needs plimsoll and the same
+            folder of scripts.
+        progress: Called with each finished row, the number of finished rows, and the total.
 
     Raises:
-        InputError: If the plan, a script, a card or a configuration cannot be used. Nothing was
-            run then.
+        InputError: If the plan, a script, a card or a configuration cannot be used. Nothing has run
+            then.
     """
     if isinstance(plan, Mapping):
         read = SweepPlan.parse(plan)
@@ -78,7 +78,7 @@ def run_plan(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """As `sweep`, for a plan that was read."""
+    """Runs a plan that was read, as `sweep` does."""
     prices = {} if plan.prices is None else read_prices(plan.prices)
     if plan.goal == "least-cost":
         if plan.prices is None:
@@ -96,7 +96,7 @@ def run_plan(
     reused = len(rows)
     waiting = [run for run in runs if run.key not in rows]
     if any(run.request is not None for run in waiting):
-        build(SIMULATED_GPU)  # before several want it at the same time
+        build(SIMULATED_GPU)  # built before several workers need it at the same time
     with (
         nullcontext() if kept is None else kept,
         closing(

@@ -1,4 +1,4 @@
-"""What is swept over: a plan, read from TOML or given by Python, and the cases that it makes."""
+"""The plan of a sweep, from TOML or Python, and its cases."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _KEYS = (*_LISTS, "vary", "goal", "prices")
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The lists whose product is swept over. An empty one stands for what a single run does.
+    """The lists whose product is run. An empty list means the default of a single run.
 
     Attributes:
         scripts: Python files; each is predicted.
         recordings: Files of recordings; each is replayed.
-        arguments: Of the scripts, each one set of them as a shell takes it.
-        vary: Values of arguments of the scripts, by the argument's name.
+        arguments: Sets of arguments for the scripts, each in a shell's syntax.
+        vary: Values of the scripts' arguments, by the argument's name.
         gpus: Cards.
-        confs: As PYTORCH_CUDA_ALLOC_CONF; for PyTorch's own allocator alone.
-        allocators: As `predict` takes them.
-        goal: What is best: one of `GOALS`.
+        confs: In the syntax of PYTORCH_CUDA_ALLOC_CONF; for PyTorch's own allocator only.
+        allocators: Allocators, as `predict` takes them.
+        goal: The goal, one of `GOALS`.
         prices: A file with prices of cards by the hour, or None.
     """
 
@@ -52,10 +52,10 @@ class SweepPlan:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SweepPlan:
-        """A plan from a TOML file; paths in it begin at its folder.
+        """Reads a plan from a TOML file; its paths are relative to its folder.
 
         Raises:
-            InputError: If there is none, or it is none.
+            InputError: If there is no such file, or it is no plan.
         """
         path = Path(path)
         try:
@@ -71,14 +71,14 @@ class SweepPlan:
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], folder: Path | None = None) -> SweepPlan:
-        """A plan from plain data, such as a TOML file holds.
+        """Makes a plan from plain data, such as the contents of a TOML file.
 
         Args:
-            values: Lists by the names of this class's attributes, `vary` a table of lists.
-            folder: Where paths begin; by default in the current folder.
+            values: Lists by the names of this class's attributes; `vary` is a table of lists.
+            folder: The base of paths; by default the current folder.
 
         Raises:
-            InputError: If a key is unknown, or what it has is not allowed.
+            InputError: If a key is unknown, or its value is not allowed.
         """
         for key in values:
             if key not in _KEYS:
@@ -96,7 +96,7 @@ class SweepPlan:
         return plan.checked()
 
     def cases(self) -> list[Case]:
-        """All that is to be run, in the order of the lists; each once."""
+        """Returns all cases, each once, in the order of the lists."""
         found = [
             Case("prediction", script, tuple(arguments), gpu, conf, allocator)
             for script, arguments, gpu, (allocator, conf) in product(
@@ -121,7 +121,7 @@ class SweepPlan:
             yield arguments
 
     def _policies(self, default: str | None) -> list[tuple[str, str | None]]:
-        """Allocators, PyTorch's with each configuration."""
+        """Returns the allocators, PyTorch's with each configuration."""
         confs = self.confs or (default,)
         return [
             (allocator, conf)
@@ -130,10 +130,10 @@ class SweepPlan:
         ]
 
     def checked(self) -> SweepPlan:
-        """Itself.
+        """Returns the plan after checks.
 
         Raises:
-            InputError: If what it has does not go together.
+            InputError: If its parts are inconsistent.
         """
         if not self.scripts and not self.recordings:
             raise InputError("'scripts' or 'recordings' must name what is swept over")
@@ -169,7 +169,7 @@ def _text(key: str, value: object) -> str:
 
 
 def _texts(key: str, value: object) -> tuple[str, ...]:
-    """A list without what is in it before; one text stands for a list of one."""
+    """Returns a list without duplicates; a single text becomes a list of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts:
         raise InputError(f"{key!r} is a list of at least one text, not {value!r:.80}")

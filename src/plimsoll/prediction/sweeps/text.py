@@ -1,4 +1,4 @@
-"""A sweep in words and as a table."""
+"""Formats a sweep as text with a table."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _WHOSE = {
 
 
 def sweep_text(found: SweepParts, width: int | None = None) -> str:
-    """The best of each program, the table of all, and what failed.
+    """Returns the best of each program, the table of all, and the failures.
 
     Args:
         found: The sweep.
-        width: The columns that there are; None leaves lines as long as they are.
+        width: The columns available; None does not fold lines.
     """
     return paragraphs([answers(found), _table(found, width), _failures(found), _end(found)], width)
 
 
 def answers(found: SweepParts) -> list[str]:
-    """What is best, a line for each program."""
+    """Returns the best row of each program, a line each."""
     return [_answer(rows, found) for rows in by_program(found)] or ["Nothing was run"]
 
 
@@ -66,7 +66,7 @@ def _figure(row: Row, found: SweepParts) -> str:
 
 
 def row_name(row: Row) -> str:
-    """What distinguishes a row among those of its program."""
+    """Returns the part of a row's title that distinguishes it from others of its program."""
     parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), *_allocator(row)]
     return ", ".join(part for part in parts if part) or row.case.program
 
@@ -80,7 +80,7 @@ def _allocator(row: Row) -> list[str]:
 
 
 def table_rows(found: SweepParts) -> list[tuple[str, ...]]:
-    """The heads and the rows, the best first; what is the same of all is left out."""
+    """Returns the heads and the rows, the best first; columns with equal values are left out."""
     rows = [row for rows in by_program(found) for row in rows]
     cells = [_cells(row, found) for row in rows]
     heads = [
@@ -128,7 +128,7 @@ def _table(found: SweepParts, width: int | None) -> Iterator[str]:
 
 
 def _failures(found: SweepParts) -> Iterator[str]:
-    said = {rows[0].error for rows in by_program(found)}  # in the first lines
+    said = {rows[0].error for rows in by_program(found)}  # the first lines have these errors
     for row in found.rows:
         if row.error is not None and row.error not in said:
             yield f"{row.case.title} failed: {row.error}"

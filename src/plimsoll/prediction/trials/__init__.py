@@ -1,4 +1,4 @@
-"""Trials: a program runs, and its changes to files are thrown away.
+"""Trials: a program runs, and its changes to files are deleted.
 
 A `holder` process keeps the program apart by the strongest means that the kernel offers (`means`):
 an `overlay` in `namespaces`, a `wall` around the `scratch_layer`, or the layer alone. It ends all

@@ -1,4 +1,4 @@
-"""The holder of a trial: the process between plimsoll and a program that is to change nothing.
+"""The holder of a trial: the process between plimsoll and a program that must change nothing.
 
     python -m plimsoll.prediction.trials.holder SETTINGS COMMAND...
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from plimsoll.prediction.trials.means import Means
 
 ENDED = signal.SIGUSR2
-"""Plimsoll sends it to end the trial, and goes on itself."""
+"""plimsoll sends this signal to end the trial, and continues itself."""
 _ENDING = (ENDED, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Each of them makes the holder end the trial; all but the first may have ended plimsoll too."""
+"""Signals that make the holder end the trial; all but the first may have ended plimsoll too."""
 INTERRUPTED = signal.SIGUSR1
-"""Plimsoll sends it when it was interrupted; the program may not have been."""
+"""plimsoll sends this signal after Ctrl-C, which the program may not have received."""
 _SECONDS_BETWEEN_LOOKS = 0.5
-"""So often the holder looks whether plimsoll is there."""
+"""How often the holder checks that plimsoll still runs."""
 _SECONDS_BETWEEN = 0.01
 _SECONDS_FOR_PARENT = 2.0
-"""So long the holder waits, after a signal, to see whether plimsoll ends by it too."""
+"""How long the holder waits, after a signal, for plimsoll to end by it too."""
 
 
 def main() -> None:
-    """Hold the trial of the command."""
+    """Run the trial of the command."""
     settings = Settings.from_json(sys.argv[1])
     holder = _Holder(settings, sys.argv[2:])
     outcome = holder.hold()
@@ -56,7 +56,7 @@ def main() -> None:
     if holder.is_alone():
         shutil.rmtree(settings.folder, ignore_errors=True)
     else:
-        with suppress(InputError):  # without room plimsoll finds no outcome, and says why
+        with suppress(InputError):  # on a full disk plimsoll finds no outcome, and reports that
             outcome.keep(Path(settings.folder))
     os._exit(0)
 
@@ -72,7 +72,7 @@ class _Holder:
         self._may_be_left = False
 
     def hold(self) -> Outcome:
-        """Run the program to its end, or until the trial is to end."""
+        """Run the program to its end, or until the trial must end."""
         kernel.adopt_orphans()
         self._hear_signals()
         own(Path(self._settings.folder))
@@ -88,7 +88,7 @@ class _Holder:
         return Outcome(None, failure=reasons)
 
     def is_alone(self) -> bool:
-        """Whether plimsoll is gone, or goes by the signal that came here too."""
+        """Whether plimsoll has ended, or is ending by the signal that this process received too."""
         end = time.monotonic() + (_SECONDS_FOR_PARENT if self._may_be_left else 0)
         while not self._is_left() and time.monotonic() < end:
             time.sleep(_SECONDS_BETWEEN)
@@ -98,12 +98,12 @@ class _Holder:
         return os.getppid() != self._settings.parent
 
     def _hear_signals(self) -> None:
-        """Interrupts stay blocked, as they were handed down: they are the program's."""
+        """Set the handlers. Ctrl-C stays blocked, as inherited: it is for the program."""
         signal.set_wakeup_fd(self._wakes)
         for number in _ENDING:
             signal.signal(number, self._end)
         signal.signal(INTERRUPTED, self._interrupt)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # which wakes
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the signal wakes poll
 
     def _end(self, number: int, _frame: object) -> None:
         self._is_ended = True
@@ -141,7 +141,7 @@ class _Holder:
         return process
 
     def _become_program(self, means: Means, to_holder: socket.socket) -> None:
-        """Turn this process into the program; an error on the way goes to the holder."""
+        """Replace this process by the program; an error before that is sent to the holder."""
         try:
             kernel.die_with_parent(signal.SIGKILL)
             signal.set_wakeup_fd(-1)
@@ -164,7 +164,7 @@ class _Holder:
         return outcome
 
     def _wait(self, means: Means, process: int) -> int:
-        """The program's exit status, once it has one; that of a kill, if the trial is to end."""
+        """Returns the program's exit status, or that of a kill if the trial must end."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if means.listener is not None:
@@ -181,9 +181,9 @@ class _Holder:
 
 
 def _bury(program: int) -> int | None:
-    """Let go of processes that have ended, also of orphans; the program's exit status, if it has.
+    """Reap ended processes, orphans included; returns the program's exit status, if it has one.
 
-    None of them stays behind, as another program may wait until its number is free.
+    None of them stays a zombie, because another program may wait until its process id is free.
     """
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:

@@ -1,4 +1,4 @@
-"""How a program was kept from real files, and what the kernel refused it."""
+"""The means that protected real files from a program, and the changes that the kernel refused."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from plimsoll.prediction.trials.wall import Refused
 
 @dataclass(frozen=True)
 class KeptApart:
-    """How a trial was kept apart.
+    """The protection of real files in a trial.
 
     Attributes:
-        kind: By what.
+        kind: The means.
         refused: Changes of real files that the kernel refused.
-        why_not: By kind: why this machine does not offer a stronger one.
+        why_not: Why this machine does not offer a stronger one, by kind.
     """
 
     kind: Kind
@@ -24,17 +24,17 @@ class KeptApart:
     why_not: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The inverse of `to_dict`, also by way of JSON."""
+        """Makes it from the result of `to_dict`, also after JSON."""
         refused = [Refused(**one) for one in values["refused"]]
         return cls(Kind(values["kind"]), refused, values["why_not"])
 
 
 def most_refused(*trials: KeptApart | None) -> KeptApart | None:
-    """Returns the one that was refused the most; None if there is none."""
+    """Returns the one with the most refused changes; None without any."""
     known = [trial for trial in trials if trial is not None]
     return max(known, key=lambda trial: len(trial.refused), default=None)

@@ -1,4 +1,4 @@
-"""Calls of Linux for which Python has no function."""
+"""System calls of Linux that Python lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITH_ALL_BELOW = 0x4000  # MS_REC
 PRIVATE = 0x40000  # MS_PRIVATE
 
 _DETACH = 2  # MNT_DETACH
-_MOUNT_SETATTR = 442  # on every machine
+_MOUNT_SETATTR = 442  # the same number on every architecture
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_RDONLY = 1
@@ -39,13 +39,13 @@ def unshare(kinds: int) -> None:
     """Give this process namespaces of its own.
 
     Raises:
-        OSError: If the kernel, or its owner, does not let this user have them.
+        OSError: If the kernel or its configuration denies this to the user.
     """
     _made(_libc.unshare(kinds), "unshare")
 
 
 def mount(source: str, place: Path, kind: str | None, flags: int = 0, options: str = "") -> None:
-    """Mount a file system, as the call of this name.
+    """Mount a file system, with the arguments of the system call.
 
     Raises:
         OSError: If the kernel refuses it.
@@ -58,7 +58,7 @@ def mount(source: str, place: Path, kind: str | None, flags: int = 0, options: s
 
 
 def unmount(place: Path) -> None:
-    """Take a mount away, with all below it, also while it is used.
+    """Unmount a file system with all below it, even if it is in use.
 
     Raises:
         OSError: If the kernel refuses it.
@@ -67,7 +67,7 @@ def unmount(place: Path) -> None:
 
 
 def make_read_only(place: Path) -> None:
-    """Let nothing be written to a mount, nor to those below it.
+    """Make a mount and all mounts below it read-only.
 
     Raises:
         OSError: If the kernel refuses it.
@@ -79,19 +79,19 @@ def make_read_only(place: Path) -> None:
 
 
 def change_root(place: Path) -> None:
-    """Have a mount as the root of this mount namespace, and let go of the old one.
+    """Make a mount the root of this mount namespace, and detach the old one.
 
     Raises:
         OSError: If the kernel refuses it.
     """
     os.chdir(place)
-    _made(_libc.pivot_root(b".", b"."), str(place))  # the old root lies over the new one
+    _made(_libc.pivot_root(b".", b"."), str(place))  # the old root lies above the new one
     _made(_libc.umount2(b".", _DETACH), str(place))
     os.chdir("/")
 
 
 def adopt_orphans() -> None:
-    """Be the parent of every process that a descendant leaves behind."""
+    """Become the parent of every orphaned descendant."""
     _made(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1), "prctl")
 
 

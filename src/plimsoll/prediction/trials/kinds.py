@@ -1,4 +1,4 @@
-"""The means by which a trial is kept apart from the world, the strongest first."""
+"""The means that keep a trial apart, the strongest first."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Kind(StrEnum):
     OVERLAY = "overlay"
     """The kernel shows the program a copy of every folder."""
     WALL = "wall"
-    """A library before libc keeps writes apart, and the kernel refuses those that pass it by."""
+    """A library before libc redirects writes, and the kernel refuses those that bypass it."""
     LAYER = "layer"
-    """The library alone: what passes it by writes to real files."""
+    """The library alone: writes that bypass it reach real files."""
 
 
 def wanted_kind() -> Kind | None:
-    """The kind that PLIMSOLL_TRIAL names; None for the strongest that the machine offers.
+    """Returns the kind that PLIMSOLL_TRIAL names; None for the strongest that the machine offers.
 
     Raises:
         InputError: If it names none.

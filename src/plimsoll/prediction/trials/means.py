@@ -1,4 +1,4 @@
-"""How a holder keeps a program apart, by kind."""
+"""The means by which a holder keeps a program apart, by kind."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
 
 
 class Means(Protocol):
-    """Something that keeps a program apart.
+    """A means to keep a program apart.
 
     Attributes:
-        environment: Variables that the program needs for it.
-        listener: A file to be polled, for `listen`; None while there is none.
+        environment: The variables that the program needs for it.
+        listener: A file to poll, for `listen`; None without one.
     """
 
     environment: dict[str, str]
     listener: int | None
 
     def prepare(self) -> None:
-        """In the holder, before the program's process.
+        """Prepare, in the holder, before the program's process exists.
 
         Raises:
             OSError: If the machine does not offer it.
-            InputError: If the trial's folder is not fit for it.
+            InputError: If the trial's folder is not suitable.
         """
 
     def enter(self, to_holder: socket.socket) -> None:
-        """In the program's process, before the program.
+        """Enter, in the program's process, before the program runs.
 
         Raises:
             OSError: If the machine does not offer it.
         """
 
     def begun(self, from_program: socket.socket) -> None:
-        """In the holder, while the program's process enters."""
+        """Continue, in the holder, while the program's process enters."""
 
     def listen(self) -> None:
-        """Take what there is to be read from `listener`."""
+        """Read what is available from `listener`."""
 
     def written(self) -> list[Written]:
         """List what the program wrote, after its end."""
@@ -62,26 +62,26 @@ class Means(Protocol):
         """List the changes that the kernel refused."""
 
     def release(self) -> None:
-        """In the end, let go of what keeps the trial's folder from being removed."""
+        """Release what keeps the trial's folder from being removed."""
 
 
 class _Silent:
-    """Means that tell nothing while the program runs."""
+    """Means that receive nothing while the program runs."""
 
     listener: int | None = None
 
     def begun(self, from_program: socket.socket) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def listen(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def refused(self) -> list[Refused]:
-        """Nothing: writes go elsewhere."""
+        """Returns nothing: writes are redirected, not refused."""
         return []
 
     def release(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class ByOverlay(_Silent):
@@ -93,7 +93,7 @@ class ByOverlay(_Silent):
         self.environment = {MARK: settings.folder}
 
     def prepare(self) -> None:
-        """See whether there are overlays, and enter namespaces."""
+        """Check that overlays work, and enter namespaces."""
         folder, free = Path(self._settings.folder), map(Path, self._settings.free)
         check_possible(folder)
         enter_namespaces(with_network=self._settings.with_network)
@@ -101,18 +101,18 @@ class ByOverlay(_Silent):
         self._overlay.make()
 
     def enter(self, _to_holder: socket.socket) -> None:
-        """Have the new root; the holder goes on with the real one."""
+        """Change to the new root; the holder keeps the real one."""
         assert self._overlay is not None
         kernel.unshare(kernel.NEW_MOUNTS)
         self._overlay.enter([Path.cwd()])
 
     def written(self) -> list[Written]:
-        """From the upper folders."""
+        """Lists the files of the upper folders."""
         assert self._overlay is not None
         return changed_in(self._overlay.layers, self._overlay.root)
 
     def release(self) -> None:
-        """Let go of what is in memory."""
+        """Release the file systems in memory."""
         assert self._overlay is not None
         self._overlay.unmake()
 
@@ -125,19 +125,19 @@ class ByLayer(_Silent):
         self.environment = scratch_layer.environment(self._folder, list(map(Path, settings.free)))
 
     def prepare(self) -> None:
-        """See whether the folder is fit for it."""
+        """Check that the folder is suitable."""
         scratch_layer.check_folder(self._folder)
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Nothing: the library is loaded with the program."""
+        """Does nothing: the library is loaded with the program."""
 
     def written(self) -> list[Written]:
-        """From the layer."""
+        """Lists the files of the layer."""
         return scratch_layer.written(self._folder)
 
 
 class ByWall(ByLayer):
-    """The scratch layer, and the wall around it."""
+    """The scratch layer with the wall around it."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -149,30 +149,30 @@ class ByWall(ByLayer):
         self._refused: Counter[tuple[str, str]] = Counter()
 
     def prepare(self) -> None:
-        """See whether the kernel has what a wall needs."""
+        """Check that the kernel supports a wall."""
         super().prepare()
         self._wall.check_possible()
 
     def enter(self, to_holder: socket.socket) -> None:
-        """Raise it; the holder gets the file by which the kernel tells."""
+        """Raise the wall, and send the kernel's notification file to the holder."""
         listener = self._wall.raise_around_this_process()
         socket.send_fds(to_holder, [b"-"], [listener])
         os.close(listener)
 
     def begun(self, from_program: socket.socket) -> None:
-        """Have that file; where there is none, the program's process says why."""
+        """Receive that file; without it, the program's process reports the reason."""
         _, files, _, _ = socket.recv_fds(from_program, 1, 1, socket.MSG_PEEK)
         if files:
             from_program.recv(1)
             self.listener = files[0]
 
     def listen(self) -> None:
-        """Answer a call."""
+        """Answer a notification of the kernel."""
         if self.listener is not None and (refused := self._wall.answer(self.listener)) is not None:
             self._refused[refused] += 1
 
     def refused(self) -> list[Refused]:
-        """The most frequent first."""
+        """Returns the refused changes, the most frequent first."""
         return [Refused(path, program, count)
                 for (path, program), count in self._refused.most_common()]  # fmt: skip
 
@@ -187,7 +187,7 @@ STRONGEST_FIRST: dict[Kind, Callable[[Settings], Means]] = {
 
 
 def _writable_anyway() -> list[Path]:
-    """Devices, shared memory, processes, and files that the program's output goes to."""
+    """Returns devices, shared memory, processes, and the files of the program's output."""
     devices = [Path("/dev", name) for name in _DEVICES]
     nvidia = Path("/dev").glob("nvidia*")
     outputs = [Path(os.readlink(f"/proc/self/fd/{number}")) for number in (0, 1, 2)]  # noqa: PTH115

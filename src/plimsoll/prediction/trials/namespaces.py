@@ -17,18 +17,18 @@ _IFF_UP = 1
 def enter_namespaces(*, with_network: bool) -> None:
     """Gives this process, and all processes that it starts, mounts and a network of their own.
 
-    Every user and group keeps its number. Root keeps all numbers. An ordinary user keeps one user
-    and one group; the kernel shows files of other users as those of `nobody`.
+    Every user and group keeps its id. Root keeps all ids. An ordinary user keeps one user and one
+    group; the kernel shows files of other users as those of `nobody`.
 
     Args:
-        with_network: The network stays that of the machine; else there is loopback alone.
+        with_network: Whether the machine's network stays reachable; otherwise only loopback is.
 
     Raises:
         OSError: If this machine does not offer it.
     """
     maps = _maps()
     ready = os.pipe()
-    writer = os.fork()  # what maps many numbers must be outside
+    writer = os.fork()  # a process outside the namespace has to write maps of several ids
     if writer == 0:
         os.close(ready[1])
         os.read(ready[0], 1)
@@ -48,7 +48,7 @@ def enter_namespaces(*, with_network: bool) -> None:
 
 
 def _maps() -> dict[str, str]:
-    """By file of /proc/PID: what it is given."""
+    """Returns the contents of the map files in /proc/PID, by file."""
     if os.geteuid() != 0:
         return {
             "setgroups": "deny",
@@ -59,13 +59,13 @@ def _maps() -> dict[str, str]:
 
 
 def _same_numbers(name: str) -> str:
-    """All numbers that this namespace has, each as itself."""
+    """Returns a map of all ids of this namespace to themselves."""
     ranges = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
     return "".join(f"{first} {first} {count}\n" for first, _, count in ranges)
 
 
 def _written(maps: dict[str, str], process: int) -> int:
-    """Give a process its maps; 0, or the error's number."""
+    """Writes the maps of a process; returns 0, or errno."""
     try:
         for name, text in maps.items():
             Path(f"/proc/{process}/{name}").write_text(text)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def offered() -> list[Kind]:
-    """The kinds of trials that this machine offers, the strongest first."""
+    """Returns the kinds of trials that this machine offers, the strongest first."""
     return [kind for kind in Kind if why_not(kind) is None]
 
 
 def why_not(kind: Kind) -> str | None:
-    """Why this machine does not offer a kind of trial; None if it does."""
+    """Returns why this machine does not offer a kind of trial; None if it does."""
     with temporary_folder() as folder:
         try:
             _CHECKS[kind](folder)

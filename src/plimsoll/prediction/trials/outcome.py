@@ -1,4 +1,4 @@
-"""The settings that a holder is given, and the outcome that it writes in the end."""
+"""The settings of a holder, and the outcome that it writes at the end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NAME = "outcome.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """A trial to be held.
+    """The settings of a trial.
 
     Attributes:
-        folder: Its folder, of this user alone.
-        free: Folders that the program may write to, besides.
-        parent: The process that asks for it.
+        folder: Its folder, which only this user can enter.
+        free: Further folders that the program may write to.
+        parent: The process that requested the trial.
         with_network: Whether the program may reach other machines.
-        kind: How the trial is to be kept apart; None for the strongest that the machine offers.
+        kind: The means that keep the trial apart; None for the strongest that the machine offers.
     """
 
     folder: str
@@ -34,12 +34,12 @@ class Settings:
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
-        """The inverse of `to_json`."""
+        """Reads the text of `to_json`."""
         found = json.loads(text)
         return cls(**found | {"kind": found["kind"] and Kind(found["kind"])})
 
     def to_json(self) -> str:
-        """As text."""
+        """Returns the settings as text."""
         return json.dumps(asdict(self))
 
 
@@ -48,9 +48,10 @@ class Outcome:
     """The end of a trial.
 
     Attributes:
-        kept_apart: How the program was kept apart; None if that failed, and it never began.
+        kept_apart: How the program was kept apart; None if that failed, and the program never
+            began.
         status: Its exit status; negative for a signal.
-        written: Its changes of files, the largest first.
+        written: Its changed files, the largest first.
         failure: Why it never began; empty if it did.
     """
 
@@ -60,13 +61,13 @@ class Outcome:
     failure: str = ""
 
     def keep(self, folder: Path) -> None:
-        """Write it to the trial's folder."""
+        """Write the outcome to the trial's folder."""
         with NewFile(folder / _NAME) as file:
             file.write(json.dumps(asdict(self)).encode())
 
     @classmethod
     def of(cls, folder: Path) -> Outcome | None:
-        """Read the outcome from a folder; None if the holder was killed before it wrote one."""
+        """Reads the outcome from a folder; None if the holder was killed before it wrote one."""
         try:
             found = json.loads((folder / _NAME).read_text())
         except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""The overlay of a trial: every folder of the machine with a layer of the trial's own over it.
+"""The overlay of a trial: every folder of the machine with the trial's own layer over it.
 
-The trial gets a new root. Each folder of the real one is there again, under an overlay: what is
-written lies in an upper folder, which is thrown away with the trial. The kernel lets an ordinary
-user put no overlay over a folder in which something else is mounted; such a folder is made anew,
-with what is in it, and where that is much, it can only be read.
+The trial gets a new root with an overlay over each folder of the real one. Writes go to an upper
+folder, which is deleted with the trial. The kernel lets no ordinary user put an overlay over a
+folder that contains mounts. Such a folder is made anew with its entries; if it has many, it is
+read-only.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from plimsoll.prediction.trials import kernel
 from plimsoll.prediction.trials.namespaces import enter_namespaces
 
 MOST_ENTRIES = 64
-"""The most entries of a folder with mounts in it that the trial makes anew."""
+"""The most entries of a folder with mounts that the trial makes anew."""
 _ROOT = Path("/")
 _DEVICES, _PROCESSES, _SYSTEM = Path("/dev"), Path("/proc"), Path("/sys")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108
 
 
 class Shown(Enum):
-    """How something of the real root is there in a trial's."""
+    """How a trial's root shows a part of the real root."""
 
     OVERLAID = auto()
     ANEW = auto()
-    """A folder, with what is in it."""
+    """A new folder with the real one's entries."""
     AS_IT_IS = auto()
-    """With all mounts below."""
+    """The real folder with all mounts below."""
     READ_ONLY = auto()
     LINK = auto()
     EMPTY = auto()
-    """A folder in memory."""
+    """An empty folder in memory."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A folder over which an overlay lies.
+    """A folder under an overlay.
 
     Attributes:
-        lower: The real one.
-        upper: The folder that takes what the trial writes.
-        work: An empty folder beside it, which the kernel wants.
+        lower: The real folder.
+        upper: The folder for the trial's writes.
+        work: An empty folder beside it, which the kernel needs.
     """
 
     lower: Path
@@ -61,11 +61,11 @@ Step = tuple[Shown, Path]
 def plan(
     free: Sequence[Path], mounts: Sequence[Path], most_entries: int = MOST_ENTRIES
 ) -> list[Step]:
-    """How each part of the root is shown, a folder before what is in it.
+    """Plans how each part of the root is shown, a folder before its entries.
 
     Args:
-        free: Folders that are the same inside and outside; those that are not there are left out.
-        mounts: Places at which file systems are mounted.
+        free: Folders shared with the real root; missing ones are left out.
+        mounts: The mount points.
         most_entries: See `MOST_ENTRIES`.
     """
     steps = list(_folder_anew(_ROOT, frozenset(mounts), most_entries))
@@ -97,18 +97,18 @@ def _folder_anew(folder: Path, mounts: frozenset[Path], most: int) -> Iterator[S
 def _has_at_most(folder: Path, most: int) -> bool:
     try:
         return sum(1 for _ in folder.iterdir()) <= most
-    except OSError:  # it is not this user's to look into
+    except OSError:  # this user may not read it
         return False
 
 
 def mounted_places() -> list[Path]:
-    """List the places at which this process sees mounts."""
+    """Returns the mount points that this process sees."""
     with Path("/proc/self/mountinfo").open("rb") as lines:
         return [Path(os.fsdecode(_plain(line.split()[4]))) for line in lines]
 
 
 def _plain(name: bytes) -> bytes:
-    """A name of mountinfo, without its escapes of spaces, tabs, newlines and backslashes."""
+    """Decodes a name of mountinfo, which escapes spaces, tabs, newlines and backslashes."""
     head, *rest = name.split(b"\\")
     return head + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in rest)
 
@@ -117,13 +117,13 @@ class Overlay:
     """The root of a trial.
 
     Attributes:
-        root: The new root, of which the folders made anew are a part.
+        root: The new root, which contains the folders made anew.
         layers: The folders with an overlay.
 
     Args:
-        scratch: The trial's own folder. It holds the upper folders, but that of the folder it lies
-            in: the kernel wants that elsewhere, so it is in memory.
-        free: Folders that are the same inside and outside, besides `scratch`.
+        scratch: The trial's own folder. It contains the upper folders, except that of its own
+            parent, which is in memory because the kernel does not allow it here.
+        free: Further folders shared with the real root.
     """
 
     def __init__(self, scratch: Path, free: Sequence[Path]) -> None:
@@ -142,7 +142,7 @@ class Overlay:
         return Layer(place, within / str(number), within / f"{number}.work")
 
     def make(self) -> None:
-        """In namespaces of the trial's: make the upper folders.
+        """Make the upper folders, inside the trial's namespaces.
 
         Raises:
             OSError: If the file system of the trial's folder cannot hold them.
@@ -154,14 +154,14 @@ class Overlay:
             layer.work.mkdir()
             layer.upper.mkdir()
             status = layer.lower.stat()
-            with suppress(OSError):  # an owner that this user cannot give away
+            with suppress(OSError):  # this user cannot give the file to another owner
                 os.chown(layer.upper, status.st_uid, status.st_gid)
             layer.upper.chmod(_mode(layer.lower, status))
-            os.setxattr(layer.upper, "user.plimsoll", b"")  # overlays need such attributes
+            os.setxattr(layer.upper, "user.plimsoll", b"")  # overlays need extended attributes
             os.utime(layer.upper, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def unmake(self) -> None:
-        """Let go of the folders in memory, so that the trial's folder can be removed.
+        """Release the folders in memory, so that the trial's folder can be removed.
 
         Raises:
             OSError: If the kernel refuses it.
@@ -192,7 +192,7 @@ class Overlay:
         os.chdir(here)
 
     def _check(self, writable: Sequence[Path]) -> None:
-        """A folder that is made anew can take new files, and lets none of its own be changed."""
+        """Check that these folders can be changed; a folder made anew takes only new files."""
         shown = {place: how for how, place in self._steps}
         for folder in writable:
             how = next(shown[place] for place in (folder, *folder.parents) if place in shown)
@@ -219,7 +219,7 @@ class Overlay:
 
     @staticmethod
     def _prepare(place: Path, new: Path) -> None:
-        """Have something over which the real one can be mounted."""
+        """Make an empty file or folder on which the real one can be mounted."""
         if new.exists():
             return
         if place.is_dir():
@@ -230,21 +230,21 @@ class Overlay:
 
 
 def _mode(place: Path, status: os.stat_result) -> int:
-    """Find the mode of an upper folder; it is the user's even if the lower one is not."""
+    """Returns the mode of an upper folder, which the user owns even if the lower one is not."""
     mode = stat.S_IMODE(status.st_mode)
     return mode if os.access(place, os.W_OK) else mode & ~stat.S_IWUSR
 
 
 def _escaped(place: Path) -> str:
-    """A path as an option of overlays has it."""
+    """Escapes a path for an option of overlays."""
     return "".join(f"\\{sign}" if sign in "\\:," else sign for sign in str(place))
 
 
 def check_possible(scratch: Path) -> None:
-    """See whether this machine lets this user have overlays, in a process that goes.
+    """Check in a child process that this machine lets this user mount overlays.
 
     Args:
-        scratch: A folder for what is tried.
+        scratch: A folder for the check.
 
     Raises:
         OSError: If it does not.
@@ -268,7 +268,7 @@ def check_possible(scratch: Path) -> None:
 
 
 def _try(scratch: Path) -> None:
-    """Put an overlay over a folder; remove a folder of it, and make it again."""
+    """Put an overlay over a folder; remove one of its folders, and make it again."""
     place = scratch / "tried"
     place.mkdir()
     kernel.mount("plimsoll", place, "tmpfs")

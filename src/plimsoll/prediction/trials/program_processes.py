@@ -1,4 +1,4 @@
-"""The processes of a trial: found by who started them, or by the mark they carry."""
+"""Finds the processes of a trial by their parents, or by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _SECONDS_BETWEEN = 0.005
 
 
 def descendants(process: int) -> list[int]:
-    """All that a process started, and that these started, as far as they live or wait."""
+    """Returns all descendants of a process that run or are zombies."""
     children: dict[int, list[int]] = {}
     for each in _processes():
         with suppress(OSError, IndexError, ValueError):
             after_name = Path(f"/proc/{each}/stat").read_bytes().rpartition(b")")[2].split()
             children.setdefault(int(after_name[1]), []).append(each)
     found = children.get(process, [])
-    for each in found:  # which grows
+    for each in found:  # the list grows
         found.extend(children.get(each, []))
     return found
 
 
 def end_descendants() -> None:
-    """Kill all that this process started, which is the parent of their orphans too."""
+    """Kill all descendants of this process, which adopts orphans."""
     while True:
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0] != 0:
@@ -41,7 +41,7 @@ def end_descendants() -> None:
 
 
 def end_marked(folder: Path) -> None:
-    """Kill this user's processes of a trial whose holder is gone."""
+    """Kill this user's processes of a trial whose holder has ended."""
     mark = f"{MARK}={folder}".encode()
     for each in _processes():
         with suppress(OSError):

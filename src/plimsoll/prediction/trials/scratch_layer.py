@@ -1,7 +1,7 @@
-"""The scratch layer: a library before libc that keeps what a program writes in a folder.
+"""The scratch layer: a library before libc that redirects a program's writes to a folder.
 
-The library, `preload/` in the sources, stands before libc in the program's process and in those
-that this starts; they see what they wrote in its place.
+The library, `preload/` in the sources, is loaded before libc in the program's process and in its
+children; they see their own writes in place of the real files.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from plimsoll.prediction.trials.written import Written, compared, largest_first,
 
 _LIBRARY = "libplimsoll_scratch.so"
 _LINK = "/.//."
-"""A link of the layer begins with it; what follows is the path of what has not changed."""
+"""The begin of a link in the layer; the path of an unchanged file follows."""
 
 
 def environment(folder: Path, free: Sequence[Path], password: int | None = None) -> dict[str, str]:
-    """Make the variables that a program needs for the layer.
+    """Makes the variables that load the layer into a program.
 
     Args:
-        folder: A folder of this user's alone, which is to hold the layer.
-        free: Folders that are left alone.
-        password: The number by which the wall knows the layer's calls; None without a wall.
+        folder: A folder for the layer, which only this user can enter.
+        free: Folders whose writes are not redirected.
+        password: The number by which the wall recognizes the layer's calls; None without a wall.
 
     Raises:
-        InputError: If there is no library that keeps writes apart.
+        InputError: If there is no library that redirects writes.
     """
     lines = [*map(str, [folder, *free]), *([] if password is None else [f"#{password:016x}"])]
     others = os.environ.get("LD_PRELOAD")
@@ -44,10 +44,10 @@ def environment(folder: Path, free: Sequence[Path], password: int | None = None)
 
 
 def check_folder(folder: Path) -> None:
-    """See that a folder can hold the layer, which marks its folders by a bit of their mode.
+    """Check that a folder can hold the layer, which marks folders by a mode bit.
 
     Raises:
-        InputError: If not.
+        InputError: If it cannot.
     """
     tried = folder / "tried-mode"
     tried.mkdir(mode=0o700)
@@ -62,7 +62,7 @@ def check_folder(folder: Path) -> None:
 
 
 def is_wanted() -> bool:
-    """Whether this process was started so that it has the layer."""
+    """Whether this process was started with the layer."""
     return _LIBRARY in os.environ.get("LD_PRELOAD", "")
 
 
@@ -75,7 +75,7 @@ def is_active() -> bool:
 
 
 def library(folder: Path) -> Path:
-    """The library; by a link in `folder` where its own path has what the loader cannot read.
+    """Returns the library, or a link to it in `folder` if the loader cannot read its path.
 
     Raises:
         InputError: If it is missing.
@@ -91,22 +91,22 @@ def library(folder: Path) -> Path:
         )
     if not set(str(found)) & set(": "):
         return found
-    link = folder / _LIBRARY  # the loader takes these two for the end of a name
+    link = folder / _LIBRARY  # the loader treats both characters as separators
     with suppress(FileExistsError):
         link.symlink_to(found)
     return link
 
 
 def written(folder: Path) -> list[Written]:
-    """List what was written, the largest first."""
+    """Lists the written files, the largest first."""
     return largest_first([*_written_in(folder / "files", Path("/")), *_removed(folder)])
 
 
 def _written_in(copy: Path, place: Path) -> Iterator[Written]:
-    """Compare a folder of the layer with the real one at `place`."""
+    """Compares a folder of the layer with the real one at `place`."""
     try:
         entries = {entry.name: entry for entry in os.scandir(copy)}
-    except FileNotFoundError:  # nothing was written
+    except FileNotFoundError:  # no write has happened
         return
     for name, entry in entries.items():
         if entry.is_dir(follow_symlinks=False):
@@ -118,13 +118,13 @@ def _written_in(copy: Path, place: Path) -> Iterator[Written]:
 
 
 def _removed(folder: Path) -> Iterator[Written]:
-    """The real files and folders that were removed, and not made again."""
+    """Yields the real files and folders that were removed and not made again."""
     try:
         noted = (folder / "removed").read_bytes()
     except FileNotFoundError:
         return
     gone: set[Path] = set()
-    for name in sorted(set(noted.split(b"\0")) - {b""}):  # a folder before what was in it
+    for name in sorted(set(noted.split(b"\0")) - {b""}):  # a folder before its entries
         place = Path(os.fsdecode(name))
         copy = folder / "files" / place.relative_to("/")
         if os.path.lexists(place) and not os.path.lexists(copy) and gone.isdisjoint(place.parents):
@@ -133,11 +133,11 @@ def _removed(folder: Path) -> Iterator[Written]:
 
 
 def _file(copy: Path, place: Path) -> Iterator[Written]:
-    """Compare a file of the layer with the real one at `place`."""
+    """Compares a file of the layer with the real one at `place`."""
     target = os.readlink(copy) if copy.is_symlink() else ""  # noqa: PTH115  a Path would tidy it up
     if target == f"{_LINK}{place}":
         return
-    if target.startswith(_LINK):  # it was moved here, as it is
+    if target.startswith(_LINK):  # an unchanged file was moved here
         moved = removed(Path(target))
         yield Written(shown(place), moved.bytes, "new")
         return

@@ -1,4 +1,4 @@
-"""Shared memory that a program leaves behind where the trial has none of its own."""
+"""Removes shared memory that a program left behind, if the trial has no /dev/shm of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PLACE = Path("/dev/shm")  # noqa: S108
 
 
 def remove_shared_memory(folder: Path) -> None:
-    """Remove what the scratch layer noted in a trial's folder, as far as it is still there."""
+    """Remove the shared memory that the scratch layer noted in a trial's folder."""
     with suppress(FileNotFoundError):
         for name in (folder / _NOTED).read_bytes().splitlines():
             with suppress(OSError):

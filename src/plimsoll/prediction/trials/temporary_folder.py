@@ -1,4 +1,4 @@
-"""The folders of trials, which are gone in the end, whatever ends plimsoll."""
+"""The folders of trials, which are removed in the end, even if plimsoll is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OWNER = "owner"
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder, which goes when the context ends, whatever a script leaves running in it."""
+    """Yields a new folder, which is removed with the context even if processes still use it."""
     _sweep_once(tempfile.gettempdir())
     folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
     place = Path(folder.name).resolve()
@@ -41,19 +41,19 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def own(folder: Path) -> int:
-    """Keep a trial's folder from sweeps, until the file that this returns is closed.
+    """Keep a trial's folder from sweeps, until the returned file is closed.
 
     Raises:
         OSError: If the folder is full, or gone.
     """
-    import fcntl  # which Windows has not
+    import fcntl  # missing on Windows
 
     owner, unfinished = folder / _OWNER, folder / f"{_OWNER}.{os.getpid()}"
-    is_first = not owner.exists()  # several own a folder by the same file
+    is_first = not owner.exists()  # several owners lock the same file
     lock = os.open(unfinished if is_first else owner, os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(lock, fcntl.LOCK_SH)
     if is_first:
-        unfinished.rename(owner)  # a sweep never sees it without a lock
+        unfinished.rename(owner)  # so a sweep never sees it without a lock
     return lock
 
 
@@ -63,8 +63,8 @@ def _sweep_once(temporary: str) -> None:
 
 
 def sweep(temporary: Path) -> None:
-    """Remove the folders of trials whose owner and holder are dead, and end what they left."""
-    import fcntl  # which Windows has not
+    """Remove folders of trials whose owner and holder have ended, and kill their processes."""
+    import fcntl  # missing on Windows
 
     for place in _folders(temporary):
         with suppress(OSError):
@@ -79,7 +79,7 @@ def sweep(temporary: Path) -> None:
 
 
 def _folders(temporary: Path) -> Iterator[Path]:
-    """This user's own."""
+    """Yields the trial folders of this user."""
     with suppress(OSError):
         for entry in os.scandir(temporary):
             is_folder = _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
@@ -89,12 +89,13 @@ def _folders(temporary: Path) -> Iterator[Path]:
 
 @contextmanager
 def interrupts_held() -> Iterator[None]:
-    """For as long as the context lasts, interrupts wait: for what must not be left half done.
+    """Delay Ctrl-C while the context lasts, for work that must not stop half-way.
 
-    By Python's handler, as a mask of signals is one thread's, and any other would take them.
+    It replaces Python's handler: a signal mask belongs to one thread, and any other would get the
+    signal.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # interrupts are the main thread's
+        yield  # only the main thread gets Ctrl-C
         return
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))

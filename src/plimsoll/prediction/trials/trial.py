@@ -1,4 +1,4 @@
-"""A trial as plimsoll sees it: the command of its holder, and what came of it."""
+"""A trial as plimsoll sees it: the command of its holder, and its outcome."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _SECONDS_TO_END = 10
 def held(
     command: Sequence[str], folder: Path, free: Sequence[Path], *, with_network: bool
 ) -> list[str]:
-    """The command of a holder, for a command that is to change nothing.
+    """Returns the command of a holder, for a command that must change nothing.
 
     Args:
-        command: The program, whose path is absolute.
-        folder: A new folder of this user's alone.
-        free: Folders that the program may change, besides.
+        command: The program, with an absolute path.
+        folder: A new folder that only this user can enter.
+        free: Further folders that the program may change.
         with_network: Whether it may reach other machines.
 
     Raises:
         InputError: If PLIMSOLL_TRIAL names no kind.
     """
     settings = Settings(str(folder), list(map(str, free)), os.getpid(), with_network, wanted_kind())
-    # -P keeps modules of the current folder from standing for plimsoll's own.
+    # -P keeps modules of the current folder from shadowing plimsoll's.
     module = "plimsoll.prediction.trials.holder"
     return [sys.executable, "-P", "-m", module, settings.to_json(), *command]
 
 
 def interrupt(holder: subprocess.Popen[bytes]) -> None:
-    """Have the program interrupted, if it was not, as by a terminal."""
+    """Interrupt the program, unless a terminal has interrupted it already."""
     holder.send_signal(INTERRUPTED)
 
 
 def end(holder: subprocess.Popen[bytes]) -> None:
-    """End a trial, with all that its program started; nothing if it has ended."""
+    """End a trial with all processes of its program; does nothing if it has ended."""
     holder.send_signal(ENDED)
     try:
         holder.wait(_SECONDS_TO_END)
@@ -54,5 +54,5 @@ def end(holder: subprocess.Popen[bytes]) -> None:
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """Read what came of the trial in a folder; None if its holder was killed."""
+    """Reads the outcome of the trial in a folder; None if its holder was killed."""
     return Outcome.of(folder)

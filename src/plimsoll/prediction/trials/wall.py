@@ -1,4 +1,4 @@
-"""The wall around a trial: the kernel refuses all that the scratch layer does not know."""
+"""The wall around a trial: the kernel refuses all writes that bypass the scratch layer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Refused:
 
     Attributes:
         path: The file.
-        program: The name of the program that asked.
-        count: How often.
+        program: The name of the program.
+        count: How often it was refused.
     """
 
     path: str
@@ -30,12 +30,12 @@ class Refused:
 
 
 class Wall:
-    """Landlock and a filter of system calls, from a library in which the scratch layer is too.
+    """Landlock and a seccomp filter, from the library of the scratch layer.
 
     Args:
         library: The library.
         writable: Folders, files and devices that the trial may write to.
-        password: The number by which the filter knows calls of the scratch layer.
+        password: The number by which the filter recognizes calls of the scratch layer.
     """
 
     def __init__(self, library: Path, writable: Sequence[Path], password: int) -> None:
@@ -45,10 +45,10 @@ class Wall:
         self._text = ctypes.create_string_buffer(_LONGEST)
 
     def check_possible(self) -> None:
-        """See whether this kernel has what it needs.
+        """Check that this kernel supports both.
 
         Raises:
-            OSError: If not.
+            OSError: If it does not.
         """
         problem = self._library.plimsoll_wall_is_possible()
         if problem != 0:
@@ -57,10 +57,10 @@ class Wall:
             )
 
     def raise_around_this_process(self) -> int:
-        """Keep this process, and all that it starts, behind the wall.
+        """Put this process and all its future children behind the wall.
 
         Returns:
-            The file by which the kernel tells of calls that are not the layer's.
+            Returns the file on which the kernel reports calls that are not the layer's.
 
         Raises:
             OSError: If the kernel refuses.
@@ -72,10 +72,10 @@ class Wall:
         return listener
 
     def answer(self, listener: int) -> tuple[str, str] | None:
-        """Answer one call that the kernel tells of.
+        """Answer one call that the kernel reports.
 
         Returns:
-            The path and the program of one that is refused; None if it is let through.
+            Returns the path and the program of a refused call; None if it is allowed.
         """
         found = self._library.plimsoll_wall_answer(
             listener, self._names, len(self._names), self._text, len(self._text)

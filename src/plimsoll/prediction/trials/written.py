@@ -1,4 +1,4 @@
-"""Compares what a trial wrote with the real files."""
+"""Compares a trial's files with the real ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _OPAQUE = "user.overlay.opaque"
 
 @dataclass(frozen=True)
 class Written:
-    """Something that the script wrote, and that was thrown away with the trial.
+    """A file that the script wrote, and that was deleted with the trial.
 
     Attributes:
         path: Its path; relative if it is in the current folder.
-        bytes: Its size; what was removed had it.
+        bytes: Its size; for a removed file, the size before.
         kind: "new", "changed" or "removed".
     """
 
@@ -32,7 +32,7 @@ class Written:
 
 
 def largest_first(found: Sequence[Written]) -> list[Written]:
-    """Sort as reports show them."""
+    """Sorts files in the order of reports."""
     return sorted(found, key=lambda one: (-one.bytes, one.path))
 
 
@@ -43,7 +43,7 @@ def changed_in(layers: Sequence[Layer], root: Path) -> list[Written]:
 
 
 def _new(folder: Path, place: Path) -> Iterator[Written]:
-    """Find what a folder that was made anew has, and the real one lacks."""
+    """Yields the entries of a folder made anew that the real one lacks."""
     for entry in os.scandir(folder):
         real = place / entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -55,7 +55,7 @@ def _new(folder: Path, place: Path) -> Iterator[Written]:
 
 
 def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
-    """Yields the difference of a trial's file from the real one; none where both are the same."""
+    """Yields the difference of a trial's file from the real one; none if both are the same."""
     try:
         before = place.lstat()
     except OSError:
@@ -66,12 +66,12 @@ def compared(now: os.stat_result, place: Path) -> Iterator[Written]:
 
 
 def removed(place: Path) -> Written:
-    """A real file or folder that is no longer there for the trial."""
+    """Makes the entry of a real file or folder that the trial removed."""
     return Written(shown(place), _size(place), "removed")
 
 
 def shown(place: Path) -> str:
-    """A path as the user would write it."""
+    """Returns a path as the user would write it."""
     here = Path.cwd()
     return str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
 
@@ -109,7 +109,7 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _size(path: Path) -> int:
-    """Add up a file, or all files in a folder, as far as this user can see them."""
+    """Returns the size of a file, or of all files in a folder that this user can read."""
     if path.is_dir() and not path.is_symlink():
         return sum(_size(Path(folder) / name) for folder, _, names in os.walk(path)
                    for name in names)  # fmt: skip

@@ -1,6 +1,6 @@
-"""From the events of a recording to the memory that was live, when, and for what.
+"""Finds the live memory in a recording's events: when it was live, and its use.
 
-Events come in as columns, tables go out; nothing is printed. Begin with `lifetimes`, which takes a
-history at once; `block_history` takes it stretch by stretch. `categories` has one set of rules for
-what memory is for, and `evidence` is what those rules know of each block.
+The input is columns of events, the output is tables; nothing is printed. Begin with `lifetimes`,
+which takes a history at once; `block_history` takes it one stretch at a time. `categories` has the
+rules for the use of memory, and `evidence` the facts about each block that those rules need.
 """

@@ -1,11 +1,11 @@
-"""A history of any length in stretches of so many events, each with the whole lives of its blocks.
+"""A history of any length in stretches of events, each with the whole lives of its blocks.
 
-What a stretch leaves open is taken on to the next one: the events of its open blocks. So a first
-way through the history finds how those blocks end that outlive their stretch; they are few, and all
-that is kept. Each further way gives the stretches in order.
+The events of blocks that a stretch leaves open are carried to the next one. So a first pass over
+the history finds the ends of blocks that outlive their stretch; these are few, and all that is
+kept. Each further pass yields the stretches in order.
 
-What was live before the first event shows itself by a free that nothing allocated, or by a block of
-the final segments that nothing allocated.
+Blocks from before the first event show themselves by a free without an allocation, or by a block of
+the final segments without an allocation.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import DeviceTrace
 
 STRETCH = 1 << 18
-"""Events of a stretch."""
+"""The number of events in a stretch."""
 
 
 def find_lifetimes(trace: DeviceTrace) -> Lifetimes:
-    """Pair the allocations of a history with their frees.
+    """Pairs the allocations of a history with their frees.
 
-    Takes seconds and a few hundred MiB for ten million events, which it goes through twice. A
-    history that was damaged gives what can be paired.
+    This takes seconds and a few hundred MiB for ten million events, which are read twice. In a
+    damaged history the sound events are paired.
     """
     history = BlockHistory(trace)
     return Lifetimes.join(chain([history.before], (stretch.began for stretch in history)))
 
 
 class BlockHistory(Stretches):
-    """The blocks of one device, stretch by stretch.
+    """The blocks of one device, one stretch at a time.
 
     Attributes:
-        event_count: How many events there are.
+        event_count: The number of events.
         before: The blocks that were live before the first event, by address.
-        begin_us: The time of the first event, microseconds since the epoch.
-        end_us: The latest time of all.
+        begin_us: The time of the first event, in microseconds since the epoch.
+        end_us: The latest time of all events.
     """
 
     def __init__(self, trace: DeviceTrace, *, events: int = STRETCH) -> None:
-        """Go through the history once.
+        """Read the history once.
 
         Args:
             trace: The events.
-            events: How many a stretch has.
+            events: The number of events in a stretch.
         """
         self.event_count = trace.event_count
         self._trace = trace
@@ -75,7 +75,7 @@ class BlockHistory(Stretches):
             yield stretch
 
     def with_events(self) -> Iterator[tuple[Stretch, EventBatch]]:
-        """Each stretch with its events."""
+        """Yields each stretch with its events."""
         carried = self.before
         requests = 0
         for first, events in self._batches():
@@ -91,7 +91,7 @@ class BlockHistory(Stretches):
             carried = Lifetimes.join([carried[carried.end >= last], began[began.end >= last]])
 
     def _batches(self) -> Iterator[tuple[int, EventBatch]]:
-        """The events of each stretch, with the number of the first."""
+        """Yields the events of each stretch, with the number of the first."""
         first = count = 0
         waiting: list[EventBatch] = []
         for batch in self._trace.batches():
@@ -107,7 +107,7 @@ class BlockHistory(Stretches):
             yield first, EventBatch.join(waiting)
 
     def _settle(self) -> tuple[Pairs, Lifetimes]:
-        """The blocks that outlive their stretch, and those from before the first event."""
+        """Returns the blocks that outlive their stretch, and those from before the first event."""
         at_start = self._start_segments()
         start_addresses = np.array([b.address for s in at_start for b in s.blocks], dtype=np.uint64)
         is_used = np.zeros(len(start_addresses), dtype=bool)
@@ -145,7 +145,7 @@ class BlockHistory(Stretches):
         return ends, before[np.argsort(before.address, kind="stable")]
 
     def _start_segments(self) -> Sequence[_core.SegmentInfo]:
-        """Where a recording was cut off, what lived through it shows at its start only."""
+        """Returns the initial segments of a truncated recording, which show its longest lives."""
         if self._trace.segments:
             return []
         with suppress(InputError):
@@ -153,7 +153,7 @@ class BlockHistory(Stretches):
         return []
 
     def _before(self, orphans: Lifetimes, ends: Pairs) -> Lifetimes:
-        """Blocks that something frees and nothing allocated; both are in order."""
+        """Returns the blocks with a free but no allocation; both inputs are sorted."""
         first_use = self._first_use(orphans.address[orphans.start >= self._events])
         is_first = [
             first_use.get(address, event) == event
@@ -164,12 +164,12 @@ class BlockHistory(Stretches):
             start=np.full(len(ends), -1, dtype=np.int64),
             end=ends.end,
             completed=ends.completed,
-            stack=np.zeros(len(ends), dtype=np.uint32),  # it is that of the free
+            stack=np.zeros(len(ends), dtype=np.uint32),  # the stack is that of the free
         )
         return found[np.array(is_first, dtype=bool)]
 
     def _first_use(self, addresses: NDArray[np.uint64]) -> dict[int, int]:
-        """The first event at each address: a free after it frees nothing from before."""
+        """Returns the first event at each address: a later free there concerns a newer block."""
         found: dict[int, int] = {}
         if not len(addresses):
             return found
@@ -180,7 +180,7 @@ class BlockHistory(Stretches):
         return found
 
     def _to_the_end(self, pairs: Pairs) -> Pairs:
-        """With the ends that lie beyond their stretch."""
+        """Adds the ends that lie beyond their stretch."""
         known = self._outliving
         if not len(known):
             return pairs
@@ -194,7 +194,7 @@ class BlockHistory(Stretches):
         )
 
     def _blocks(self, pairs: Pairs, events: EventBatch, first: int) -> Lifetimes:
-        """Blocks whose first events are in a batch, with what these say."""
+        """Makes blocks whose first events are in a batch."""
         rows = pairs.opening - first
         pool = _pool_numbers(events.pool_first[rows], events.pool_second[rows], self._pools)
         return Lifetimes(
@@ -215,7 +215,7 @@ class BlockHistory(Stretches):
 def _pool_numbers(
     first: NDArray[np.uint64], second: NDArray[np.uint64], pools: dict[tuple[int, int], int]
 ) -> NDArray[np.uint32]:
-    """The numbers of these pools; those that are new are added to `pools`."""
+    """Returns the numbers of these pools; new ones are added to `pools`."""
     numbers = np.zeros(len(first), dtype=np.uint32)
     private = np.flatnonzero((first != 0) | (second != 0))
     if len(private) == 0:
@@ -233,7 +233,7 @@ def _with_untouched(
     known: NDArray[np.uint64],
     pools: dict[tuple[int, int], int],
 ) -> Lifetimes:
-    """Adds the blocks of `segments` that no event is about: those at other addresses than known."""
+    """Adds the blocks of `segments` without any event, by their addresses."""
     seen = set(known.tolist())
     untouched = [
         (

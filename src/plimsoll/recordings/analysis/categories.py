@@ -1,11 +1,11 @@
-"""What each block is for: one set of rules, for predictions and recordings of every kind.
+"""Finds the use of each block, by one set of rules for predictions and recordings.
 
-What PyTorch knew in the running program decides first: parameters, gradients, optimizer state. Then
-the evidence of each request decides (`evidence.py`): which part of the program asked, in which
-pass, and whether autograd was recording; and when the block ends. Where a recording has neither
-labels nor stacks, lifetimes in relation to the steps have to do (`lifetime_categories.py`).
+Labels from PyTorch in the running program decide first: parameters, gradients, optimizer state.
+Then the evidence of each request decides (`evidence.py`): the requesting part of the program, the
+pass, whether autograd was recording, and when the block ends. If a recording has neither labels nor
+stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
 
-Whatever no rule names is "other".
+A block that no rule names is "other".
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _LEAST_RELEASED = 4
 _LEAST_STEPS = 3
 _MOSTLY = 0.75
 _MOST_CROSSED = 2
-"""Steps that end while a block outside modules is still of a pass: a GAN has two in one."""
+"""The most steps that end within one pass, for a block outside modules: two in a GAN."""
 
 
 @dataclass(frozen=True)
 class Categories:
-    """What each block of `Lifetimes` is for.
+    """The use of each block of `Lifetimes`.
 
     Attributes:
         number: For each block, an index into `CATEGORIES`. uint8.
-        source: The evidence: "program" where the running program said what its tensors are or which
-            pass asked, "stacks", "lifetimes" in relation to the steps, or "nothing".
+        source: The evidence: "program" if the running program reported its tensors or the
+            requesting pass, "stacks", "lifetimes" in relation to the steps, or "nothing".
     """
 
     number: NDArray[np.uint8]
@@ -63,12 +63,12 @@ def find_categories(
     failures: Sequence[int] = (),
     labels: Sequence[Label] = (),
 ) -> Categories:
-    """Tell what each block is for.
+    """Finds the use of each block.
 
     Args:
         lifetimes: The blocks.
         steps: The steps of the program.
-        frames: The frames of a stack by its number, such as `DeviceTrace.frames`.
+        frames: Returns the frames of a stack by its number, as `DeviceTrace.frames` does.
         failures: The events where requests failed, in order.
         labels: Facts that PyTorch knew of this device's addresses while the program ran.
     """
@@ -96,7 +96,7 @@ class _Rules:
     ) -> None:
         self._blocks = lifetimes
         self._evidence = evidence
-        # A rhythm is a guess; passes that were recorded are none.
+        # A rhythm is a guess, recorded passes are certain.
         known = steps if steps.source == "marks" or not evidence.has_origins else NO_STEPS
         self._boundaries = known.boundaries
         self._crossed = steps_crossed(lifetimes, known)
@@ -106,13 +106,13 @@ class _Rules:
         backward = self._is[Place.BACKWARD] | self._is[Place.RECOMPUTED]
         self._backward_starts = lifetimes.start[backward]
         reached = np.union1d(self._backward_starts, np.array(failures, dtype=np.int64))
-        # The forward pass makes it, and the backward pass still finds it, or would have found it if
-        # no request had failed.
+        # The forward pass makes it, and the backward pass finds it, or would have found it if no
+        # request had failed.
         self._survives = lifetimes.end > _next(reached, lifetimes.start, lifetimes.event_count)
         self._result = np.full(len(lifetimes), NUMBER["temporaries"], dtype=np.uint8)
 
     def categories(self) -> NDArray[np.uint8]:
-        """An index into `CATEGORIES` for each block."""
+        """Returns an index into `CATEGORIES` for each block."""
         self._name_what_is_kept()
         self._name_activations()
         self._name_inputs()
@@ -146,13 +146,13 @@ class _Rules:
         fresh = self._crossed <= _MOST_CROSSED
         candidates = is_output & (forward | (self._is[Place.PROGRAM] & fresh))
         kept = candidates & (records != 0) & self._survives
-        # A history that ends in a forward pass ends with its activations.
+        # If a history ends in a forward pass, its activations end there too.
         open_end = (end >= self._blocks.event_count) & (
             start > int(self._backward_starts.max(initial=-1))
         )
         trains = len(self._backward_starts) > 0
         kept |= forward & is_output & (records != 0) & open_end
-        # Without a graph, the results of modules are all that a forward pass has.
+        # Without a graph, the results of modules are all that a forward pass keeps.
         without = forward & is_output & (records == 0)
         if not trains and not self._evidence.has_origins:
             without |= forward & is_output
@@ -163,18 +163,19 @@ class _Rules:
             self._name("unused_activations", kept)
 
     def _released_graphs(self, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Blocks that a graph held until all of it was dropped, without a backward pass.
+        """Marks blocks of a graph that was dropped as a whole, without a backward pass.
 
-        Dropping the last result of a forward pass frees whatever autograd saved for it, one block
-        after the other with no request between. At least four blocks, and three quarters of what
-        the passes still hold after that, tell this from the end of a function.
+        Dropping the last result of a forward pass frees all that autograd saved for it, one block
+        after another without a request between. At least four blocks, and three quarters of the
+        blocks that the passes still hold after that, distinguish this from the end of a function.
         """
         found = np.flatnonzero(candidates & (self._blocks.end < self._blocks.event_count))
         result = np.zeros(len(candidates), dtype=np.bool_)
         if not len(found):
             return result
         starts = np.sort(self._blocks.start)
-        gap = np.searchsorted(starts, self._blocks.end[found])  # requests before the free
+        # the number of requests before the free
+        gap = np.searchsorted(starts, self._blocks.end[found])
         gaps, which, count = np.unique(gap, return_inverse=True, return_counts=True)
         begin, end = np.sort(self._blocks.start[found]), np.sort(self._blocks.end[found])
         last = np.full(len(gaps), -1, dtype=np.int64)
@@ -197,7 +198,7 @@ class _Rules:
         self._name("inputs", first & stays & (self._crossed <= _MOST_CROSSED))
 
     def _name_gradients(self) -> None:
-        """A gradient outlives the backward pass that made it; a label says so better."""
+        """Names gradients, which outlive their backward pass; a label is better evidence."""
         if (self._evidence.label == NUMBER["gradients"]).any():
             return
         start, end = self._blocks.start, self._blocks.end
@@ -210,12 +211,13 @@ class _Rules:
         self._name("gradients", self._is[Place.BACKWARD] & outlives & fits)
 
     def _name_kv_cache(self) -> None:
-        """Buffers that persist over steps of inference.
+        """Names buffers that persist over steps of inference.
 
-        A step is a row of requests of modules without a graph, up to the next request outside them.
-        A cache lives from one step into the next, and either its code names a cache, or it grows:
-        each step asks for more at the same place, and frees what it copied while modules run.
-        Where nothing is trained, code outside modules that names a cache may make it for all steps.
+        A step is a row of requests by modules without a graph, up to the next request outside
+        modules. A cache lives from one step into the next, and either its code names a cache, or it
+        grows: each step requests more at the same line, and frees the copied block while modules
+        run. If nothing is trained, code outside modules that names a cache may make it for all
+        steps.
         """
         start, end = self._blocks.start, self._blocks.end
         inside = self._is[Place.FORWARD] & (self._evidence.records == 0)
@@ -246,10 +248,10 @@ class _Rules:
         self._name("kv_cache", cached)
 
     def _name_workspaces(self) -> None:
-        """Libraries keep workspaces. Recordings that name no roles show them by their sizes.
+        """Names workspaces of libraries, by their sizes if the recording has no roles.
 
-        Each size is asked for once on a stream, by the first product of matrices there; the forward
-        and the backward pass run in threads of their own, each with its own.
+        Each size is requested once on a stream, by the first matrix product there. The forward and
+        the backward pass run in different threads, each with its own workspaces.
         """
         self._name("workspaces", self._has_role("workspace"))
         blocks = self._blocks
@@ -267,11 +269,11 @@ class _Rules:
 
 
 def _next(events: NDArray[np.int64], after: NDArray[np.int64], otherwise: int) -> NDArray[np.int64]:
-    """For each of `after`, the first of the sorted `events` behind it."""
+    """Returns for each of `after` the first of the sorted `events` after it."""
     place = np.searchsorted(events, after, side="right")
     return np.append(events, otherwise)[place]
 
 
 def _last(events: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each of `before`, the last of the sorted `events` ahead of it; -1 for none."""
+    """Returns for each of `before` the last of the sorted `events` before it; -1 for none."""
     return np.append(events, -1)[np.searchsorted(events, before) - 1]

@@ -1,4 +1,4 @@
-"""The names of what memory is for."""
+"""The names of the categories of memory."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ CATEGORIES = (
 )  # fmt: skip
 """The categories of memory.
 
-`parameters` are those of modules, with their buffers. `activations` are what a forward pass makes
-for the backward pass, and without autograd the results of modules; `unused_activations` autograd
-kept for a backward pass that never came; `recomputed_activations` a checkpoint computes again.
-`inputs` came from the host. `kv_cache` persists over steps of inference. `collectives` are buffers
-of what ranks exchange. `workspaces` are kept by libraries such as cuBLAS; those of PyTorch 2.15 die
-with the product, and where only stacks tell they are temporaries. `temporaries` die within the pass
-that made them. `rounding` is what blocks have beyond what was asked, and never a block's own
-category. `other` is the rest.
+`parameters` are those of modules, with their buffers. `activations` are made in a forward pass for
+the backward pass, and without autograd they are the results of modules; `unused_activations` were
+saved by autograd for a backward pass that never came; `recomputed_activations` a checkpoint
+computes again. `inputs` came from the host. `kv_cache` persists over steps of inference.
+`collectives` are buffers of data that ranks exchange. `workspaces` are kept by libraries such as
+cuBLAS; those of PyTorch 2.15 die with the product, and count as temporaries if only stacks are
+known. `temporaries` die within the pass that made them. `rounding` is the size of blocks beyond
+their requests, and never a block's own category. `other` is the rest.
 """
 
 NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
 
 WORKSPACE_SIZES = (1 << 20, 8_519_680, 32 << 20)
-"""Bytes that PyTorch allocates for cuBLAS and cuBLASLt, by card and version, and keeps."""
+"""Bytes that PyTorch allocates and keeps for cuBLAS and cuBLASLt, by card and version."""
 
 _TITLES = {
     "kv_cache": "KV cache",
@@ -32,5 +32,5 @@ _TITLES = {
 
 
 def category_title(name: str) -> str:
-    """Returns a category's name as people read it."""
+    """Returns a category's name for people."""
     return _TITLES.get(name, name.replace("_", " "))

@@ -1,8 +1,8 @@
-"""What a recording says of each block, before anything is concluded: who asked for it, and when.
+"""The facts that a recording has about each block, before any conclusion.
 
-Three sources say it. The frames of a call stack show the part of PyTorch that asked. A frame that
-plimsoll put in says the pass, and whether autograd was recording (`plimsoll.recordings.origin`).
-Labels say what PyTorch itself knew of an address while the program ran.
+There are three sources. The frames of a call stack show the part of PyTorch that requested. A frame
+that plimsoll adds has the pass, and whether autograd was recording (`plimsoll.recordings.origin`).
+Labels are facts that PyTorch itself knew about an address while the program ran.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Place(IntEnum):
-    """The part of a program that asked for memory."""
+    """The part of a program that requested memory."""
 
     PROGRAM = 0
     """Code outside all modules, such as the loop over batches, or a loss function."""
@@ -36,11 +36,11 @@ class Place(IntEnum):
     FORWARD = 2
     """The call of a module."""
     RECOMPUTED = 3
-    """The same, once more, in the backward pass: activation checkpointing."""
+    """The call of a module repeated in the backward pass: activation checkpointing."""
     BACKWARD = 4
     OPTIMIZER = 5
     COLLECTIVE = 6
-    """PyTorch's distributed package, for what ranks exchange."""
+    """PyTorch's distributed package, for data that ranks exchange."""
 
 
 _BUILDS = re.compile(
@@ -56,20 +56,20 @@ _RECOMPUTES = ("unpack_hook", "recompute_fn", "backward")
 
 
 def place_of(frames: Sequence[Frame], origin: Origin | None) -> Place:
-    """Returns the part of a program that a stack, innermost frame first, is in."""
+    """Returns the part of a program of a stack with its innermost frame first."""
     shown = _shown(frames)
     if origin is None:
         return shown
     if origin.phase == "forward":
         return Place.PROGRAM if shown == Place.BACKWARD else shown
     if shown == Place.RECOMPUTED:
-        # The backward pass of what was computed again shows the same stack.
+        # The backward pass of a recomputed module shows the same stack.
         return shown if origin.keeps_graph else Place.BACKWARD
     return shown if shown == Place.COLLECTIVE else Place.BACKWARD
 
 
 def _shown(frames: Sequence[Frame]) -> Place:
-    """The place by PyTorch's innermost telling frame; threads of autograd show none."""
+    """Returns the place of PyTorch's innermost known frame; threads of autograd show none."""
     found: Place | None = None
     in_program = False
     for filename, line, function in frames:
@@ -82,14 +82,14 @@ def _shown(frames: Sequence[Frame]) -> Place:
         if found is None:
             found = _told_by(path, function)
             if found == Place.OPTIMIZER and in_program and function == "step":
-                return Place.PROGRAM  # a closure, which the optimizer calls
+                return Place.PROGRAM  # a closure that the optimizer calls
         elif found != Place.FORWARD:
             return found
     return found if found is not None else Place.PROGRAM if in_program else Place.BACKWARD
 
 
 def _told_by(path: str, function: str) -> Place | None:
-    """The place that one frame of PyTorch's tells, if it does; a path begins inside the package."""
+    """Returns the place of one frame of PyTorch, if known; paths begin inside the package."""
     if path.startswith(("optim/", "distributed/optim/")):
         return Place.OPTIMIZER
     if _BUILDS.match(path):
@@ -110,12 +110,12 @@ class Evidence:
 
     Attributes:
         place: A `Place`. uint8.
-        role: An index into `plimsoll.recordings.origin.ROLES`; -1 where it is not known. int8.
-        records: Whether autograd recorded then: 1 or 0; -1 where it is not known. int8.
-        names_cache: Whether the code that asked names a cache. bool.
+        role: An index into `plimsoll.recordings.origin.ROLES`; -1 if unknown. int8.
+        records: Whether autograd was recording: 1 or 0; -1 if unknown. int8.
+        names_cache: Whether the requesting code names a cache. bool.
         names_kv: Whether it names a cache of keys and values. bool.
         label: The category that PyTorch knew in the running program, an index into `categories`; -1
-            where it knew none. int16.
+            for none. int16.
         has_origins: Whether plimsoll recorded the stacks.
     """
 
@@ -129,7 +129,7 @@ class Evidence:
 
     @property
     def is_from_program(self) -> bool:
-        """Whether the running program said some of it, not only its stacks."""
+        """Whether part of it is from the running program, not only from its stacks."""
         return self.has_origins or bool((self.label >= 0).any())
 
 
@@ -139,11 +139,11 @@ def find_evidence(
     labels: Sequence[Label],
     categories: Sequence[str],
 ) -> Evidence:
-    """Collect what is known of each block.
+    """Collects the known facts about each block.
 
     Args:
         lifetimes: The blocks.
-        frames: The frames of a stack by its number.
+        frames: Returns the frames of a stack by its number.
         labels: Facts that PyTorch knew of the device's addresses.
         categories: The names that labels use.
     """
@@ -172,7 +172,7 @@ _MOST_CALLERS = 3
 
 
 def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
-    """Whether one of the innermost frames outside PyTorch is of a file or function named so."""
+    """Whether one of the innermost frames outside PyTorch has a matching file or function name."""
     outside = [f for f in frames if f[1] > 0 and "/torch/" not in f[0].replace("\\", "/")]
     names = (
         f"{f[0].replace(chr(92), '/').rpartition('/')[2]} {f[2]}" for f in outside[:_MOST_CALLERS]
@@ -183,7 +183,7 @@ def _names(pattern: re.Pattern[str], frames: Sequence[Frame]) -> bool:
 def _label_of(
     lifetimes: Lifetimes, labels: Sequence[Label], categories: Sequence[str]
 ) -> NDArray[np.int16]:
-    """The last label of each block: a label is of the block that was live at its address then."""
+    """Returns the last label of each block: a label is for the block live at its address then."""
     found = np.full(len(lifetimes), -1, dtype=np.int16)
     number = {name: i for i, name in enumerate(categories)}
     known = [label for label in labels if label.category in number]

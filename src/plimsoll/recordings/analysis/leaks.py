@@ -1,9 +1,9 @@
-"""Live memory that grows from step to step.
+"""Finds live memory that grows from step to step.
 
-At each boundary between steps, the live bytes of every group of blocks make a series. A leak is a
-series with a trend: Mann and Kendall's test says how sure that is, Theil and Sen's median of slopes
-how steep. Both use ranks and medians, so that single odd steps do not matter. Memory that grows
-during warm-up, levels off, or is given back now and then is no leak.
+At each boundary between steps, the live bytes of every group of blocks form a series. A leak is a
+series with a trend: Mann and Kendall's test gives its confidence, Theil and Sen's median of slopes
+its slope. Both use ranks and medians, so single odd steps do not matter. Memory that grows during
+warm-up, levels off, or is freed from time to time is no leak.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 LEAST_STEPS = 8  # with fewer, growth by chance is too likely
 _LEAST_CONFIDENCE = 0.99
-_MOST_MOMENTS = 200  # so that all pairs of them can be looked at
-_MOST_GIVEN_BACK = 0.1  # of what it grew by
-_LEAST_IN_LATER_HALF = 0.5  # of the slope over all
+_MOST_MOMENTS = 200  # so that all pairs can be compared
+_MOST_GIVEN_BACK = 0.1  # of its growth
+_LEAST_IN_LATER_HALF = 0.5  # of the slope over all steps
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Leak:
     Attributes:
         what: The source line, or the size of the blocks without stacks.
         slope_bytes: The growth of a step, as Theil and Sen's median of slopes.
-        confidence: The confidence that it is a trend: one less the probability, by Mann and
+        confidence: The confidence that it is a trend: one minus the probability, by Mann and
             Kendall's test, of so much growth by chance.
         grown_bytes: The growth from the first examined step to the last.
         blocks: The growth in the number of blocks.
@@ -54,18 +54,18 @@ class Leak:
 def find_leaks(
     lifetimes: Lifetimes, steps: Steps, group: NDArray[np.int64], names: Sequence[str]
 ) -> list[Leak]:
-    """Find what grows.
+    """Finds the groups that grow.
 
     Args:
-        lifetimes: The blocks, at least all that are live at one of the `leak_moments`.
+        lifetimes: The blocks; at least all that are live at one of the `leak_moments`.
         steps: The program's steps.
-        group: For each block, what it is counted with, such as its source line.
+        group: For each block, the number of its group, such as its source line.
         names: The names of the groups.
     """
     if len(steps) < LEAST_STEPS:
         return []
     number, moments = leak_moments(steps)
-    # Only blocks that live at some of these moments count, from one moment to another.
+    # Only blocks that are live at some of these moments count.
     begin = np.searchsorted(moments, lifetimes.start)
     end = np.searchsorted(moments, lifetimes.end)
     blocks = np.flatnonzero(end > begin)
@@ -97,8 +97,8 @@ def find_leaks(
 
 
 def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """At the ends of which steps leaks are looked for, and the last events of these."""
-    # The last boundary is a guess, where steps were found.
+    """Returns the steps whose ends are searched for leaks, and their last events."""
+    # If steps were detected, the last boundary is a guess.
     last = len(steps) + (steps.source == "marks")
     moments = steps.boundaries[steps_to_warm_up(steps) : last] - 1
     spread = np.linspace(0, len(moments) - 1, min(len(moments), _MOST_MOMENTS))
@@ -107,7 +107,7 @@ def leak_moments(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def steps_to_warm_up(steps: Steps) -> int:
-    """How many of the first steps are not looked at, for programs grow while they warm up."""
+    """Returns how many of the first steps are skipped, because programs grow while they warm up."""
     return max(2, len(steps) // 10)
 
 
@@ -127,7 +127,7 @@ def _levels(
 
 
 def _trend(time: NDArray[np.int64], level: NDArray[np.int64]) -> tuple[float, float] | None:
-    """Slope and confidence of a series that grows as leaks do, else None."""
+    """Returns slope and confidence of a series that grows as leaks do, else None."""
     grown = int(level[-1] - level[0])
     given_back = int((np.maximum.accumulate(level) - level).max())
     if given_back > _MOST_GIVEN_BACK * grown:
@@ -141,15 +141,16 @@ def _trend(time: NDArray[np.int64], level: NDArray[np.int64]) -> tuple[float, fl
 
 
 def theil_sen(time: NDArray[np.int64], level: NDArray[np.int64]) -> float:
-    """The median of the slopes between all pairs of points."""
+    """Returns the median of the slopes between all pairs of points."""
     one, other = np.triu_indices(len(time), 1)
     return float(np.median((level[other] - level[one]) / (time[other] - time[one])))
 
 
 def mann_kendall(level: NDArray[np.int64]) -> float:
-    """One less the probability of as much growth by chance: Mann and Kendall's test, one-sided.
+    """Returns one minus the probability of as much growth by chance: Mann and Kendall's test.
 
-    By the normal approximation with the correction for ties; for up to 8 points it is cautious.
+    The test is one-sided, by the normal approximation with the correction for ties; for up to 8
+    points it is cautious.
     """
     count = len(level)
     one, other = np.triu_indices(count, 1)

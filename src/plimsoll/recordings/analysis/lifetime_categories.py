@@ -1,11 +1,11 @@
-"""What blocks are for where a recording shows lifetimes alone: a guess, by the steps' rhythm.
+"""Guesses the use of blocks from lifetimes alone, by the steps' rhythm.
 
-- What is there before the first step and lives through the last is a parameter.
+- A block that exists before the first step and lives through the last is a parameter.
 - A gradient is as large as a parameter, and all gradients of a step are live together.
-- What a step leaves behind is optimizer state if it is as large as a parameter.
-- An activation is there when the most is live before the first gradient of its step is made. Where
-  a program trains, and a step has none, its forward pass was cut off: by a request that failed, or
-  by the end of the history. Then it is there when the most of the step is live.
+- A block that a step leaves behind is optimizer state if it is as large as a parameter.
+- An activation is live at the peak before the first gradient of its step is made. If a program
+  trains, and a step has no gradient, its forward pass was cut off, by a failed request or by the
+  end of the history. Then an activation is live at the step's peak.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def steps_crossed(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.int64]:
-    """How many boundaries of steps each block lives across. int64."""
+    """Returns the number of step boundaries that each block lives across. int64."""
     if not len(steps):
         return np.zeros(len(lifetimes), dtype=np.int64)
     before = np.searchsorted(steps.boundaries, lifetimes.start, side="right")
@@ -34,12 +34,12 @@ def steps_crossed(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.int64]:
 
 
 def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.uint8]:
-    """An index into `CATEGORIES` for each block of a history with steps. uint8."""
+    """Returns an index into `CATEGORIES` for each block of a history with steps. uint8."""
     start, end = lifetimes.start, lifetimes.end
     bounds = steps.boundaries
     crossed = steps_crossed(lifetimes, steps)
     result = np.full(len(lifetimes), NUMBER["other"], dtype=np.uint8)
-    # The end of the last step is a guess, and what is live ends with the program soon after.
+    # The end of the last step is a guess, and live memory ends with the program soon after.
     stays = (end >= (bounds[-2] + bounds[-1]) // 2) & (crossed > 1)
     stays |= (end >= lifetimes.event_count) & (crossed > 0)
     parameters = stays & (start < bounds[0])
@@ -64,7 +64,7 @@ def categories_by_lifetimes(lifetimes: Lifetimes, steps: Steps) -> NDArray[np.ui
             continue
         made = ends - 1
         if len(gradients):
-            # Not the very first: a small block that looks like a gradient may be older.
+            # The very first is skipped: a small block that looks like a gradient may be older.
             sizes = np.cumsum(lifetimes.size[gradients])
             made = int(start[gradients[np.searchsorted(sizes, sizes[-1] // 16)]])
         turn = began + int(np.argmax(level[began : made + 1]))
@@ -102,7 +102,7 @@ def _together(
     found = blocks[(lifetimes.start[blocks] <= moment) & (lifetimes.end[blocks] > moment)]
     left = Counter(sizes)
     chosen = []
-    # Activations and temporaries of a parameter's size are gone before.
+    # Activations and temporaries of a parameter's size have ended before.
     for block in found[np.argsort(-lifetimes.end[found], kind="stable")].tolist():
         size = int(lifetimes.size[block])
         if left[size] > 0:
@@ -116,7 +116,7 @@ def _name_the_unseen(
     lifetimes: Lifetimes,
     parameters: NDArray[np.bool_],
 ) -> None:
-    """Workspaces, which libraries keep, and what was there before the recording began."""
+    """Names workspaces, which libraries keep, and blocks from before the recording."""
     kept = (lifetimes.end >= lifetimes.event_count) & ~parameters & (lifetimes.start >= 0)
     result[kept & np.isin(lifetimes.size, WORKSPACE_SIZES)] = NUMBER["workspaces"]
     result[lifetimes.start < 0] = NUMBER["other"]

@@ -1,10 +1,10 @@
-"""The source line that a call stack stands for.
+"""Finds the source line of a call stack.
 
-It begins with the innermost frame in the user's own files, which is the line that the user can
-change. Where a library's code runs inside of it, the library's innermost frame follows, because
-that tells one layer of a model from another: `train.py:31 step → diffusers/models/unet.py:412 f`.
-Frames of PyTorch, of Python and of plimsoll are passed over. Recordings come from other machines,
-so that the path of a file says whose it is, not what is installed here.
+The line begins with the innermost frame in the user's own files, which the user can change. If a
+library's code runs inside it, the library's innermost frame follows, because that tells one layer
+of a model from another: `train.py:31 step → diffusers/models/unet.py:412 f`. Frames of PyTorch,
+Python and plimsoll are skipped. Recordings come from other machines, so a file's path decides whose
+it is, not the packages installed here.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 NO_LINE = "(no Python line)"
-"""What stands for a stack without one: PyTorch's own threads, such as autograd's, have none."""
+"""The name of a stack without a line, such as those of autograd's threads."""
 
 
 @dataclass(frozen=True)
 class LineShare:
-    """What one source line holds at a moment, such as the peak.
+    """The bytes of one source line at a moment, such as the peak.
 
     Attributes:
-        line: As `source_line` writes it.
-        bytes: What was asked for there and is live then.
-        blocks: In how many blocks.
+        line: The line in the form of `source_line`.
+        bytes: The live bytes that it requested.
+        blocks: The number of their blocks.
     """
 
     line: str
@@ -60,7 +60,7 @@ _PACKAGES = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 _INTERACTIVE = ("<stdin>", "<ipython-input")
 _BEHIND = " → "
 _MOST_FILES = 1 << 14
-"""How many files' names are remembered: a recording has many stacks and few files."""
+"""The most file names to remember: a recording has many stacks and few files."""
 
 
 def is_program(frame: Frame) -> bool:
@@ -98,43 +98,43 @@ def source_line(frames: Sequence[Frame]) -> str:
 
 
 def renamed(line: str, rename: Callable[[str], str]) -> str:
-    """A line with other names for its places.
+    """Returns a line with other names for its places.
 
     Args:
-        line: As `source_line` returns it.
-        rename: What a place, "file:line function", is called instead.
+        line: The line in the form of `source_line`.
+        rename: Returns the new name of a place, "file:line function".
     """
     return _BEHIND.join(map(rename, line.split(_BEHIND)))
 
 
 def users_lines(frames: Sequence[Frame]) -> Iterator[str]:
-    """Yields the lines of a stack in the user's own files, as "file:line function", from inside."""
+    """Yields the user's lines of a stack, as "file:line function", the innermost first."""
     for frame in frames:
         if is_users(frame):
             yield _place(frame)
 
 
 def users_part(line: str) -> str | None:
-    """The first place of a line, which is the user's where it has one; None where it has none."""
+    """Returns the user's place in a line, the first one; None if it has none."""
     return None if line == NO_LINE else line.split(_BEHIND, maxsplit=1)[0]
 
 
 def last_part(line: str) -> str:
-    """A line without folders: `train.py:31 step` of `/home/me/train.py:31 step`."""
+    """Returns a line without folders: `train.py:31 step` for `/home/me/train.py:31 step`."""
     return renamed(line, lambda place: place.replace("\\", "/").rpartition("/")[2])
 
 
 def source_lines(
     stacks: NDArray[np.uint32], frames: Callable[[int], list[Frame]]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The lines of many stacks.
+    """Returns the lines of many stacks.
 
     Args:
         stacks: Their numbers.
-        frames: The frames of a number, such as `DeviceTrace.frames`.
+        frames: Returns the frames of a stack, as `DeviceTrace.frames` does.
 
     Returns:
-        For each stack, the index of its line; and the lines, each once.
+        Returns for each stack the index of its line, and the distinct lines.
     """
     numbers, place = np.unique(stacks, return_inverse=True)
     lines: dict[str, int] = {}
@@ -143,7 +143,7 @@ def source_lines(
 
 
 def short_path(filename: str) -> str:
-    """A file as people know it: inside its package, or from the working directory."""
+    """Returns a file's path inside its package, or from the working directory."""
     try:
         return _short_path(filename, os.getcwd())  # noqa: PTH109 - a `Path` a call takes too long
     except OSError:  # the folder has been removed
@@ -167,7 +167,7 @@ def _place(frame: Frame) -> str:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _owner(filename: str) -> Literal["user", "library"] | None:
-    """Returns who owns a file; None for PyTorch, Python and plimsoll, and where it is no file."""
+    """Returns who owns a file; None for PyTorch, Python, plimsoll, and names without a file."""
     if filename.startswith(_HERE) or _OWN.search(filename):
         return "user" if _RECIPE.search(filename) else None
     if not filename.endswith(".py") and not filename.startswith(_INTERACTIVE):

@@ -1,8 +1,7 @@
-"""Allocations paired with their frees.
+"""Pairs allocations with their frees.
 
-Events name blocks by address, and an address is used again and again. In the order of (address,
-event), each allocation is followed by its own free and then by its completion, so that one sort
-pairs them all.
+Events name blocks by address, and addresses are reused. In the order of (address, event), each
+allocation is followed by its own free and its completion, so one sort pairs them all.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rows:
-    """Events that are about blocks, as columns.
+    """Events of blocks, as columns.
 
     Attributes:
         event: Their numbers in the history. int64.
         action: Codes of `Action`. uint8.
-        address: Of the blocks. uint64.
-        rank: How many allocations the history has before each. int64.
+        address: The addresses of their blocks. uint64.
+        rank: The number of allocations in the history before each. int64.
     """
 
     event: NDArray[np.int64]
@@ -40,7 +39,7 @@ class Rows:
 
     @classmethod
     def of(cls, events: EventBatch, first: int, requests: int) -> Rows:
-        """Those of a batch that begins with event `first`, after so many allocations."""
+        """Makes rows from a batch that begins with event `first`, after so many allocations."""
         rows = np.flatnonzero(events.action <= Action.FREE_COMPLETED)
         action = events.action[rows]
         is_request = action == Action.ALLOC
@@ -49,13 +48,13 @@ class Rows:
 
     @classmethod
     def none(cls) -> Rows:
-        """No events."""
+        """Makes an empty one."""
         none = np.zeros(0, dtype=np.int64)
         return cls(none, none.astype(np.uint8), none.astype(np.uint64), none)
 
     @classmethod
     def join(cls, parts: Sequence[Rows]) -> Rows:
-        """Those of several parts, one after the other."""
+        """Joins consecutive parts."""
         return cls(
             *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls))
         )
@@ -69,12 +68,12 @@ class Pairs:
     """Blocks, in the order of their first events, as columns.
 
     Attributes:
-        opening: The first event of each, which is its free where nothing allocated it. int64.
+        opening: The first event of each, which is its free if no event allocated it. int64.
         is_known: Whether the first event is its allocation.
-        end: The event that asked for its free, -1 where that was before the first event. int64.
-        end_rank: How many allocations there are before that. int64.
-        completed: The event that completed the free. int64. Where there is no such event, the
-            number of events of the whole history stands for it and for `end`.
+        end: The event that requested its free; -1 if that was before the first event. int64.
+        end_rank: The number of allocations before that. int64.
+        completed: The event that completed the free. int64. Without such an event, this and `end`
+            are the number of events of the whole history.
         address: Addresses. uint64.
     """
 
@@ -87,7 +86,7 @@ class Pairs:
 
     @classmethod
     def join(cls, parts: Sequence[Pairs]) -> Pairs:
-        """Those of several parts, one after the other."""
+        """Joins consecutive parts."""
         return cls(
             *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls))
         )
@@ -101,12 +100,12 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Paired:
-    """What rows come to.
+    """The result of pairing rows.
 
     Attributes:
         pairs: The blocks.
-        block: Of each row the number of its block.
-        is_last: Of each block, whether no other follows at its address.
+        block: The number of each row's block.
+        is_last: Whether each block is the last one at its address.
     """
 
     pairs: Pairs
@@ -115,13 +114,13 @@ class Paired:
 
 
 def pair(rows: Rows, event_count: int) -> Paired:
-    """Pair them.
+    """Pairs rows.
 
     Args:
-        rows: Of each address, in the order of events.
-        event_count: How many events the whole history has.
+        rows: The rows, for each address in the order of events.
+        event_count: The number of events in the whole history.
     """
-    # Stable: within an address, in the order of events.
+    # A stable sort keeps the order of events within an address.
     order = np.argsort(rows.address, kind="stable")
     address, action = rows.address[order], rows.action[order]
     opens = action == Action.ALLOC
@@ -133,16 +132,16 @@ def pair(rows: Rows, event_count: int) -> Paired:
     is_last[:-1] = address[opens][1:] != address[opens][:-1]
 
     def first_of(kind: Action) -> NDArray[np.int64]:
-        """For each block, its first row of a kind; one behind the last row for none."""
+        """Returns each block's first row of a kind; the number of rows for none."""
         found = np.full(len(opening), len(order), dtype=np.int64)
         places = np.flatnonzero(action == kind)[::-1]
-        found[block[places]] = order[places]  # of several, the last one written stays
+        found[block[places]] = order[places]  # rows are written backwards, so the first one stays
         return found
 
     event = np.append(rows.event, event_count)
     rank = np.append(rows.rank, 0)
     asked, done = first_of(Action.FREE_REQUESTED), first_of(Action.FREE_COMPLETED)
-    # Completed without a request: that was before the first event, or is missing.
+    # Completed without a request: the request was before the first event, or is missing.
     unasked = event[done] < event[asked]
     asked[unasked] = done[unasked]
     is_known = rows.action[opening] == Action.ALLOC

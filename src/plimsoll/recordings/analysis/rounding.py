@@ -1,4 +1,4 @@
-"""What requests take once they are rounded up."""
+"""Rounds the sizes of requests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def rounded_sizes(
     sizes: NDArray[np.uint64], round_request: Callable[[int], int]
 ) -> NDArray[np.uint64]:
-    """What each of many requests takes, in bytes.
+    """Returns the bytes that each of many requests takes.
 
     Args:
-        sizes: What was asked for.
-        round_request: What a request of that many bytes takes, by the allocator's rules.
+        sizes: The requested bytes.
+        round_request: Returns the bytes that a request takes by the allocator's rules.
     """
     distinct, place = np.unique(sizes, return_inverse=True)
     rounded = np.array([round_request(int(size)) for size in distinct], dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""When each piece of reserved memory was taken from the driver and when it went back."""
+"""Finds when each piece of reserved memory was taken from the driver and released."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 class SegmentLifetimes:
     """Ranges of reserved memory, as columns of length m.
 
-    A range is reserved after event `e` if `start <= e < end`. A segment that is unmapped in part
-    shows as several ranges.
+    A range is reserved after event `e` if `start <= e < end`. A segment that is unmapped in parts
+    becomes several ranges.
 
     Attributes:
-        start: The event that took it; -1 for what was there before the first event. int64.
-        end: The event that returned it; the number of events where none does. int64.
+        start: The event that took it; -1 if that was before the first event. int64.
+        end: The event that released it; the number of events if none does. int64.
         address: Its first byte. uint64.
         size: Bytes. uint64.
-        shared: What of them lies in shared memory. uint64.
+        shared: The part of them in shared memory. uint64.
         stream: The stream it serves. uint64.
         private: Whether it belongs to a private pool. uint8.
         expandable: Whether it was mapped into an expandable segment. uint8.
@@ -52,16 +52,16 @@ class SegmentLifetimes:
 def find_segments(
     events: EventBatch, numbers: NDArray[np.int64], trace: DeviceTrace, conf: str
 ) -> tuple[SegmentLifetimes, list[str]]:
-    """Follow the segments of a history.
+    """Follows the segments of a history.
 
     Args:
-        events: The events that are about segments; others are passed over.
+        events: The events of segments; others are ignored.
         numbers: Their numbers in the history.
         trace: The history.
-        conf: The configuration it was recorded with.
+        conf: The recorded configuration.
 
     Returns:
-        The ranges, and what has to be said about them.
+        Returns the ranges, and notes on them.
     """
     begin, notes = _at_the_start(events, trace, conf)
     ranges = _Ranges(trace.event_count)
@@ -79,7 +79,7 @@ def find_segments(
     ):
         if action in (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP):
             mapped = action == Action.SEGMENT_MAP
-            shared = min(shared, size)  # a damaged history may say more
+            shared = min(shared, size)  # a damaged history may claim more
             ranges.take(_Range(address, size, number, shared, stream, private, mapped))
         elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
             ranges.give_back(number, address, size)
@@ -102,7 +102,7 @@ def _at_the_start(
 
 
 class _Range(NamedTuple):
-    """A range that is reserved."""
+    """A reserved range."""
 
     address: int
     size: int
@@ -113,13 +113,13 @@ class _Range(NamedTuple):
     mapped: bool
 
     def part(self, begin: int, end: int) -> _Range:
-        """From one address to another; of what is shared, its share."""
+        """Returns a part of the range, with its share of shared memory."""
         shared = self.shared * (end - begin) // self.size
         return self._replace(address=begin, size=end - begin, shared=shared)
 
 
 class _Ranges:
-    """The ranges that are reserved now, by address, and those that were."""
+    """The ranges that are reserved now, by address, and earlier ones."""
 
     def __init__(self, event_count: int) -> None:
         self._event_count = event_count
@@ -128,7 +128,7 @@ class _Ranges:
 
     def take(self, new: _Range) -> None:
         if new.size:
-            # A damaged history may take what it has.
+            # A damaged history may reserve a reserved range.
             self.give_back(new.start, new.address, new.size)
             insort(self._now, new)
 

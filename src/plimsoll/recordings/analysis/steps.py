@@ -1,17 +1,17 @@
-"""The steps of a program, found from the rhythm of its allocations.
+"""Finds the steps of a program from the rhythm of its allocations.
 
-What a program does in every step it asks for in every step: some kind of block is allocated once a
-step. So each kind of block proposes boundaries, where its blocks are allocated, and proposals are
-judged by what a step is:
+A program repeats its requests in every step, so some kind of block is allocated once a step. Each
+kind of block proposes boundaries at its allocations, and a proposal is judged by three properties
+of steps:
 
-- between its boundaries, much the same happens every time. What happens is told by how long blocks
-  live, counted in allocations: that stays the same where sequence lengths and batches vary;
-- the boundaries come at even distances, and cover the history;
-- little is live there, compared with the rest of the step.
+- the steps are alike. They are compared by the lifetimes of blocks, counted in allocations, which
+  stay the same if sequence lengths and batches vary;
+- the boundaries are evenly spaced, and cover the history;
+- little memory is live there, compared with the rest of the step.
 
-Of proposals that are about as good, one with several times the steps is taken: two steps are not
-one. Of a long history the middle is searched, and the kind of block that begins a step there begins
-one everywhere.
+Of proposals that are about equally good, the one with several times the steps is taken: two steps
+are not one. In a long history the middle is searched, and the kind of block that begins a step
+there begins one everywhere.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Mark
 
 MOST_SEARCHED = 1 << 22
-"""Events, in the middle of a history, that are searched for a rhythm."""
+"""The number of events, in the middle of a history, that are searched for a rhythm."""
 _LEAST_STEPS = 3
 _LEAST_CONFIDENCE = 0.5
-_AS_GOOD = 0.08  # a difference in confidence that means nothing
+_AS_GOOD = 0.08  # a difference in confidence without meaning
 _FINER = 1.8
-# What bounds the time: of each way to tell kinds of blocks apart, and of what that proposes.
+# These bound the time: kinds of blocks for each way to distinguish them, and proposals.
 _MOST_PROMISING = 1000
 _MOST_COUNTS = 40
 _MOST_OF_A_COUNT = 3
@@ -47,12 +47,12 @@ _MOST_COMPARED = 512  # steps
 
 @dataclass(frozen=True)
 class Steps:
-    """Where the steps of a program begin.
+    """The boundaries of a program's steps.
 
     Attributes:
         boundaries: Event numbers, one more than there are steps: step `i` goes from event
-            `boundaries[i]` up to `boundaries[i + 1]`. Empty where no steps were found.
-        source: "marks" if the program said so, "rhythm" if they were found.
+            `boundaries[i]` up to `boundaries[i + 1]`. Empty without steps.
+        source: "marks" if the program marked them, "rhythm" if they were detected.
         confidence: From 0 to 1; that steps are alike, of even length, and begin when little is
             live. 1 for marks.
     """
@@ -66,18 +66,18 @@ class Steps:
 
 
 NO_STEPS = Steps(np.zeros(0, dtype=np.int64), "rhythm", 0.0)
-"""The steps of a history in which none were found, or none are wanted."""
+"""The steps of a history without any, or if none are wanted."""
 
 
 def find_steps(
     blocks: Lifetimes | Stretches, marks: Sequence[Mark] = (), *, device: int = 0
 ) -> Steps:
-    """Find the steps of one device's history.
+    """Finds the steps of one device's history.
 
     Args:
         blocks: Its blocks.
-        marks: The recording's; those named "step" end a step, and then nothing is searched.
-        device: The device's number, to tell whose marks they are.
+        marks: The recording's marks; those named "step" end a step, and then no search is made.
+        device: The device's number, to select its marks.
     """
     ends = sorted(
         {mark.event for mark in marks if mark.name == "step" and mark.device in (None, device)}
@@ -89,12 +89,12 @@ def find_steps(
 
 
 def find_rhythm(blocks: Lifetimes, first: int, last: int) -> Steps:
-    """Find the passes of a loop in a part of a history.
+    """Finds the iterations of a loop in a part of a history.
 
     Args:
         blocks: All blocks of the device.
         first: The part's first event.
-        last: The event behind it.
+        last: The event after it.
     """
     inside = blocks[(blocks.start >= first) & (blocks.start < last)]
     count = last - first
@@ -106,12 +106,12 @@ def find_rhythm(blocks: Lifetimes, first: int, last: int) -> Steps:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of block: what it is told by, and the value of that.
+    """A kind of block: the columns that define it, and their values.
 
     Attributes:
-        by: Of what is told, the columns that count.
-        life: How long such a block lives, counted in allocations; -1 for ever.
-        size: Bytes asked for.
+        by: The columns that define it.
+        life: The lifetime of such a block, counted in allocations; -1 for ever.
+        size: Requested bytes.
         stack: The number of the call stack.
     """
 
@@ -121,7 +121,7 @@ class _Kind:
     stack: int
 
     def among(self, stretch: Stretch) -> NDArray[np.bool_]:
-        """Which of the blocks that a stretch allocates are of it."""
+        """Returns a mask of its blocks among those that a stretch allocates."""
         columns = {"life": stretch.lives, "size": stretch.began.size, "stack": stretch.began.stack}
         is_of: NDArray[np.bool_] = np.ones(len(stretch.began), dtype=bool)
         for name in self.by:
@@ -153,7 +153,7 @@ def _find_rhythm(history: Stretches) -> Steps:
     confidence, _, kind = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
     stretches = [middle] if not spare else history
     begins = np.concatenate([one.began.start[kind.among(one)] for one in stretches])
-    # The last step ends nowhere; as long as the others is a good guess.
+    # The last step has no end; the length of the others is a good guess.
     end = min(int(begins[-1] + np.median(np.diff(begins))), history.event_count)
     return Steps(np.append(begins, end), "rhythm", round(confidence, 3))
 
@@ -161,9 +161,9 @@ def _find_rhythm(history: Stretches) -> Steps:
 def _proposals(
     middle: Stretch, life: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], _Kind]]:
-    """For each likely number of steps, where they might begin: indices of blocks, in order.
+    """Yields likely boundaries for each number of steps: indices of blocks, in order.
 
-    Each with the kind of block that begins them.
+    Each comes with the kind of block that begins the steps.
     """
     began = middle.began
     size = np.unique(began.size, return_inverse=True)[1]
@@ -199,7 +199,7 @@ def _proposals(
 def _grouped(
     kind: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Indices by kind and then in order; where each kind begins among them, and how many it has."""
+    """Returns indices sorted by kind and order, with the first index and the count of each kind."""
     times = np.bincount(kind)
     return np.argsort(kind, kind="stable"), np.cumsum(times) - times, times
 
@@ -207,9 +207,9 @@ def _grouped(
 def _spacing(
     order: NDArray[np.int64], first: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each kind, how uneven its distances are (deviation by mean), and what they cover."""
+    """Returns each kind's unevenness of distances (deviation over mean), and its coverage."""
     gaps = np.diff(order, append=0).astype(np.float64)
-    gaps[first + times - 1] = 0  # to the next kind
+    gaps[first + times - 1] = 0  # the distance to the next kind
     number = np.maximum(times - 1, 1)
     mean = np.add.reduceat(gaps, first) / number
     square = np.add.reduceat(gaps**2, first) / number
@@ -224,7 +224,7 @@ def _judge(
     start: NDArray[np.int64],
     level: NDArray[np.int64],
 ) -> float:
-    """How good these boundaries are, from 0 to 1."""
+    """Rates boundaries from 0 to 1."""
     gaps = np.diff(places)
     cover = min(1.0, float((places[-1] - places[0] + np.median(gaps)) / len(life)))
     unevenness = float(gaps.std() / gaps.mean())

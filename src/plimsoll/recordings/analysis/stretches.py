@@ -1,4 +1,4 @@
-"""The blocks of a history by stretches: parts of it that follow each other."""
+"""The blocks of a history in stretches, which are consecutive parts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Stretch:
 
     Attributes:
         first: Its first event.
-        count: How many events it has.
+        count: The number of its events.
         began: The blocks that it allocates, with their lives to the end.
-        lives: How long each of them lives, counted in allocations; -1 if it is never freed. int64.
-        carried: The blocks that were allocated before it and are live at its beginning.
+        lives: The lifetime of each of them, counted in allocations; -1 if it is never freed. int64.
+        carried: The blocks allocated before it that are live at its beginning.
     """
 
     first: int
@@ -37,15 +37,15 @@ class Stretch:
 
     @property
     def last(self) -> int:
-        """The event behind it."""
+        """Returns the event after it."""
         return self.first + self.count
 
     @cached_property
     def level(self) -> NDArray[np.int64]:
-        """The bytes in live blocks after each of its events."""
+        """Returns the bytes in live blocks after each of its events."""
         change = np.zeros(self.count + 1, dtype=np.int64)
         change[self.began.start - self.first] = self.began.size
-        # Of an event, at most one block begins or ends there.
+        # At most one block begins or ends at each event.
         for blocks in (self.began, self.carried):
             ends = (blocks.end >= self.first) & (blocks.end < self.last)
             change[blocks.end[ends] - self.first] -= blocks.size[ends].astype(np.int64)
@@ -53,7 +53,7 @@ class Stretch:
         return np.cumsum(change[: self.count]) + before
 
     def part(self, first: int, last: int) -> Stretch:
-        """What of it lies between two events, `last` not included."""
+        """Returns the part between two events, without `last`."""
         first, last = max(first, self.first), min(last, self.last)
         if (first, last) == (self.first, self.last):
             return self
@@ -66,20 +66,20 @@ class Stretch:
 
 
 class Stretches(ABC):
-    """A history that gives its stretches in order, as often as they are asked for.
+    """A history that yields its stretches in order, any number of times.
 
     Attributes:
-        event_count: How many events the history has.
+        event_count: The number of events in the history.
     """
 
     event_count: int
 
     @abstractmethod
     def __iter__(self) -> Iterator[Stretch]:
-        """Go through the stretches."""
+        """Yields the stretches."""
 
     def window(self, first: int, last: int) -> Stretch:
-        """What lies between two events, `last` not included, as one stretch."""
+        """Returns the part between two events, without `last`, as one stretch."""
         parts: list[Stretch] = []
         for stretch in self:
             if stretch.first >= last:
@@ -98,7 +98,7 @@ class Stretches(ABC):
 
 
 class WholeStretch(Stretches):
-    """A history whose blocks are there all at once: one stretch."""
+    """A history in one stretch, with all blocks in memory."""
 
     def __init__(self, lifetimes: Lifetimes) -> None:
         self.event_count = lifetimes.event_count

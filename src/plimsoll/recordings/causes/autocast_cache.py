@@ -1,4 +1,4 @@
-"""Half copies of the weights that autocast keeps where no graph needs them."""
+"""Half-precision copies of weights that autocast keeps although no graph needs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.05
 
 
 def autocast_cache(facts: Facts) -> Cause | None:
-    """Find a twentieth of the peak or more in autocast's copies that no backward pass uses."""
+    """Finds copies by autocast that no backward pass uses, with a twentieth of the peak or more."""
     copies = autocast_copies(facts)
     size = facts.bytes_of(copies)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
@@ -37,7 +37,7 @@ def autocast_cache(facts: Facts) -> Cause | None:
 
 
 def autocast_copies(facts: Facts) -> NDArray[np.int64]:
-    """The live blocks that are half as large as parameters, and look saved for no backward pass.
+    """Returns live blocks half as large as parameters that seem saved for no backward pass.
 
     Autocast makes its copies as if a graph were recorded, also under `no_grad`
     (aten/src/ATen/autocast_mode.cpp, cached_cast).

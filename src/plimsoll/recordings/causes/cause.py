@@ -1,4 +1,4 @@
-"""The causes that recognisers find, and the facts that they look at."""
+"""The causes that recognisers find, and the facts that they examine."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ if TYPE_CHECKING:
 
 _BACKWARD = (Place.BACKWARD, Place.RECOMPUTED)
 LEAST_SHARE = 0.02
-"""The share of what is reserved at its peak below which nothing is worth a sentence."""
+"""The share of peak reserved memory below which nothing is worth a sentence."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason for the memory that a program takes.
+    """One reason for a program's memory.
 
     Attributes:
         name: A stable key, such as "unused_activations".
         sentence: The holder and the memory, in one sentence without a full stop.
         change: The advice, in the imperative.
         bytes: The memory that the cause holds at the peak, as far as it is known.
-        line: The source line that it is about; None where no line is known.
-        patch: Text to copy: a line of code or a setting; "" where there is none.
-        growth_bytes: The growth with each pass of a loop; 0 where it does not grow.
-        saves_bytes: The part of peak reserved memory that the change saved in a trial; None where
-            it was not tried.
-        on_host: Whether it is about the host's memory.
-        why_not: The reason why a trial of the change failed; "" where it did not fail, or where
-            there was no trial.
+        line: The source line of the cause; None if unknown.
+        patch: Text to copy: a line of code or a setting; "" without one.
+        growth_bytes: The growth with each iteration of a loop; 0 if it does not grow.
+        saves_bytes: The part of peak reserved memory that the change saved in a trial; None if it
+            was not tried.
+        on_host: Whether it is about host memory.
+        why_not: Why a trial of the change failed; "" if it did not fail, or without a trial.
     """
 
     name: str
@@ -58,9 +57,9 @@ class Cause:
     why_not: str = ""
 
     def hardly_helps(self, reserved_bytes: int) -> bool:
-        """Whether the change was tried and saved less than 2 % of what is reserved.
+        """Whether the change was tried and saved less than 2 % of reserved memory.
 
-        A loop that grows is worth a change whatever a short trial saved.
+        For a loop that grows, a change is worth while whatever a short trial saved.
         """
         is_tried = self.saves_bytes is not None and not self.growth_bytes
         return is_tried and (self.saves_bytes or 0) < LEAST_SHARE * reserved_bytes
@@ -68,12 +67,12 @@ class Cause:
 
 @dataclass(frozen=True)
 class MathAttention:
-    """Attention that no fused kernel served.
+    """Attention without a fused kernel.
 
     Attributes:
-        reason: Why not.
+        reason: Why no fused kernel ran.
         line: The first line that called it, or None.
-        bytes: The scores of its largest call.
+        bytes: The size of the scores in its largest call.
     """
 
     reason: str
@@ -83,7 +82,7 @@ class MathAttention:
 
 @dataclass(frozen=True)
 class Notes:
-    """What a running program said of itself, beyond its requests. Recordings may lack it.
+    """Notes of a running program beyond its requests. Recordings may lack them.
 
     Attributes:
         math_attention: Calls of attention without a fused kernel.
@@ -104,14 +103,14 @@ class Notes:
 
 @dataclass(frozen=True)
 class Reserved:
-    """Reserved memory at the moment when it was the most, in bytes.
+    """Reserved memory at its peak, in bytes.
 
     Attributes:
         bytes: All of it.
         free_bytes: The part in no block.
-        pending_bytes: Freed by the program, while another stream may still use it.
-        idle_streams: The streams that had reserved memory and no live block.
-        idle_stream_bytes: The memory that these had reserved.
+        pending_bytes: Bytes freed by the program that another stream may still use.
+        idle_streams: The number of streams with reserved memory and no live block.
+        idle_stream_bytes: The reserved memory of these.
     """
 
     bytes: int
@@ -123,20 +122,20 @@ class Reserved:
 
 @dataclass(frozen=True)
 class Facts:
-    """One device's memory, as recognisers look at it.
+    """The input of recognisers for one device.
 
     Attributes:
         device: The device's number.
         blocks: All blocks.
-        category: What each block is for, an index into `CATEGORIES`. uint8.
+        category: The use of each block, an index into `CATEGORIES`. uint8.
         line: The index of each block's source line in `lines`. int64.
         lines: Source lines.
-        frames: The frames of a stack by its number, innermost first.
+        frames: Returns the frames of a stack by its number, innermost first.
         steps: The program's steps.
         event: The moment of the most allocated memory.
         reserved: Reserved memory at its peak.
         notes: The program's own notes.
-        failed: Whether a request failed for want of memory.
+        failed: Whether a request failed for lack of memory.
     """
 
     device: int
@@ -153,7 +152,7 @@ class Facts:
 
     @cached_property
     def passes(self) -> Steps:
-        """The steps that the program said, else those of the rhythm of its allocations."""
+        """The steps that the program marked, else those of the rhythm of its allocations."""
         is_said = self.steps.source == "marks" or len(self.steps)
         return self.steps if is_said else find_steps(self.blocks)
 
@@ -164,20 +163,20 @@ class Facts:
 
     @cached_property
     def allocated_bytes(self) -> int:
-        """The bytes that the blocks which are live at the peak asked for."""
+        """The requested bytes of the blocks that are live at the peak."""
         return self.bytes_of(self.live)
 
     def bytes_of(self, blocks: NDArray[np.int64]) -> int:
-        """The bytes that these blocks asked for."""
+        """Returns the requested bytes of these blocks."""
         return int(self.blocks.size[blocks].sum())
 
     def live_of(self, *categories: str) -> NDArray[np.int64]:
-        """The indices of the live blocks of these categories."""
+        """Returns the indices of the live blocks of these categories."""
         numbers = [NUMBER[category] for category in categories]
         return self.live[np.isin(self.category[self.live], numbers)]
 
     def is_live_under(self, is_meant: Callable[[str, str], bool]) -> NDArray[np.bool_]:
-        """Which live blocks a function asked for: called with a frame's file and function."""
+        """Returns a mask of live blocks whose stack has a frame that `is_meant` accepts."""
         stacks = self.blocks.stack[self.live]
         numbers, which = np.unique(stacks, return_inverse=True)
         found = [
@@ -187,7 +186,7 @@ class Facts:
         return np.array(found, dtype=np.bool_)[which]
 
     def records_graph(self, blocks: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these blocks were made while autograd recorded, as far as that is known."""
+        """Returns a mask of the blocks made while autograd was recording, if that is known."""
         numbers, which = np.unique(self.blocks.stack[blocks], return_inverse=True)
         origins = [origin_of(self.frames(int(one))) for one in numbers]
         found = [origin is not None and origin.keeps_graph for origin in origins]
@@ -195,7 +194,7 @@ class Facts:
 
     @cached_property
     def backward_starts(self) -> NDArray[np.int64]:
-        """The events at which a backward pass allocated, in order."""
+        """Returns the events at which a backward pass allocated, in order."""
         numbers, which = np.unique(self.blocks.stack, return_inverse=True)
         stacks = [self.frames(int(one)) for one in numbers]
         places = [place_of(stack, origin_of(stack)) for stack in stacks]
@@ -204,10 +203,10 @@ class Facts:
 
     @cached_property
     def is_trained(self) -> NDArray[np.bool_]:
-        """Which blocks end in the backward pass of their step.
+        """Returns a mask of blocks that end in the backward pass of their step.
 
-        The last request before their free was one of a backward pass, and at most one step ended
-        since they were made.
+        The last request before their free is one of a backward pass, and at most one step ended in
+        their lifetime.
         """
         starts = np.sort(self.blocks.start)
         before = starts[np.maximum(np.searchsorted(starts, self.blocks.end) - 1, 0)]
@@ -218,10 +217,10 @@ class Facts:
         return found
 
     def callers_line(self, blocks: NDArray[np.int64]) -> str | None:
-        """The innermost user's line under which these blocks are made, and no training is done.
+        """Returns the user's innermost line above these blocks that does no training.
 
-        A line of a module's `forward` also makes what a backward pass needs. So the line is sought
-        outwards from there. None where training is done under every line.
+        A line of a module's `forward` also makes activations for a backward pass, so the search
+        goes outwards from there. None if every line does training.
         """
         trained = self.blocks.stack[self.is_trained & (self.blocks.stack > 0)]
         taken: set[str] = set()
@@ -236,13 +235,13 @@ class Facts:
         return max(by_line, key=by_line.__getitem__, default=None)
 
     def are_of_line(self, blocks: NDArray[np.int64], line: str | None) -> NDArray[np.bool_]:
-        """Which of these blocks a user's line asked for."""
+        """Returns a mask of the blocks that a user's line requested."""
         is_line = np.array([users_part(each) == line for each in self.lines], dtype=np.bool_)
         found: NDArray[np.bool_] = is_line[self.line[blocks]]
         return found
 
     def line_of_most(self, blocks: NDArray[np.int64]) -> str | None:
-        """The user's line that asked for most of these blocks' bytes; None without lines."""
+        """Returns the user's line that requested most of these bytes; None without lines."""
         by_line: dict[str, int] = {}
         for index, size in zip(
             self.line[blocks].tolist(), self.blocks.size[blocks].tolist(), strict=True
@@ -259,5 +258,5 @@ class Recogniser(Protocol):
     __name__: str
 
     def __call__(self, facts: Facts) -> Cause | None:
-        """Return the cause, or None where it is not there."""
+        """Returns the cause, or None if it is absent."""
         ...

@@ -1,4 +1,4 @@
-"""A cache that each pass makes anew, one entry longer: by torch.cat, as of keys and values."""
+"""A cache of keys and values that torch.cat copies in each pass, one entry longer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _LEAST_SHARE = 0.2
 _FEWEST_LENGTHS = 8
 _LEAST_COPIED = 0.8
-"""The share of lengths that go once the next one is made, and not before."""
+"""The share of copies that are freed once the next one is made, and not before."""
 
 
 def growing_cache(facts: Facts) -> Cause | None:
-    """Find a line that holds a fifth of the peak in copies which grow by the same each time."""
+    """Finds a line that holds a fifth of the peak in copies that grow evenly."""
     found = np.array(sorted({each for one in _grown(facts) for each in one}), dtype=np.int64)
     held = np.intersect1d(facts.live, found)
     size = facts.bytes_of(held)
@@ -49,16 +49,16 @@ def growing_cache(facts: Facts) -> Cause | None:
 
 
 def _concatenates(line: str | None) -> bool:
-    """Whether the text of a line, "FILE:LINE FUNCTION", calls a concatenation.
+    """Whether a line, "FILE:LINE FUNCTION", calls a concatenation.
 
-    Results of a model grow with the sequence too.
+    The text matters because results of a model grow with the sequence too.
     """
     place = re.match(r"(.+):(\d+)(?: |$)", line or "")
     return place is not None and "cat(" in linecache.getline(place[1], int(place[2]))
 
 
 def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
-    """Yields the blocks of each call that asks for a longer copy in each pass."""
+    """Yields the blocks of each call that requests a longer copy in each pass."""
     blocks = facts.blocks
     held = np.unique(blocks.stack[facts.live])
     stacks, counts = np.unique(blocks.stack, return_counts=True)
@@ -73,7 +73,7 @@ def _grown(facts: Facts) -> Iterator[NDArray[np.int64]]:
         growth = np.diff(lengths)
         if (growth != growth[0]).any() or len(np.unique(count[:-1])) > 1:
             continue
-        # A list of ever larger tensors keeps them all; a copy lets the one before go.
+        # A list of ever larger tensors keeps them all; a copied cache frees the previous one.
         ends = np.maximum.reduceat(blocks.end[mine], first)
         begins = blocks.start[mine][first]
         is_copied = (ends[:-2] > begins[1:-1]) & (ends[:-2] < begins[2:])

@@ -1,4 +1,4 @@
-"""Tensors that a loop keeps with each pass: sums of losses, lists of outputs, metrics."""
+"""Tensors that a loop keeps in each iteration: sums of losses, lists of outputs, metrics."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _STAYS = [NUMBER[name] for name in _MEANT_TO_STAY]
 _LEAST_GROWN = MiB
 _LEAST_SHARE = 0.05
 _MUCH_LONGER = 3
-"""A stretch without a step's end is searched for a loop of its own if it is so many steps long."""
+"""A stretch between two steps is searched for a loop if it is this many steps long."""
 _MOST_SEARCHED = 1 << 20
-"""Events of a stretch that are searched."""
+"""The most events of a stretch that are searched."""
 
 
 def kept_over_passes(facts: Facts) -> Cause | None:
-    """Find growth with every pass of a loop, which holds a twentieth of the peak or more."""
+    """Finds growth with every iteration of a loop, with a twentieth of the peak or more."""
     for passes in _loops(facts):
         cause = _growth(facts, passes)
         if cause is not None:
@@ -43,7 +43,7 @@ def kept_over_passes(facts: Facts) -> Cause | None:
 
 
 def _loops(facts: Facts) -> Iterator[Steps]:
-    """Yields the passes of the program's loops that can grow."""
+    """Yields the iterations of the program's loops that can grow."""
     yield facts.passes
     ends = facts.passes.boundaries
     if facts.passes.source != "marks":
@@ -51,7 +51,7 @@ def _loops(facts: Facts) -> Iterator[Steps]:
     after = int(np.searchsorted(ends, facts.event, side="right"))
     first = int(ends[after - 1]) if after else 0
     last = int(ends[after]) if after < len(ends) else facts.blocks.event_count
-    # A loop between two steps, such as a validation, in which the peak is.
+    # A loop between two steps, such as a validation, that contains the peak.
     if len(ends) > 1 and last - first > _MUCH_LONGER * float(np.median(np.diff(ends))):
         yield find_rhythm(facts.blocks, first, min(last, first + _MOST_SEARCHED))
 
@@ -68,7 +68,7 @@ def _growth(facts: Facts, passes: Steps) -> Cause | None:
 
 
 def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak]) -> Cause:
-    """Make the cause of a line that grows.
+    """Makes the cause of a line that grows.
 
     Args:
         facts: The memory.
@@ -80,7 +80,7 @@ def cause_of_leak(facts: Facts, leak: Leak, leaks: Sequence[Leak]) -> Cause:
     of_graph = mine[facts.records_graph(mine)]
     if 2 * facts.bytes_of(of_graph) <= leak.grown_bytes:
         return _cause(leak, leak.what, leak.grown_bytes, keeps_graph=False)
-    # A pass keeps its graph: all lines of it that grow count.
+    # An iteration keeps its graph, so all of its growing lines count.
     grown = sum(each.grown_bytes for each in leaks)
     return _cause(leak, facts.callers_line(of_graph), grown, keeps_graph=True)
 
@@ -108,7 +108,7 @@ def _cause(leak: Leak, line: str | None, grown: int, *, keeps_graph: bool) -> Ca
 
 
 def _by_users_line(facts: Facts, blocks: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64]]:
-    """The users' lines, and the index of each block's among them."""
+    """Returns the users' lines, and the index of each block's line."""
     numbers: dict[str, int] = {}
     place = np.array(
         [numbers.setdefault(users_part(line) or line, len(numbers)) for line in facts.lines],

@@ -1,4 +1,4 @@
-"""A checkpoint that was loaded onto the card, and stays there after its weights were copied."""
+"""A checkpoint loaded onto the card that stays there after its weights were copied."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _IN_USE = ("parameters", "optimizer_state", "gradients")
 
 
 def loaded_checkpoint(facts: Facts) -> Cause | None:
-    """Find a twentieth of the peak or more in loaded tensors that no module or optimizer has."""
+    """Finds loaded tensors of no module or optimizer, with a twentieth of the peak or more."""
     loaded = facts.live[facts.is_live_under(loads)]
     spare = np.setdiff1d(loaded, facts.live_of(*_IN_USE))
     size = facts.bytes_of(spare)
     copies = np.setdiff1d(facts.live_of(*_IN_USE), loaded)
     has_copy = np.isin(facts.blocks.size[spare], facts.blocks.size[copies])
-    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # it is data, or used as it is
+    if 2 * facts.bytes_of(spare[has_copy]) <= size:  # it is data, or is used without a copy
         return None
     if size < _LEAST_SHARE * facts.allocated_bytes:
         return None

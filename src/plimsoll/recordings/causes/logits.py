@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.3
 _FEWEST, _MOST = 2, 8
-"""The tensors of a loss: logits in two types, their logarithms, and the gradients of these."""
+"""The number of a loss's tensors: logits in two types, their logarithms, and their gradients."""
 _LOSSES = ("cross_entropy", "nll_loss")
 
 
 def logits(facts: Facts) -> Cause | None:
-    """Find a third of the peak or so in the tensors of a loss that are as large as its logits."""
+    """Finds tensors of a loss as large as its logits, with about a third of the peak."""
     of_loss = facts.live[facts.is_live_under(_computes_loss)]
     if not len(of_loss):
         return None

@@ -18,7 +18,7 @@ _ALIKE = 2
 
 
 def math_attention(facts: Facts) -> Cause | None:
-    """Find calls of attention whose scores take a twentieth of the peak or more, when it is."""
+    """Finds attention whose scores take a twentieth of the peak or more."""
     held = [(_live_bytes(facts, one), one) for one in facts.notes.math_attention]
     size, most = max(held, key=lambda each: each[0], default=(0, None))
     if most is None or not size or size < _LEAST_SHARE * facts.allocated_bytes:
@@ -34,10 +34,10 @@ def math_attention(facts: Facts) -> Cause | None:
 
 
 def _live_bytes(facts: Facts, noted: MathAttention) -> int:
-    """The bytes of a call's scores, and of copies of them in another type, at the peak."""
+    """Returns the bytes of a call's scores at the peak, with copies in another type."""
     blocks = facts.live
     if noted.line is not None:
-        # A trainer's whole step has one line of the user's, so the library's line counts too.
+        # In a trainer a whole step has one line of the user's, so the library's line counts too.
         is_line = np.array([each == noted.line for each in facts.lines], dtype=np.bool_)
         blocks = blocks[is_line[facts.line[blocks]]]
     sizes = facts.blocks.size[blocks]

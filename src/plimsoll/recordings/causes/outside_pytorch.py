@@ -1,4 +1,4 @@
-"""A card that is over full because of memory which PyTorch's allocator does not hold."""
+"""A card that is full because of memory outside PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 
 @dataclass(frozen=True)
 class CardParts:
-    """The holders of a card's memory where a program does not fit, in bytes.
+    """The holders of a card's memory if a program does not fit, in bytes.
 
     Attributes:
         total_bytes: The whole card.
         pytorch_bytes: The memory that PyTorch's allocator would have to reserve.
-        context_bytes: CUDA's context of this process; 0 where it is not known.
+        context_bytes: CUDA's context of this process; 0 if unknown.
         nccl_bytes: NCCL's part.
         libraries_bytes: The rest of this process's memory: other libraries.
         processes_bytes: The program's other processes.
         others_bytes: Other programs.
-        rest_bytes: Memory in use of which nothing says whose it is.
+        rest_bytes: Memory in use with an unknown holder.
     """
 
     total_bytes: int
@@ -43,15 +43,15 @@ class CardParts:
 
 
 def own_bytes(error: str) -> int | None:
-    """The memory of the card that this process had, by the text of PyTorch's error."""
+    """Returns the memory of this process on the card, from the text of PyTorch's error."""
     found = _OWN.search(error)
     return None if found is None else round(float(found[1]) * _UNITS[found[2]])
 
 
 def outside_pytorch(card: CardParts) -> Cause | None:
-    """Find what would have to go, where the card alone had room for PyTorch's memory.
+    """Finds the memory to free if the whole card would have room for PyTorch's memory.
 
-    A context is always there. So what else is outside has to be 2 % of the card at least.
+    A context always exists, so the other memory has to be at least 2 % of the card.
     """
     holders = list(_holders(card))
     outside = sum(size for size, _, _ in holders)
@@ -72,7 +72,7 @@ def outside_pytorch(card: CardParts) -> Cause | None:
 
 
 def with_outside(causes: Iterable[Cause], card: CardParts) -> list[Cause]:
-    """The causes with that of what is outside PyTorch, which comes after growth.
+    """Returns the causes with the one of memory outside PyTorch, which comes after growth.
 
     Ranks on one card are a cause of their own.
     """
@@ -84,7 +84,7 @@ def with_outside(causes: Iterable[Cause], card: CardParts) -> list[Cause]:
 
 
 def _holders(card: CardParts) -> Iterator[tuple[int, str, str]]:
-    """Yields each holder outside PyTorch: its bytes, its name, and what helps."""
+    """Yields each holder outside PyTorch: its bytes, its name, and the advice."""
     for size, who, change in (
         (card.nccl_bytes, "NCCL", "make fewer process groups: each connects buffers of NCCL's"),
         (

@@ -1,7 +1,7 @@
-"""Ranks of a job that use a card which is another rank's: a load onto it, or no card of their own.
+"""Ranks that use another rank's card, by a load onto it or without a card of their own.
 
-A rank sees only its own process, so each rank notes what it has on cards that are not its own, and
-the process that started the ranks makes one cause of these notes.
+A rank sees only its own process. So each rank notes its use of other ranks' cards, and the process
+that started the ranks combines these notes to one cause.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OnOtherCard:
         device: The card.
         reserved_bytes: The most that PyTorch reserved there.
         context_bytes: The context of the rank's process there.
-        line: The user's line that asked for the most of it; None where it is not known.
+        line: The user's line that requested the most of it; None if unknown.
         is_loaded: Whether most of it was read from a checkpoint.
     """
 
@@ -40,7 +40,7 @@ class OnOtherCard:
 
 
 def on_other_card(facts: Facts, context_bytes: int) -> OnOtherCard:
-    """Note what this rank has on the card of these facts."""
+    """Makes the note of this rank on the card of these facts."""
     loaded = facts.live[facts.is_live_under(loads)] if len(facts.live) else facts.live
     is_loaded = 2 * facts.bytes_of(loaded) > facts.allocated_bytes
     return OnOtherCard(
@@ -53,11 +53,11 @@ def on_other_card(facts: Facts, context_bytes: int) -> OnOtherCard:
 
 
 def ranks_on_one_card(owner: int, guests: Mapping[int, OnOtherCard]) -> Cause:
-    """Make the cause of the ranks that use another rank's card.
+    """Makes the cause for the ranks that use another rank's card.
 
     Args:
-        owner: The rank whose card it is.
-        guests: By the other ranks, what they have there.
+        owner: The rank that owns the card.
+        guests: The notes of the other ranks.
     """
     most = max(guests.values(), key=lambda each: (each.reserved_bytes, each.context_bytes))
     named = ", ".join(map(str, sorted(guests)))

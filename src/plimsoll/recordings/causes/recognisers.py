@@ -1,4 +1,4 @@
-"""All recognisers, and the order of what they find."""
+"""All recognisers, and the order of their causes."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _OF_THE_ALLOCATOR = ("varied_sizes", "idle_streams", "waiting_frees")
 
 
 def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
-    """Find all causes, the one first that answers the question which the figures raise.
+    """Finds all causes; the one that best explains the figures comes first.
 
-    That is a cause of the allocator's if most of the reserved memory is free. Else growth comes
-    first, and then the cause that holds the most.
+    A cause in the allocator comes first if most of the reserved memory is free. Otherwise growth
+    comes first, then the cause with the most memory.
 
     Args:
         facts: The facts of one device.
-        guarded: Returns a recogniser, given its name and itself, that finds nothing where it fails.
+        guarded: Wraps a recogniser, given its name, so that it finds nothing if it fails.
     """
     found = [
         cause
@@ -61,7 +61,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
         if (cause := guarded(f"the cause {each.__name__}", each)(facts)) is not None
     ]
     cache = next((cause for cause in found if cause.name == "growing_cache"), None)
-    if cache is not None:  # which says more than that it grows
+    if cache is not None:  # which explains more than that the line grows
         found = [
             cause
             for cause in found
@@ -70,7 +70,7 @@ def find_causes(facts: Facts, guarded: Guard) -> list[Cause]:
     least = LEAST_SHARE * facts.reserved.bytes
     kept = [cause for cause in found if cause.on_host or cause.bytes >= least]
     if facts.failed and any(cause.growth_bytes for cause in kept):
-        # A setting would let it fail a little later.
+        # A setting would only delay the failure a little.
         kept = [cause for cause in kept if cause.name not in _OF_THE_ALLOCATOR]
     mostly_free = 2 * facts.reserved.free_bytes > facts.reserved.bytes
     return sorted(kept, key=lambda cause: _rank(cause, mostly_free=mostly_free))
@@ -82,6 +82,6 @@ def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, i
         cause.on_host,
         of_allocator != mostly_free,
         not cause.growth_bytes,
-        cause.name != "data_parallel",  # the figures of several cards ask for it
+        cause.name != "data_parallel",  # the figures of several cards raise the question
         -cause.bytes,
     )

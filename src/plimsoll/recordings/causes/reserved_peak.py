@@ -1,4 +1,4 @@
-"""Reserved memory at its peak, taken apart for the recognisers."""
+"""The parts of reserved memory at its peak, for the recognisers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GIVES = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 
 
 def reserved_change(action: NDArray[np.uint8], size: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """The bytes that each event takes from the driver, or gives back."""
+    """Returns the bytes that each event takes from the driver, or releases."""
     change = np.where(np.isin(action, _TAKES), size.astype(np.int64), 0)
     change[np.isin(action, _GIVES)] = -size[np.isin(action, _GIVES)].astype(np.int64)
     return change
@@ -32,7 +32,7 @@ def reserved_peak(
     blocks: Lifetimes,
     rounded: NDArray[np.uint64],
 ) -> Reserved:
-    """Take reserved memory apart at the event where it was the most.
+    """Finds the parts of reserved memory at its peak.
 
     Args:
         action: The events' codes.

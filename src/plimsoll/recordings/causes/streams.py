@@ -15,7 +15,7 @@ _MANY_STREAMS = 3
 
 
 def idle_streams(facts: Facts) -> Cause | None:
-    """Find streams that are out of use and keep a tenth or more of what is reserved."""
+    """Finds unused streams that keep a tenth or more of reserved memory."""
     reserved = facts.reserved
     if reserved.idle_streams < _MANY_STREAMS:
         return None
@@ -31,7 +31,7 @@ def idle_streams(facts: Facts) -> Cause | None:
 
 
 def waiting_frees(facts: Facts) -> Cause | None:
-    """Find a tenth or more of what is reserved in freed blocks that wait for another stream."""
+    """Finds freed blocks that wait for another stream, with a tenth or more of reserved memory."""
     reserved = facts.reserved
     if not reserved.pending_bytes or reserved.pending_bytes < _LEAST_SHARE * reserved.bytes:
         return None

@@ -1,4 +1,4 @@
-"""Memory that autograd saved for a backward pass that never runs: evaluation without `no_grad`."""
+"""Memory that autograd saved although no backward pass runs: evaluation without `no_grad`."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LEAST_SHARE = 0.1
 
 
 def unused_activations(facts: Facts) -> Cause | None:
-    """Find a tenth of the peak or more in activations that no backward pass uses."""
+    """Finds activations that no backward pass uses, with a tenth of the peak or more."""
     found = np.setdiff1d(facts.live_of("unused_activations"), autocast_copies(facts))
-    # A training step has some, too: what its backward pass does not need.
+    # A training step also has some that its backward pass does not need.
     starts, ends = facts.blocks.start[found], facts.blocks.end[found]
     passes = np.searchsorted(facts.backward_starts, (starts, ends))
     found = found[passes[0] == passes[1]]
     size = facts.bytes_of(found)
     if not size or size < _LEAST_SHARE * facts.allocated_bytes:
         return None
-    if facts.bytes_of(facts.live_of("activations")) > size:  # a step whose backward pass comes
+    if facts.bytes_of(facts.live_of("activations")) > size:  # a step with a backward pass
         return None
     line = facts.callers_line(found)
     if line is None and facts.blocks.stack.any():

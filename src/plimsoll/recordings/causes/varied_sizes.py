@@ -1,4 +1,4 @@
-"""Reserved memory that is free and does not fit, because the sizes of requests vary."""
+"""Free reserved memory that does not fit requests, because their sizes vary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LARGE = MiB
 
 
 def varied_sizes(facts: Facts) -> Cause | None:
-    """Find a quarter or more of what is reserved free, and a call whose size differs by pass."""
+    """Finds free memory of a quarter of the reserved or more, and a call with varying sizes."""
     reserved = facts.reserved
     if reserved.free_bytes < _LEAST_SHARE * reserved.bytes or not len(facts.passes):
         return None
@@ -43,7 +43,7 @@ def varied_sizes(facts: Facts) -> Cause | None:
 
 
 def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
-    """The sizes that one call asks for, the largest of each pass, and its line."""
+    """Returns the sizes that one call requests, the largest of each pass, and its line."""
     blocks = facts.blocks
     large = np.flatnonzero((blocks.size > _LARGE) & (blocks.stack > 0))
     ends = facts.passes.boundaries
@@ -51,12 +51,12 @@ def _most_varied(facts: Facts) -> tuple[NDArray[np.int64], str | None]:
     stacks, which = np.unique(blocks.stack[large], return_inverse=True)
     order = np.lexsort((number, which))
     large, key = large[order], (which * (len(ends) + 1) + number)[order]
-    first = np.flatnonzero(np.diff(key, prepend=-1))  # of each pass of each call
+    first = np.flatnonzero(np.diff(key, prepend=-1))  # for each pass of each call
     if not len(first):
         return large, None
     largest = np.maximum.reduceat(blocks.size[large].astype(np.int64), first)
     calls = np.split(largest, np.flatnonzero(np.diff(key[first] // (len(ends) + 1))) + 1)
     varied = [np.unique(sizes) if (np.diff(sizes) < 0).any() else sizes[:0] for sizes in calls]
-    # Among calls that vary as much, the one that asks for the most counts.
+    # Among calls that vary as much, the one with the largest request counts.
     most = max(range(len(calls)), key=lambda call: (len(varied[call]), int(calls[call].max())))
     return varied[most], facts.line_of_most(large[blocks.stack[large] == stacks[most]])

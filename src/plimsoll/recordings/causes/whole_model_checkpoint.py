@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.25
 _NEARLY_ALL = 0.6
-"""Checkpoints around blocks have a part of what a step recomputes at a time."""
+"""Checkpoints around blocks hold less than this share of a step's recomputed memory at once."""
 
 
 def whole_model_checkpoint(facts: Facts) -> Cause | None:
-    """Find nearly all that a step recomputes, and a quarter of the peak, live at one time."""
+    """Finds nearly all of a step's recomputed memory live at once, with a quarter of the peak."""
     found = facts.live_of("recomputed_activations")
     size = facts.bytes_of(found)
     ends = facts.steps.boundaries

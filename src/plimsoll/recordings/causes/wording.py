@@ -1,4 +1,4 @@
-"""Words for causes, shared by recognisers and reports."""
+"""Texts for causes, shared by recognisers and reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(.+:\d+) \S+")
 
 
 def subject(line: str | None) -> str:
-    """The source line as the subject of a sentence, without the function's name."""
+    """Returns the source line as the subject of a sentence, without the function's name."""
     if line is None:
         return "the program"
     found = _PLACE.fullmatch(line)
@@ -27,7 +27,7 @@ def subject(line: str | None) -> str:
 
 
 def why(cause: Cause) -> str:
-    """The cause and its change as one line, with what the change saved where it was tried."""
+    """Returns the cause and its change as one line, with the saving if it was tried."""
     if cause.why_not:
         saved = f"tried: {cause.why_not}"
     elif cause.saves_bytes is None:
@@ -40,7 +40,7 @@ def why(cause: Cause) -> str:
 
 
 def most_held(by_category: Mapping[str, int], lines: Sequence[LineShare]) -> str | None:
-    """Says what holds the most, for want of a cause; None where nothing is known."""
+    """Describes the largest category, in the absence of a cause; None if nothing is known."""
     known = {name: size for name, size in by_category.items() if size}
     largest = max(known, key=known.__getitem__, default="other")
     held = []

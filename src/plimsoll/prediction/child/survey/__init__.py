@@ -1,1 +1,1 @@
-"""The parts of the simulated program that could be changed."""
+"""Finds the parts of the simulated program that could be changed."""

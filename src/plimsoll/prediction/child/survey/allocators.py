@@ -23,12 +23,12 @@ _EXPANDABLE = "expandable_segments:True"
 
 
 def try_allocators(simulation: Simulation, device: int, room: int | None) -> list[AllocatorUse]:
-    """Replay a run under its own settings and others.
+    """Replays a run under its own settings and others.
 
     Args:
         simulation: The GPUs of the run.
-        device: The card whose requests are served.
-        room: The memory that the program and NCCL may take; None for no bound.
+        device: The card whose requests are replayed.
+        room: The memory for the program and NCCL; None for no bound.
     """
     recording, allocator = recorded_run(simulation, device), simulation.allocators[device]
     if room is not None:
@@ -73,7 +73,7 @@ def _try(
 
 
 def _least(bounds: tuple[int, int], serves: Callable[[int], bool]) -> int:
-    """The least room between what does not suffice and what does, to a granule."""
+    """Returns the least sufficient memory between two bounds, to a granule."""
     low, high = bounds[0] // GRANULE, -(-bounds[1] // GRANULE)
     while high - low > 1:
         middle = (low + high) // 2

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Arguments:
-    """Hears of every command line that is parsed."""
+    """Observes every parsed command line."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._watchers = watchers
         self._uses: dict[tuple[str, ...], ArgumentUse] = {}
 
     def install(self) -> None:
-        """Listen."""
+        """Begin to observe."""
         parse = argparse.ArgumentParser.parse_known_args
         note = self._watchers.guarded("the script's options", self._note)
 
@@ -33,7 +33,7 @@ class Arguments:
         argparse.ArgumentParser.parse_known_args = noted  # type: ignore[method-assign,assignment]
 
     def uses(self) -> list[ArgumentUse]:
-        """The options, in the order in which they were added."""
+        """Returns the options, in the order of their definition."""
         return list(self._uses.values())
 
     def _note(self, parser: Any, result: tuple[Any, list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""The sizes of the batches that a program's loaders make, and the configurations that it reads."""
+"""The batch sizes of a program's loaders, and the configuration files that it reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_FILES = 32
 
 
 class Batches:
-    """Hears of every loader that is made, and of every configuration that is opened."""
+    """Observes every new loader, and every opened configuration file."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._watchers = watchers
@@ -28,16 +28,16 @@ class Batches:
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes of batches, in the order in which loaders were made."""
+        """Returns the batch sizes, in the order in which loaders were made."""
         return list(self._sizes)
 
     @property
     def files(self) -> list[str]:
-        """The configurations that the program read, by their absolute paths."""
+        """Returns the configuration files that the program read, by absolute path."""
         return list(self._files)
 
     def listen(self) -> None:
-        """Hear of files. PyTorch need not be imported."""
+        """Observe files. PyTorch need not be imported."""
         note = self._watchers.guarded("the configurations that it reads", self._note_file)
 
         def heard(event: str, given: tuple[Any, ...]) -> None:
@@ -48,7 +48,7 @@ class Batches:
         sys.addaudithook(heard)
 
     def install(self, torch: ModuleType) -> None:
-        """Hear of loaders."""
+        """Observe loaders."""
         kind = torch.utils.data.DataLoader
         make = kind.__init__
         note = self._watchers.guarded("the sizes of loaders' batches", self._note_loader)

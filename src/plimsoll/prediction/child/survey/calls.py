@@ -1,4 +1,4 @@
-"""The calls of a step's modules, each with its moments, its time and its results."""
+"""The module calls of a step, each with its begin and end, its time and its results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class ModuleCall:
     """One call of one module while autograd records.
 
     Attributes:
-        module: The module; it lives on, as the program's memory is not asked for.
+        module: The module; this reference keeps it alive, which costs only memory of the
+            simulation.
         start: The number of events on the device when it began.
         end: The number of events when it ended.
         seconds: Its time on the device.
@@ -35,11 +36,11 @@ class ModuleCall:
 
 
 class StepCalls:
-    """The calls of one step after the other.
+    """The module calls of one step after another.
 
     Attributes:
         calls: The calls of this step's outermost modules.
-        device: The device that is watched.
+        device: The watched device.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -50,13 +51,14 @@ class StepCalls:
 
     @property
     def is_outermost(self) -> bool:
-        """Whether a module that is called now is called by none."""
+        """Whether a module that is called now has no calling module."""
         return not self._running
 
     def enter(self, module: Any, given: list[Any]) -> ModuleCall:
-        """A module is called."""
+        """Note the begin of a call."""
         if self.is_outermost:
-            # torch.cuda.current_device() would begin to use CUDA, which the program may not do yet.
+            # torch.cuda.current_device() would initialize CUDA, which the program may not have done
+            # yet.
             self.device = int(self._simulation.library.lib.plimsoll_current_device())
         call = ModuleCall(
             module, self.position(), seconds=self._busy(), given=list(addresses(given))
@@ -66,19 +68,19 @@ class StepCalls:
         return call
 
     def leave(self, call: ModuleCall, result: Any) -> None:
-        """A call ends, with what it gives back."""
+        """Note the end of a call, with its result."""
         while self._running and self._running.pop() is not call:
-            pass  # what an error ended
+            pass  # calls that an error ended
         call.end = self.position()
         call.seconds = self._busy() - call.seconds
         call.results = list(addresses(result))
 
     def begin(self) -> None:
-        """A new step."""
+        """Begin a new step."""
         self.calls = []
 
     def position(self) -> int:
-        """How many events the device has seen."""
+        """Returns the number of events on the device so far."""
         return int(self._simulation.allocators[self.device].engine.history_size)
 
     def _busy(self) -> float:
@@ -86,7 +88,7 @@ class StepCalls:
 
 
 def addresses(value: Any, depth: int = 3) -> Iterator[int]:
-    """The storages of the tensors in what a module takes or gives."""
+    """Yields the storages of the tensors in a module's arguments or results."""
     if hasattr(value, "untyped_storage"):
         if getattr(value, "is_cuda", False):
             try:

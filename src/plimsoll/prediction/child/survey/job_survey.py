@@ -1,6 +1,6 @@
-"""The survey of a job: its first rank's, and what the rank needs that needs the most.
+"""The survey of a job: its first rank's, with the needs of the rank that needs the most.
 
-Each rank leaves a file beside the one that was asked for; who started the ranks joins these.
+Each rank writes a file beside the requested one; the process that started the ranks joins them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def first_ranks_surveyor(
 def leave_survey(
     request: Request, simulation: Simulation, surveyor: Surveyor | None, device: int
 ) -> None:
-    """Leave what this rank saw; a rank that is not the first one tells what allocators reserve."""
+    """Write this rank's survey; a rank other than the first reports only its allocators' use."""
     rank = launched_as("RANK")
     if request.survey is None or request.nproc_per_node is None or rank is None:
         return
@@ -50,7 +50,7 @@ def leave_survey(
 
 
 def join_surveys(request: Request) -> None:
-    """Make one of what the ranks left, if they did."""
+    """Join the files of the ranks, if there are any."""
     if request.survey is None:
         return
     asked = Path(request.survey)

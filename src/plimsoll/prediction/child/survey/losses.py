@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """Hears of every call."""
+    """Observes every call."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._watchers = watchers
         self._uses: dict[Place | None, LossUse] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Listen."""
+        """Begin to observe."""
         functional = torch.nn.functional
         cross_entropy = functional.cross_entropy
 
@@ -39,7 +39,7 @@ class Losses:
         functional.cross_entropy = standing_in(cross_entropy, noted)
 
     def uses(self) -> list[LossUse]:
-        """The largest first."""
+        """Returns the calls, the largest first."""
         return sorted(self._uses.values(), key=lambda use: -use.logits_bytes)
 
     def _note(self, logits: Any) -> None:

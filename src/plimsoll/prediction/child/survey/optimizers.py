@@ -1,4 +1,4 @@
-"""Optimizers: where the script makes them, and what they take."""
+"""The optimizers of a script: the lines that make them, and their memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 class _Optimizer:
     def __init__(self, optimizer: Any, made: Place | None, settings: dict[str, Scalar]) -> None:
-        self.optimizer = optimizer  # which lives on, as the program's memory is not asked for
+        # this reference keeps it alive, which costs only memory of the simulation
+        self.optimizer = optimizer
         self.made = made
         self.settings = settings
         self.stepped: Place | None = None
@@ -30,14 +31,14 @@ class _Optimizer:
 
 
 class Optimizers:
-    """Hears of every optimizer that is made, and of its steps."""
+    """Observes every new optimizer, and its steps."""
 
     def __init__(self, watchers: Watchers) -> None:
         self._watchers = watchers
         self._optimizers: dict[int, _Optimizer] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Listen."""
+        """Begin to observe."""
         base = torch.optim.Optimizer
         make = base.__init__
 
@@ -55,7 +56,7 @@ class Optimizers:
         )
 
     def note_step(self, optimizer: Any) -> None:
-        """An optimizer begins a step."""
+        """Note the begin of an optimizer step."""
         noted = self._optimizers.get(id(optimizer))
         if noted is None:
             return
@@ -64,18 +65,18 @@ class Optimizers:
         noted.gradient_bytes = max(noted.gradient_bytes, sum(_gradients(optimizer)))
 
     def note_call(self) -> None:
-        """The model is called for a new step."""
+        """Note a call of the model for a new step."""
         for noted in self._optimizers.values():
             if noted.steps and any(_gradients(noted.optimizer)):
                 noted.kept_gradients += 1
 
     @property
     def any_made(self) -> bool:
-        """Whether there is one yet."""
+        """Whether an optimizer exists yet."""
         return bool(self._optimizers)
 
     def uses(self) -> list[OptimizerUse]:
-        """The optimizers that made a step."""
+        """Returns the optimizers that made a step."""
         return [_use(noted) for noted in self._optimizers.values() if noted.steps]
 
 

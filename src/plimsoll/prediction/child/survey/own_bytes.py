@@ -1,4 +1,4 @@
-"""The size of a tensor on this rank. A tensor that is shared out has a part on each rank."""
+"""The size of a tensor on this rank. A sharded tensor has a part on each rank."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 def own_bytes(tensor: Any) -> int:
     """Returns the bytes of the tensor's contents on this rank."""
-    local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's
+    local = getattr(tensor, "_local_tensor", tensor)  # a DTensor's local tensor
     return int(local.nbytes)

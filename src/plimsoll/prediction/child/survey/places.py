@@ -1,4 +1,4 @@
-"""Lines of the script itself, among those of the libraries that it uses."""
+"""Lines of the script itself, told apart from lines of libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def script_frames() -> Iterator[FrameType]:
-    """The frames of the script that are running, from the inside out."""
+    """Yields the running frames of the script, the innermost first."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -28,5 +28,5 @@ def place_of(frame: FrameType) -> Place:
 
 
 def innermost_place() -> Place | None:
-    """Where the script is, or what it called; None where it is not running."""
+    """Returns the script's innermost running line; None if the script is not running."""
     return next(map(place_of, script_frames()), None)

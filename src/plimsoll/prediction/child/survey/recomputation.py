@@ -2,7 +2,7 @@
 
 A recomputed module keeps only its inputs between its forward and its backward pass, and the modules
 before it made these. Dynamic programming over the tree of calls finds the bytes that a set of
-modules saves. The lifetimes of a simulated step's blocks give the peak then: the blocks that a
+modules saves. The lifetimes of a simulated step's blocks give the resulting peak: the blocks that a
 module keeps leave at the end of its call, and all return when its backward pass frees the first.
 """
 

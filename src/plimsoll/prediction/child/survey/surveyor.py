@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Step:
-    """The step that took the most when its forward pass ended.
+    """The step with the most memory at the end of its forward pass.
 
     Attributes:
         device: The device on which it ran.
         calls: The calls of the outermost modules.
         backwards: The moments when its backward passes began.
         end: The event after it.
-        allocated_bytes: At the end of its forward pass.
+        allocated_bytes: Bytes allocated at the end of its forward pass.
     """
 
     device: int
@@ -52,7 +52,7 @@ class _Step:
 
 
 class Surveyor:
-    """Notes what could be changed."""
+    """Notes the changeable parts of the program."""
 
     def __init__(
         self, simulation: Simulation, labels: BlockLabels | None, room: int | None
@@ -76,7 +76,7 @@ class Surveyor:
         self._fullest: _Step | None = None
 
     def install(self, torch: ModuleType) -> None:
-        """Listen to PyTorch."""
+        """Observe PyTorch."""
         self._guarded("what could be changed", self._install)(torch)
 
     def _install(self, torch: ModuleType) -> None:
@@ -100,12 +100,12 @@ class Surveyor:
         register_optimizer_step_post_hook(after)
 
     def listen(self) -> None:
-        """Listen to what needs no PyTorch."""
+        """Observe what needs no PyTorch."""
         self._arguments.install()
         self._batches.listen()
 
     def survey(self) -> Survey:
-        """Returns all that was seen."""
+        """Returns all notes."""
         models = [
             replace(use, recomputations=self._recomputations(module))
             for module, use in self._models.uses()
@@ -222,7 +222,7 @@ class Surveyor:
     ) -> Iterator[tuple[str, bool, Call, str | None]]:
         for call in outer.inner:
             name = names.get(id(call.module))
-            if not name:  # a wrapper's, or the model's own in it
+            if not name:  # a wrapper, or the model itself inside one
                 yield from self._inner(call, backwards, names, parent)
                 continue
             backward = next((each for each in backwards if each >= call.end), call.end)

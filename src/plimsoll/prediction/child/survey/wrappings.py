@@ -1,4 +1,4 @@
-"""Where models are wrapped so that several ranks train them, and how."""
+"""The lines that wrap models for training on several ranks, and the kinds of wrappers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _KINDS = ("DistributedDataParallel", "FullyShardedDataParallel")
 
 
 class Wrappings:
-    """Hears of every model that is wrapped.
+    """Observes every wrapping of a model.
 
     Args:
-        watchers: Which guard what is noted.
-        any_optimizer: Whether there is an optimizer yet.
+        watchers: They guard the notes.
+        any_optimizer: Returns whether an optimizer exists yet.
     """
 
     def __init__(self, watchers: Watchers, any_optimizer: Callable[[], bool]) -> None:
@@ -32,7 +32,7 @@ class Wrappings:
         self._found: dict[Place | None, tuple[Any, bool]] = {}
 
     def install(self, torch: ModuleType) -> None:
-        """Listen."""
+        """Begin to observe."""
         base = torch.nn.Module
         make = base.__init__
 
@@ -46,11 +46,11 @@ class Wrappings:
         base.__init__ = standing_in(make, noted)
 
     def _note(self, module: Any) -> None:
-        # Those that a wrapper makes of a model's parts have the same place, and come later.
+        # Wrappings of a model's parts by a wrapper have the same place, and come later.
         self._found.setdefault(innermost_place(), (module, not self._any_optimizer()))
 
     def uses(self) -> list[Wrapping]:
-        """The wrappings, in their order."""
+        """Returns the wrappings in order."""
         return [
             Wrapping(type(module).__name__, made, _settings(module), comes_first)
             for made, (module, comes_first) in self._found.items()

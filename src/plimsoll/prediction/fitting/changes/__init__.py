@@ -1,1 +1,1 @@
-"""Changes of a script that take less memory, one kind of change a file."""
+"""Changes of a script that reduce its memory, one kind a file."""

@@ -1,4 +1,4 @@
-"""Smaller batches by what the script has for it: options, or the arguments of a Trainer."""
+"""Smaller batches with gradient accumulation, by the script's options or its Trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRAINER_DEFAULT = 8
 
 
 def options_for(survey: Survey, parts: int) -> tuple[tuple[str, str], ...]:
-    """The script's own options, set so that it runs its batch in parts; none if it has none."""
+    """Returns the script's own options, set to run its batch in parts; none if it has none."""
     batch = next(_known(survey.arguments, _BATCH), None)
     steps = next(_known(survey.arguments, _STEPS), None)
     if batch is None or steps is None or batch[1] % parts:
@@ -43,17 +43,17 @@ def _known(arguments: list[ArgumentUse], pattern: re.Pattern[str]) -> Iterator[t
 
 
 def has_trainer(script: ScriptText) -> bool:
-    """Whether the script makes the arguments of Transformers' Trainer, or of one built on it."""
+    """Whether the script makes the arguments of Transformers' Trainer, or of a derived one."""
     return next(_trainer_calls(script), None) is not None
 
 
 def trainer_in_parts(script: ScriptText, parts: int) -> ScriptText:
-    """A Trainer with smaller batches, as many more of which make a step.
+    """Returns the script with a Trainer of smaller batches, and as many more of them a step.
 
-    A size that is an expression, such as `args.batch_size`, is divided where it stands.
+    An expression, such as `args.batch_size`, is divided in place.
 
     Raises:
-        CannotChangeError: If there is no Trainer, or its batch is a number that does not divide.
+        CannotChangeError: If there is no Trainer, or its batch is a number that is not divisible.
     """
     call = find_trainer_call(script)
     given = {keyword.arg: keyword.value for keyword in call.keywords}
@@ -76,7 +76,7 @@ def find_trainer_call(script: ScriptText) -> ast.Call:
     """Finds the call with which the script makes the arguments of a Trainer.
 
     Raises:
-        CannotChangeError: If it makes none.
+        CannotChangeError: If there is no such call.
     """
     call = next(_trainer_calls(script), None)
     if call is None:

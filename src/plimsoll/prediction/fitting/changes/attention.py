@@ -1,4 +1,4 @@
-"""Attention that keeps no matrix of weights."""
+"""Attention without a matrix of weights in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def attention_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Transformers' models that compute attention step by step can do so in one kernel."""
+    """Yields fused attention for models of Transformers that compute it step by step."""
     model = only_model(survey)
     if model is None:
         return

@@ -1,4 +1,4 @@
-"""The batch in parts, with gradients that add up to those of the whole."""
+"""Splits the batch into parts whose gradients add up to those of the whole."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_PARTS = 16
 
 
 def batch_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """Run the batch in 2, 4, … parts: by the script's options, its Trainer, or a loop of its own.
+    """Yields 2, 4, … parts: by the script's options, its Trainer, or a loop in its text.
 
     Args:
-        survey: The survey of the script as it is.
+        survey: The survey of the unchanged script.
         script: Its text.
     """
     try:
@@ -97,7 +97,7 @@ def _in_parts(script: ScriptText, survey: Survey, parts: int) -> ScriptText:
 
 
 def _with_zero_grad_first(script: ScriptText, survey: Survey) -> ScriptText:
-    """Gradients are set to nothing once, before the first part adds its own."""
+    """Moves `zero_grad` before the first part, which adds its gradients."""
     found = sites.find_pass(script, survey)
     for statement in found.statements:
         if any(sites.calls_of([statement], "zero_grad")):
@@ -120,7 +120,7 @@ def _check(script: ScriptText, found: Pass) -> None:
 
 
 def _batch(found: Pass) -> list[str]:
-    """The variables that hold the batch, and that the passes read before they set them."""
+    """Returns the variables with the batch, which the passes read before they assign them."""
     known = [*found.call.tensors, *found.call.mappings]
     read = sites.names_read(found.statements)
     return [
@@ -133,7 +133,7 @@ def _backward(found: Pass) -> ast.Call:
 
 
 def _loss(found: Pass) -> str | None:
-    """The variable that holds the loss: of "scaler.scale(loss).backward()" it is "loss"."""
+    """Returns the variable with the loss: "loss" for "scaler.scale(loss).backward()"."""
     call = _backward(found)
     assert isinstance(call.func, ast.Attribute)
     value: ast.expr = call.args[0] if call.args else call.func.value
@@ -148,13 +148,13 @@ def _loss(found: Pass) -> str | None:
 
 
 def _divided(script: ScriptText, call: ast.Call, parts: int) -> ScriptText:
-    """The loss of a part counts as much as its part of the batch."""
+    """Weights the loss of a part by its share of the batch."""
     assert isinstance(call.func, ast.Attribute)
     value = call.args[0] if call.args else call.func.value
     return script.replace(value, f"({script.text_of(value)} / {parts})")
 
 
 def _after(found: Pass) -> list[ast.stmt]:
-    """The statements of the function that stand after the passes."""
+    """Returns the statements after the passes in their function."""
     last = found.statements[-1].end_lineno or 0
     return [each for each in own_statements(found.function) if each.lineno > last]

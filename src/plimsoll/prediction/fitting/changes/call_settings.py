@@ -1,4 +1,4 @@
-"""Calls in a script's text, with other arguments."""
+"""Changes arguments of calls in a script's text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def with_settings(script: ScriptText, call: ast.Call, settings: Mapping[str, str | None]) -> str:
-    """The text of a call, with arguments set to others, or without them where these are None."""
+    """Returns a call's text with these arguments set, or removed if they are None."""
     given = [script.text_of(each) for each in call.args]
     left = dict(settings)
     for keyword in call.keywords:
@@ -27,7 +27,7 @@ def with_settings(script: ScriptText, call: ast.Call, settings: Mapping[str, str
 
 
 def _listed(script: ScriptText, call: ast.Call, given: list[str]) -> str:
-    """A line for each argument, where the first one begins a line."""
+    """Puts each argument on a line of its own, if the first one has its own."""
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     first = min((each.lineno for each in values), default=call.lineno)
     if first == call.lineno:
@@ -38,6 +38,6 @@ def _listed(script: ScriptText, call: ast.Call, given: list[str]) -> str:
 
 
 def keyword_text(script: ScriptText, keyword: ast.keyword) -> str:
-    """As "lr=1e-3" or "**options"."""
+    """Returns text such as "lr=1e-3" or "**options"."""
     text = script.text_of(keyword.value)
     return f"**{text}" if keyword.arg is None else f"{keyword.arg}={text}"

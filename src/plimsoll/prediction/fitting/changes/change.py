@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.script_text import ScriptText
 
 SWITCH = ""
-"""The value of an option that takes none."""
+"""The value of an option without a value."""
 
 
 def _as_it_is(script: ScriptText) -> ScriptText:
@@ -20,31 +20,30 @@ def _as_it_is(script: ScriptText) -> ScriptText:
 
 @dataclass(frozen=True)
 class Change:
-    """One change, which can be tried.
+    """One change that can be tried.
 
     Attributes:
         kind: The kind of change. A plan has at most one change of a kind.
         name: The change in words: "use the fused AdamW".
-        detail: The text that tells it from other changes of this name.
+        detail: The text that distinguishes it from other changes of this name.
         edit: Returns the changed script, or raises `CannotChangeError`.
-        arguments: Options of the script that the change sets, and their values; `SWITCH` for one
-            that takes no value.
-        files: Other files that the change rewrites, by path: their texts.
-        steps: The steps that do the work of one step before.
-        order: The place among several changes; lower ones come first. A change that wraps less of
-            the script has a lower one.
+        arguments: The script's options that the change sets, with their values; `SWITCH` for one
+            without a value.
+        files: Other files that the change rewrites: their new texts by path.
+        steps: The number of steps that do the work of one step before.
+        order: The order among several changes, lowest first. A change that wraps less of the script
+            has a lower one.
         allocator: The allocator that it needs; None for any.
         conf: The PYTORCH_CUDA_ALLOC_CONF that it needs; None for any.
-        caveat: The way in which results may differ; "" where they are the same, within the noise of
-            two runs.
-        note: Advice on results that stay the same.
+        caveat: How results may differ; "" if they are the same, within the noise of two runs.
+        note: Advice if results stay the same.
         saves_bytes: The most that it can save of the peak.
-        costs_seconds: The estimated time that it adds to a step, before a trial measured it. A
-            faster step has a negative number.
-        unseen_seconds: The estimated time that the host computes in a step, which no simulation
-            counts.
+        costs_seconds: The estimated time that it adds to a step, before a trial measured it;
+            negative for a faster step.
+        unseen_seconds: The estimated computing time of the host in a step, which the simulation
+            does not count.
         excludes: The kinds that it cannot be combined with.
-        short: A short name for narrow columns, as "fused AdamW"; "" where `name` is short enough.
+        short: A short name for narrow columns, such as "fused AdamW"; "" if `name` is short enough.
     """
 
     kind: str
@@ -67,7 +66,7 @@ class Change:
 
     @property
     def is_of_options(self) -> bool:
-        """Whether options of the script are all that it needs."""
+        """Whether it only sets options of the script."""
         needs_more = self.edit is not _as_it_is or self.files or self.allocator or self.conf
         return bool(self.arguments) and not needs_more
 

@@ -1,4 +1,4 @@
-"""The model, compiled, with more or less of its activations kept."""
+"""Compiles the model, and chooses how many of its activations it keeps."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FINEST = 0.05
 
 
 def first_budgets(survey: Survey) -> tuple[float, ...]:
-    """Parts of its activations that a compiled model may keep, to be tried first.
+    """Returns the activation memory budgets to try first.
 
-    All of them only where it draws random numbers: PyTorch draws others when it computes anew
+    Only the full budget if the model draws random numbers: PyTorch draws others when it recomputes
     (pytorch #190758).
     """
     model = only_model(survey)
@@ -33,8 +33,9 @@ def first_budgets(survey: Survey) -> tuple[float, ...]:
 def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
     """Returns the budgets to try next, between those that were tried.
 
-    The peak is not monotonic in the budget (pytorch #197838). A larger budget may also suffice than
-    the largest that does. If none suffices, a lower peak may be on either side of the lowest one.
+    The peak is not monotonic in the budget (pytorch #197838), so a budget larger than the largest
+    sufficient one may suffice too. If none suffices, a lower peak may be on either side of the
+    lowest one.
 
     >>> next_budgets({1.0: 900, 0.5: 700, 0.25: 500, 0.0: 800}, 600)
     [0.375]
@@ -53,7 +54,7 @@ def next_budgets(peaks: Mapping[float, int], most_bytes: int) -> list[float]:
 
 
 def compiled_change(survey: Survey, allocated_bytes: int, budget: float) -> Change:
-    """Compile the model, with a budget for what it keeps for the backward pass."""
+    """Makes the change that compiles the model, with a budget for saved activations."""
     kept = "" if budget == 1 else f", and keep {budget:.3g} of its activations"
     return Change(
         "compile",

@@ -1,4 +1,4 @@
-"""Gradients that live longer than they are needed."""
+"""Frees gradients as soon as they are no longer needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def gradient_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Free gradients right after the step, where they last until the next one's backward pass."""
+    """Frees gradients right after the step, if they would last until the next backward pass."""
     if len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
@@ -54,7 +54,7 @@ def _optimizer(script: ScriptText, call: ast.Call) -> str:
 
 
 def _is_update(statement: ast.stmt) -> bool:
-    """Returns whether a statement updates a scaler, as after its step."""
+    """Returns whether a statement updates a scaler, as scripts do after its step."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)

@@ -1,4 +1,4 @@
-"""FSDP, both versions: how long parameters are whole, and where their parts are kept."""
+"""FSDP, both versions: how long parameters are whole, and where their shards are kept."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.script_text import ScriptText
     from plimsoll.prediction.survey import Survey, Wrapping
 
-_BUS_RATE = 25e9  # bytes a second to the host and back, about
-_HOST_RATE = 20e9  # that the host reads and writes in an optimizer's step, about
-_TIMES_TOUCHED = 7  # Adam reads parameters, gradients and two of state, and writes all but one
+_BUS_RATE = 25e9  # approximate bytes per second to the host and back
+_HOST_RATE = 20e9  # approximate rate at which the host reads and writes in an optimizer step
+# Adam reads parameters, gradients and two states, and writes all but the gradients
+_TIMES_TOUCHED = 7
 _ON_HOST = "keep parameters, gradients and optimizer state in the host's memory"
 _FREED = "free whole parameters after the forward pass"
 
 
 def fully_sharded_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
-    """Keep less of a sharded model on the card, by the version of FSDP that the script uses."""
+    """Yields changes that keep less of a sharded model on the card, for both versions of FSDP."""
     wrapping = wrapped_model.only_wrapping(survey, wrapped_model.FULLY_SHARDED)
     if wrapping is not None:
         if wrapping.settings.get("sharding_strategy") in ("SHARD_GRAD_OP", "NO_SHARD"):
@@ -80,7 +81,7 @@ def _first(wrapping: Wrapping, settings: dict[str, str]) -> Callable[[ScriptText
 
 
 def _check_named(call: ast.Call, settings: dict[str, str]) -> None:
-    """None of these is among those that are given by their place, or in a mapping."""
+    """Refuses if one of these arguments is positional, or in a mapping."""
     if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
         raise CannotChangeError(f"FSDP may be given {', '.join(settings)} without its name")
 

@@ -1,4 +1,4 @@
-"""The changes that jobs of several ranks have besides: what each rank keeps a part of."""
+"""The changes only for jobs of several ranks, which shard data over the ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def job_changes(survey: Survey, script: ScriptText) -> Iterator[Change]:
     """Yields changes to the way in which ranks share the work; none for one rank.
 
     Args:
-        survey: The survey of the script as it is.
+        survey: The survey of the unchanged script.
         script: Its text.
     """
     if survey.ranks > 1:

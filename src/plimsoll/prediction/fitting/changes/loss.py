@@ -1,4 +1,4 @@
-"""The loss over many classes, in chunks, with or without the head before it."""
+"""Computes the loss over many classes in chunks, with or without the head before it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LANGUAGE_MODELS = ("ForCausalLM", "LMHeadModel")
 
 
 def loss_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Compute cross_entropy in chunks of rows, and the logits too where Transformers has both."""
+    """Yields cross_entropy in chunks of rows, and chunked logits for models of Transformers."""
     if not survey.losses:
         return
     use = survey.losses[0]

@@ -1,4 +1,4 @@
-"""The changes that recognised causes ask for: a graph that is not kept, a load onto the host."""
+"""The changes for recognised causes, such as a kept graph, or a checkpoint loaded onto the card."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PLAIN = (
     *("item", "size", "len", "detach", "cpu", "numel", "tolist", "numpy"),
     *("float", "int", "str", "round", "bool", "format", "join", "time", "perf_counter"),
 )
-"""The last calls of values that hold no graph."""
+"""The methods whose results hold no autograd graph."""
 
 
 def cause_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
-    """Yield the change of each cause that has one in the script itself."""
+    """Yields the change of each cause that has one in the script itself."""
     for cause in survey.causes:
         if cause.name in _EDITS:
             short, edit = _EDITS[cause.name]
@@ -46,16 +46,16 @@ def cause_changes(survey: Survey, _: int = 0) -> Iterator[Change]:
 
 
 def own_causes(script: Path, causes: Iterable[Cause]) -> list[Cause]:
-    """The causes that are about a line of the script itself, or about no line."""
+    """Returns the causes about a line of the script itself, or about no line."""
     begin = f"{short_path(str(script))}:"
     return [each for each in causes if each.line is None or each.line.startswith(begin)]
 
 
 def line_of(cause: Cause) -> int:
-    """The line of the script as it is that a cause is about.
+    """Returns a cause's line in the unchanged script.
 
     Raises:
-        CannotChangeError: If it is about none.
+        CannotChangeError: If the cause has no line.
     """
     place = (cause.line or "").rpartition(" ")[0].rpartition(":")[2]
     if not place.isdecimal():
@@ -121,9 +121,9 @@ def _block_by_block(_: Cause, script: ScriptText) -> ScriptText:
 
 
 def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
-    """Keep no graph of what a loop sums up, nor on the card what it collects.
+    """Detaches values that a loop sums up, and moves collected ones to the host.
 
-    The loop is the innermost one around the cause's line, under which no training is done.
+    The loop is the innermost one around the cause's line that does no training.
     """
     line = line_of(cause)
     if cause.patch.startswith("total"):
@@ -132,7 +132,7 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
         find, ending = _collected, ".detach().cpu()"
     was = script
     for _ in range(_MOST_VALUES):
-        # Texts change, so one value is found at a time.
+        # Edits change the text, so one value is found at a time.
         value = next(find(_loop_around(script, line)), None)
         if value is None:
             break
@@ -145,7 +145,7 @@ def _letting_go(cause: Cause, script: ScriptText) -> ScriptText:
 
 
 def _loop_around(script: ScriptText, line: int) -> ast.For | ast.While:
-    """The innermost loop around a line of the script as it is."""
+    """Returns the innermost loop around a line of the unchanged script."""
     for block, place in reversed(script.statements(script.now(line))):
         found = block[place]
         if isinstance(found, ast.For | ast.While):
@@ -173,7 +173,7 @@ def _collected(loop: ast.For | ast.While) -> Iterator[ast.expr]:
 
 
 def _with_graph(value: ast.expr) -> Iterator[ast.expr]:
-    """Yields the value, unless it is seen to hold no graph."""
+    """Yields the value, unless it certainly holds no graph."""
     if not isinstance(value, _TENSORS):
         return
     if isinstance(value, ast.Call) and last_name(value.func) in _PLAIN:
@@ -190,4 +190,4 @@ _EDITS: dict[str, tuple[str, Callable[[Cause, ScriptText], ScriptText]]] = {
     "search_of_plans": ("no search of plans", _without_search),
     "whole_model_checkpoint": ("checkpoints by block", _block_by_block),
 }
-"""By the cause's name: the change in short, and how it is made."""
+"""By the cause's name: the change in short, and the function that makes it."""

@@ -1,4 +1,4 @@
-"""The changes that are made or not; others have a measure: how many modules, how many parts."""
+"""The changes that are made or not, without a measure such as a number of modules or parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = (
     trainer_changes,
     own_option_changes,
 )
-"""Each makes changes of a survey and of what the program allocates at its peak, in bytes."""
+"""Each function yields changes for a survey and the program's peak of allocated bytes."""
 
 
 def plain_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:

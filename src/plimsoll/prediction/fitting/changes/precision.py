@@ -1,4 +1,4 @@
-"""Numbers of fewer bits."""
+"""Changes to numbers with fewer bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALVES = ("bfloat16", "float16")
 
 
 def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
-    """Compute in bfloat16, or keep the parameters in it."""
+    """Yields computation in bfloat16, and parameters in bfloat16."""
     model = only_model(survey)
     if model is None:
         return
@@ -36,7 +36,7 @@ def precision_changes(survey: Survey, allocated_bytes: int) -> Iterator[Change]:
             caveat="products of matrices are computed in bfloat16",
             saves_bytes=allocated_bytes // 2,
         )
-    if survey.ranks > 1:  # a wrapper has taken note of the parameters by then
+    if survey.ranks > 1:  # a wrapper has recorded the parameters by then
         return
     yield Change(
         "precision",

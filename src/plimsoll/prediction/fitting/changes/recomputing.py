@@ -1,4 +1,4 @@
-"""Modules that compute again in the backward pass what they do not keep."""
+"""Recomputes modules in the backward pass instead of keeping their activations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 3
 
 
 def recomputing_change(survey: Survey, plan: Recomputation, saves_bytes: int) -> Change:
-    """Compute the modules of a plan again."""
+    """Makes the change that recomputes the modules of a plan."""
     names = ranges(plan.modules)
     count = format_count(len(plan.modules), "module")
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
@@ -43,7 +43,7 @@ def _recomputed(script: ScriptText, survey: Survey, names: Sequence[str]) -> Scr
 
 
 def ranges(names: Sequence[str]) -> list[str]:
-    """Fewer names for the same modules: "blocks.0-7" for eight of them."""
+    """Returns fewer names for the same modules: "blocks.0-7" for eight of them."""
     alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     others = []
     for name in names:

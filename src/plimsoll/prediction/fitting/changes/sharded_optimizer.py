@@ -1,4 +1,4 @@
-"""The optimizer's state, of which each rank keeps a part: ZeRO's first stage."""
+"""Shards the optimizer's state over the ranks: ZeRO's first stage."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from plimsoll.prediction.fitting.script_text import ScriptText
     from plimsoll.prediction.survey import OptimizerUse, Survey
 
-_LINK_RATE = 100e9  # bytes a second between ranks, about
+_LINK_RATE = 100e9  # approximate bytes per second between ranks
 
 
 def sharded_optimizer_changes(survey: Survey) -> Iterator[Change]:
-    """Let each rank update a part of the parameters, and keep the state of these alone."""
+    """Lets each rank update a part of the parameters, and keep only the state of these."""
     if only_wrapping(survey, DATA_PARALLEL) is None or len(survey.optimizers) != 1:
         return
     (use,) = survey.optimizers
@@ -54,7 +54,7 @@ def _sharded(script: ScriptText, use: OptimizerUse) -> ScriptText:
 
 
 def _check_unsaved(script: ScriptText, optimizer: str) -> None:
-    """The state is not saved: it would have to be collected first."""
+    """Refuses a script that saves the state: it would have to be collected first."""
     own = optimizer.rpartition(".")[2]
     for node in ast.walk(script.tree):
         if not isinstance(node, ast.Attribute) or node.attr != "state_dict":

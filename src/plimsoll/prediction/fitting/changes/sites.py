@@ -1,4 +1,4 @@
-"""Finds the places in a script that changes are made to."""
+"""Finds the statements in a script that changes apply to."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """A forward and a backward pass in the script: statements of one block, one after the other.
+    """A forward and a backward pass in the script: consecutive statements of one block.
 
     Attributes:
-        function: The function that they are in.
+        function: The function that contains them.
         block: The block.
-        first: The place in it of the statement that calls the model.
-        last: The place of the one that calls `backward`.
+        first: The index of the statement that calls the model.
+        last: The index of the statement that calls `backward`.
         call: The survey's entry for the model's call.
     """
 
@@ -35,20 +35,20 @@ class Pass:
 
     @property
     def statements(self) -> list[ast.stmt]:
-        """From the call to `backward`."""
+        """The statements from the model's call to the call of `backward`."""
         return self.block[self.first : self.last + 1]
 
     @property
     def forward(self) -> list[ast.stmt]:
-        """From the call to what stands before `backward`."""
+        """The statements from the model's call to the one before `backward`."""
         return self.block[self.first : self.last]
 
 
 def find_pass(script: ScriptText, survey: Survey) -> Pass:
-    """Where the model is called, and `backward` after it.
+    """Finds the call of the model with the call of `backward` after it.
 
     Raises:
-        CannotChangeError: If the script does that in no block of its own, or in several.
+        CannotChangeError: If the script does this in no block of its own, or in several.
     """
     model = trained(survey)
     if len(survey.backwards) != 1:
@@ -75,7 +75,7 @@ def _pass(script: ScriptText, call: ModelCall, backward: Place) -> Pass:
 
 
 def only_model(survey: Survey) -> ModelUse | None:
-    """The model that is trained; None if there is none, or several."""
+    """Returns the trained model; None if there is none, or several."""
     return survey.models[0] if len(survey.models) == 1 else None
 
 
@@ -93,10 +93,10 @@ def trained(survey: Survey) -> ModelUse:
 
 @dataclass(frozen=True)
 class Named:
-    """A variable that holds the model, and the statement that gives it its last value.
+    """A variable that holds the model, and the last statement that assigns it.
 
     Attributes:
-        name: The expression, as "model" or "self.net".
+        name: The expression, such as "model" or "self.net".
         path: The model's attribute in its value: "" for the value itself, or a wrapper's attribute.
         statement: The statement after which the variable holds the model.
     """
@@ -107,10 +107,10 @@ class Named:
 
 
 def find_model(script: ScriptText, model: ModelUse) -> Named:
-    """The variable that holds the model.
+    """Finds the variable that holds the model.
 
     Raises:
-        CannotChangeError: If no variable of the script does, so that one could say which.
+        CannotChangeError: If no variable of the script certainly holds it.
     """
     for name, function, path in sorted(model.names, key=lambda each: bool(each[2])):
         if path:
@@ -121,7 +121,7 @@ def find_model(script: ScriptText, model: ModelUse) -> Named:
 
 
 def _assignments(script: ScriptText, name: str, function: str) -> Iterator[ast.stmt]:
-    """The last one first."""
+    """Yields the assignments of a variable, the last one first."""
     scopes: list[ast.AST] = [script.function(function)]
     attribute = name.partition(".")[2]
     if attribute and "." in function:
@@ -166,10 +166,10 @@ def _targets(statement: ast.stmt) -> Iterator[ast.expr]:
 
 
 def find_optimizer_call(script: ScriptText, use: OptimizerUse) -> tuple[ast.Call, ast.stmt]:
-    """The expression that makes an optimizer, and its statement.
+    """Returns the expression that makes an optimizer, and its statement.
 
     Raises:
-        CannotChangeError: If the script does not make it by its name.
+        CannotChangeError: If the script does not make it by its class's name.
     """
     if use.made is None:
         raise CannotChangeError("a library makes the optimizer, not the script")
@@ -183,7 +183,7 @@ def find_optimizer_call(script: ScriptText, use: OptimizerUse) -> tuple[ast.Call
 
 
 def find_optimizer_name(statement: ast.stmt, call: ast.Call) -> str:
-    """The variable to which a statement assigns what a call makes.
+    """Returns the variable to which a statement assigns a call's result.
 
     Raises:
         CannotChangeError: If there is none.
@@ -205,12 +205,12 @@ def last_name(node: ast.expr) -> str:
 
 
 def names_read(statements: list[ast.stmt]) -> set[str]:
-    """The variables that statements read."""
+    """Returns the variables that statements read."""
     return _names(statements, ast.Load)
 
 
 def names_written(statements: list[ast.stmt]) -> set[str]:
-    """The variables that statements set."""
+    """Returns the variables that statements set."""
     return _names(statements, ast.Store)
 
 
@@ -222,7 +222,7 @@ def _names(statements: list[ast.stmt], context: type[ast.expr_context]) -> set[s
 
 
 def calls_of(statements: list[ast.stmt], name: str) -> Iterator[ast.Call]:
-    """The calls of what has this last name."""
+    """Yields the calls whose function has this last name."""
     for statement in statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and last_name(node.func) == name:

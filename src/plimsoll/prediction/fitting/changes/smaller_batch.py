@@ -1,4 +1,4 @@
-"""A smaller batch: of an option, of a number in the script, or of a configuration that it reads."""
+"""A smaller batch, set in an option, a number in the script, or a configuration file."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _KEY = re.compile(
 def smaller_batch_changes(
     survey: Survey, allocated_bytes: int, script: ScriptText
 ) -> Iterator[Change]:
-    """Yield halves, quarters and eighths of the batch, where its size has one place.
+    """Yields halves, quarters and eighths of the batch, if its size is written in one place.
 
     Args:
-        survey: The survey of the script as it is.
+        survey: The survey of the unchanged script.
         allocated_bytes: The most that the program allocates.
         script: Its text.
     """
@@ -64,9 +64,9 @@ def smaller_batch_changes(
 
 
 def _place_of(size: int, survey: Survey, script: ScriptText) -> Place | None:
-    """The one place where the size is written down; None where there is none, or are several.
+    """Returns the only place with the size; None if there is none, or several.
 
-    A command line's option comes first, for it has the last word wherever it is parsed.
+    A command line's option comes first, because it overrides the others.
     """
     for find in (_options, _numbers, _configurations):
         found = list(find(size, survey, script))
@@ -102,7 +102,7 @@ def _with_number(size: int, number: int, line: int, less: int) -> Change:
 
 
 def _named_numbers(script: ScriptText, size: int) -> Iterator[ast.Constant]:
-    """Yields the numbers of this size that have a name with "batch" in the script."""
+    """Yields the numbers of this size assigned to a name with "batch" in the script."""
     for node in ast.walk(script.tree):
         for name, value in _named(node):
             is_number = isinstance(value, ast.Constant) and type(value.value) is int
@@ -138,7 +138,7 @@ def _named(node: ast.AST) -> Iterator[tuple[str, ast.Constant]]:
 def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]:
     for path in survey.files:
         text = ""
-        with suppress(OSError, UnicodeDecodeError):  # it is gone, or no text: nothing is found
+        with suppress(OSError, UnicodeDecodeError):  # the file is gone, or is no text
             text = _text_of(Path(path))
         for found in _KEY.finditer(text):
             begin = text.rfind("\n", 0, found.start()) + 1
@@ -148,7 +148,7 @@ def _configurations(size: int, survey: Survey, _: ScriptText) -> Iterator[Place]
 
 
 def _text_of(path: Path) -> str:
-    """The text of a configuration; nothing of a file that is none, or that no trial may change."""
+    """Returns a configuration's text; "" for other files, or for one that no trial may change."""
     is_small = path.is_file() and path.stat().st_size <= _MOST_BYTES
     return path.read_text() if is_small and is_held_back(path) else ""
 

@@ -1,4 +1,4 @@
-"""Optimizers that keep less than Adam does, for other results."""
+"""Optimizers with less state than Adam, and other results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import OptimizerUse
 
 EIGHT_BITS = {"Adam": "Adam8bit", "AdamW": "AdamW8bit"}
-"""By PyTorch's name, that of bitsandbytes."""
+"""bitsandbytes' name for each of PyTorch's names."""
 
 
 def smaller_optimizers(
@@ -22,11 +22,11 @@ def smaller_optimizers(
     with_eight_bits: Callable[[ScriptText], ScriptText],
     with_adafactor: Callable[[ScriptText], ScriptText],
 ) -> Iterator[Change]:
-    """Instead of one of `EIGHT_BITS`: bitsandbytes', where that is installed, and Adafactor.
+    """Yields bitsandbytes' version of one of `EIGHT_BITS`, if installed, and Adafactor.
 
     Args:
         use: The optimizer.
-        with_eight_bits: Puts bitsandbytes' in its place.
+        with_eight_bits: Puts bitsandbytes' optimizer in its place.
         with_adafactor: Puts Adafactor in its place.
     """
     kind = use.kind.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Changes to the optimizer: how it steps, and what it keeps."""
+"""Changes of the optimizer: its step, and its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.survey import OptimizerUse, Survey
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-_STATE_COSTS = 1 / 25e9  # seconds a byte that crosses the bus
+_STATE_COSTS = 1 / 25e9  # seconds per byte that crosses the bus
 
 
 def optimizer_changes(survey: Survey, _: int = 0) -> Iterator[Change]:

@@ -19,7 +19,7 @@ FULLY_SHARDED = "FullyShardedDataParallel"
 
 
 def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
-    """The one place where the script itself wraps a model so; None if there is none, or several."""
+    """Returns the only line where the script wraps a model in this way; None if not exactly one."""
     if len(survey.wrappings) != 1:
         return None
     (wrapping,) = survey.wrappings
@@ -27,10 +27,10 @@ def only_wrapping(survey: Survey, kind: str) -> Wrapping | None:
 
 
 def find_wrapping(script: ScriptText, wrapping: Wrapping) -> tuple[ast.Call, ast.stmt]:
-    """The expression that wraps the model, and its statement.
+    """Returns the expression that wraps the model, and its statement.
 
     Raises:
-        CannotChangeError: If the script does not do it by the wrapper's name.
+        CannotChangeError: If the script does not wrap it by the wrapper's name.
     """
     assert wrapping.made is not None
     block, place = script.statements(script.now(wrapping.made.line))[-1]
@@ -42,7 +42,7 @@ def find_wrapping(script: ScriptText, wrapping: Wrapping) -> tuple[ast.Call, ast
 
 
 def _aliases(script: ScriptText, name: str) -> Iterator[str]:
-    """Yields the script's own names for a name that it imports, as "DDP"."""
+    """Yields the script's own names for an imported name, such as "DDP"."""
     for node in ast.walk(script.tree):
         if isinstance(node, ast.ImportFrom):
             yield from (each.asname for each in node.names if each.name == name and each.asname)

@@ -1,1 +1,1 @@
-"""Scripts that run a serving engine under a load; plimsoll imports none of them."""
+"""Scripts that run a serving engine under a load; plimsoll does not import them."""

@@ -1,15 +1,16 @@
 """Serve a model with vLLM, as `vllm serve MODEL ...` does, under a load of made-up requests.
 
 The script takes four options for the load, and passes all others to `vllm serve`. Without options
-the load is a hundred steps. First it sends as many requests as run at once, which together fill a
-step with tokens. Then it sends requests of all lengths.
+the load is a hundred steps. The first requests are as many as run at once, and together fill a step
+with tokens. Requests of all lengths follow.
 """
 
 import argparse
 import os
 from pathlib import Path
 
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # the engine's work in this process
+# runs the engine's work in this process
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 from vllm import PoolingParams, SamplingParams
@@ -26,19 +27,19 @@ POOLING = ("embed", "classify", "token_embed", "token_classify")
 
 
 def read_lengths(path: Path) -> list[tuple[int, int]]:
-    """Requests by a file: two numbers a line, tokens of the prompt and of the answer."""
+    """Reads requests from a file: two numbers a line, tokens of the prompt and of the answer."""
     pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
     return [(int(prompt), int(answer)) for prompt, answer in pairs]
 
 
 def spread(count: int, most: int) -> list[int]:
-    """Lengths between 16 and `most`, evenly by their logarithms, in no order."""
+    """Returns lengths between 16 and `most`, logarithmically spaced, in no order."""
     ratio = max(most, SHORTEST) / SHORTEST
     return [round(SHORTEST * ratio ** (i * 0.618 % 1)) for i in range(count)]
 
 
 class Load:
-    """Sends requests to an engine, whose tokens are made up."""
+    """Sends requests with made-up tokens to an engine."""
 
     def __init__(self, config: VllmConfig, engine: LLMEngine) -> None:
         self.engine = engine
@@ -50,7 +51,7 @@ class Load:
         self.sent = 0
 
     def send(self, prompt: int, answer: int) -> None:
-        """Send one request, cut to what the model takes."""
+        """Send one request, cut to the model's limit."""
         prompt = max(1, min(prompt, self.longest - (0 if self.is_pooling else 1)))
         tokens = [(7 * self.sent + i) % self.vocabulary for i in range(prompt)]
         if self.is_pooling:
@@ -62,14 +63,14 @@ class Load:
         self.sent += 1
 
     def run(self, steps: int | None = None) -> None:
-        """Run until nothing is left, or for some steps."""
+        """Run until no request is left, or for some steps."""
         done = 0
         while self.engine.has_unfinished_requests() and (steps is None or done < steps):
             self.engine.step()
             done += 1
 
     def stop(self) -> None:
-        """Give up what is not answered yet."""
+        """Abort requests without an answer."""
         self.engine.abort_request([str(number) for number in range(self.sent)])
 
 

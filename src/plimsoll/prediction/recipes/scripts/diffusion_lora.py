@@ -1,4 +1,4 @@
-"""Fine-tune a diffusion model by LoRA; images and texts are encoded before, and made up."""
+"""Fine-tune a diffusion model by LoRA, with made-up data that is already encoded."""
 
 import argparse
 import inspect
@@ -9,13 +9,14 @@ import torch
 
 
 def inputs_of(model: torch.nn.Module, size: int, length: int, side: int) -> dict[str, object]:
-    """Of all that such models take, what this one asks for."""
+    """The inputs that this model takes, of all that such models may take."""
     config, asked = model.config, inspect.signature(model.forward).parameters
     widths = ("joint_attention_dim", "caption_channels", "cross_attention_dim")
     width = next((config[name] for name in widths if config.get(name)), 1)
     time, pooled = torch.randint(1000, (size,)), config.get("pooled_projection_dim") or 1280
     packed, square = [side * side // 4, config.in_channels], [config.in_channels, side, side]
-    latents = torch.randn(size, *(packed if "img_ids" in asked else square))  # packed: Flux's
+    # Flux takes packed latents
+    latents = torch.randn(size, *(packed if "img_ids" in asked else square))
     known = {"sample": latents, "hidden_states": latents, "timestep": time, "class_labels": time}
     known |= {"encoder_hidden_states": torch.randn(size, length, width)}
     known |= {"img_ids": torch.ones(side * side // 4, 3), "txt_ids": torch.ones(length, 3)}
@@ -23,7 +24,7 @@ def inputs_of(model: torch.nn.Module, size: int, length: int, side: int) -> dict
     known |= {"guidance": torch.ones(size)} if config.get("guidance_embeds") else {}
     xl = {"text_embeds": torch.randn(size, pooled), "time_ids": torch.ones(size, 6)}
     known |= {"added_cond_kwargs": xl} if config.get("addition_embed_type") else {}
-    if getattr(model, "use_additional_conditions", False):  # as in PixArt
+    if getattr(model, "use_additional_conditions", False):  # for example PixArt
         more = {"resolution": torch.ones(size, 2), "aspect_ratio": torch.ones(size, 1)}
         known |= {"added_cond_kwargs": more}
     return {name: each for name, each in known.items() if name in asked}

@@ -1,4 +1,4 @@
-"""Let a model write: read a prompt, then add tokens to it one by one, with a cache.
+"""Generate text: read a prompt, then add tokens to it one by one, with a cache.
 
 Weights and data are made up; `from_pretrained` instead of `from_config` reads real weights.
 """
@@ -10,7 +10,7 @@ import transformers
 
 
 def prompt_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """What the model goes on from: text, or half a minute of sound; in the host's memory."""
+    """The prompt, in host memory: text, or half a minute of sound."""
     config = model.config
     if model.main_input_name == "input_features":
         sound = torch.randn(size, config.num_mel_bins, 2 * config.max_source_positions)

@@ -1,4 +1,4 @@
-"""Fine-tune a model by QLoRA: small matrices learn beside weights of four bits, here made up."""
+"""Fine-tune a model by QLoRA: small matrices learn beside 4-bit weights, here made up."""
 
 import argparse
 
@@ -9,7 +9,7 @@ import transformers
 
 
 def batch_of(model: torch.nn.Module, size: int, length: int) -> dict[str, torch.Tensor]:
-    """Data of the kind that the model takes, with labels, in the host's memory."""
+    """Data of the model's kind with labels, in host memory."""
     config = model.config
     if model.main_input_name == "pixel_values":
         side = getattr(config, "image_size", 224)
