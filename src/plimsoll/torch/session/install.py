@@ -134,9 +134,9 @@ def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers)
 def install_from_environment() -> None:
     """Follows PLIMSOLL_ALLOCATOR and similar variables; ends the process if that is impossible.
 
-    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN have the values that `install` takes, and
-    PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. If PyTorch has no CUDA, or there is no GPU, it
-    does nothing, because such a process uses no GPU.
+    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN have the values that `install` takes,
+    and PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. If PyTorch has no CUDA, or there is no GPU,
+    it does nothing, because such a process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
     try:
