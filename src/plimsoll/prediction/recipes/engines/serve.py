@@ -7,6 +7,7 @@ step with tokens. Then it sends requests of all lengths.
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # the engine's work in this process
@@ -73,35 +74,58 @@ class Load:
         self.engine.abort_request([str(number) for number in range(self.sent)])
 
 
-parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-parser.add_argument("--requests", type=int, help="how many")
-parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
-parser.add_argument("--output-len", type=int, default=128, help="tokens of each answer")
-parser.add_argument("--lengths", type=Path, help="a file with both lengths of each request")
-load, rest = parser.parse_known_args()
+def asked_load(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options for the load, and what is left for `vllm serve`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--requests", type=int, help="how many")
+    parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
+    parser.add_argument("--output-len", type=int, default=128, help="tokens of each answer")
+    parser.add_argument("--lengths", type=Path, help="a file with both lengths of each request")
+    return parser.parse_known_args(arguments)
 
-serve = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
-options = serve.parse_args(rest)
-options.model = getattr(options, "model_tag", None) or options.model
-arguments = EngineArgs.from_cli_args(options)
-arguments.skip_tokenizer_init = not arguments.create_model_config().is_multimodal_model
-config = arguments.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
-traffic = Load(config, engine)
 
-if load.lengths is not None or load.requests is not None:
+def start(arguments: list[str]) -> tuple[VllmConfig, LLMEngine]:
+    """Start the engine that `vllm serve` would, by its arguments."""
+    serve = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    options = serve.parse_args(arguments)
+    options.model = getattr(options, "model_tag", None) or options.model
+    settings = EngineArgs.from_cli_args(options)
+    settings.skip_tokenizer_init = not settings.create_model_config().is_multimodal_model
+    config = settings.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    return config, LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
+
+
+def send_asked(traffic: Load, load: argparse.Namespace) -> None:
+    """Send the requests that the options name, and answer all."""
     asked = [(load.input_len, load.output_len)] * (load.requests or 0)
     for prompt, answer in asked if load.lengths is None else read_lengths(load.lengths):
         traffic.send(prompt, answer)
     traffic.run()
-else:
+
+
+def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
+    """Send as many requests as run at once, then requests of all lengths; both for some steps."""
     most = config.scheduler_config.max_num_seqs
     budget = config.scheduler_config.max_num_batched_tokens
     for _ in range(most):
         traffic.send(budget // most, STEPS)
     traffic.run(STEPS // 2)
     traffic.stop()
-    lengths = spread(most, traffic.longest)
-    for length in lengths:
+    for length in spread(most, traffic.longest):
         traffic.send(length, STEPS)
     traffic.run(STEPS // 2)
+
+
+def main() -> None:
+    """Start the engine, and send the load."""
+    load, rest = asked_load(sys.argv[1:])
+    config, engine = start(rest)
+    traffic = Load(config, engine)
+    if load.lengths is not None or load.requests is not None:
+        send_asked(traffic, load)
+    else:
+        send_all_kinds(traffic, config)
+
+
+if __name__ == "__main__":  # the engine's workers import this file
+    main()

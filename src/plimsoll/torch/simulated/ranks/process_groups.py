@@ -93,10 +93,27 @@ class ProcessGroups:
 
     def make(self, name: str, store: Any, rank: int, size: int, options: Any) -> Any:
         """A backend, as an object that Python knows."""
+        members = self._members or list(range(size))
+        return self._make_among(members, name, store, rank, options)
+
+    def communicator(self, store: Any, rank: int, members: list[int]) -> Any:
+        """Return NCCL's backend for a group that the program makes without PyTorch.
+
+        Args:
+            store: Where its ranks meet, and those of no other group.
+            rank: This process's place.
+            members: The ranks of the job that are in it, by place.
+        """
+        self._simulation.groups.append(members)
+        return self._make_among(members, "nccl", store, rank, NcclOptions())
+
+    def _make_among(
+        self, members: list[int], name: str, store: Any, rank: int, options: Any
+    ) -> Any:
         import torch
         from torch._C._distributed_c10d import PrefixStore, ProcessGroup
 
-        members = self._members or list(range(size))
+        size = len(members)
         if self._simulation.world_size is None:
             self._simulation.rank, self._simulation.world_size = rank, size
         running = running_ranks()
