@@ -22,6 +22,7 @@ from plimsoll.torch.simulated.program_frames import where
 from plimsoll.torch.simulated.ranks.backend_methods import name_methods
 from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
 from plimsoll.torch.simulated.ranks.pretended import running_ranks
+from plimsoll.torch.simulated.ranks.symmetric_memory import add_symmetric_memory
 from plimsoll.torch.simulated.ranks.waiting import Board
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class ProcessGroups:
         if not hasattr(c10d.Backend, "options"):  # which PyTorch fills in, and nobody reads
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
+        add_symmetric_memory(c10d, self._simulation)
         c10d.ProcessGroupNCCL = _named_backend(self, "nccl", c10d.Backend)
         c10d.ProcessGroupGloo = _named_backend(self, "gloo", c10d.Backend)
         execute()
