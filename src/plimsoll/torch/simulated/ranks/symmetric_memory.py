@@ -51,7 +51,8 @@ def add_symmetric_memory(c10d: ModuleType, simulation: Simulation) -> None:
         "signal_pad_size": c10d._SymmetricMemory.signal_pad_size,
         **{name: not_simulated(name, _WHERE) for name in _REFUSED},
     }
-    c10d._SymmetricMemory = type(_WHERE, (_SymmetricMemory,), members)
+    own = type(_WHERE, (_SymmetricMemory,), members)
+    setattr(c10d, _WHERE, own)
     for name in _LIKE_FIRST:
         simulate_operation(f"symm_mem::{name}", Operation(shapes=lambda first, *_: first))
 
