@@ -60,7 +60,7 @@ def serving_why(p: PredictionParts) -> str | None:
 def serving_lines(p: PredictionParts) -> Iterator[str]:
     """Yield the parts of the card as the engine counts them, and the bound of requests at once."""
     use = p.serving
-    if use is None:
+    if use is None or all(size is None for _, size in _sizes(use)):
         return
     several = f", each of {len(p.ranks)} ranks" if len(p.ranks) > 1 else ""
     yield f"{use.engine}, by its own account{several}:"

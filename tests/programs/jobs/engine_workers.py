@@ -24,7 +24,7 @@ def work(rank: int, ranks: int, orders: Any) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29577")
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=ranks)
-    name = dist.group.WORLD.group_name  # type: ignore[attr-defined]
+    name = dist.group.WORLD.group_name
     free, reserved = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
     device = torch.device("cuda", rank)
     buffer = symmetric.empty(BUFFER_BYTES // 2, dtype=torch.bfloat16, device=device)

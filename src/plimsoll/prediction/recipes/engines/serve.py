@@ -6,8 +6,10 @@ step with tokens. Then it sends requests of all lengths.
 """
 
 import argparse
+import multiprocessing
 import os
 import sys
+from multiprocessing import connection
 from pathlib import Path
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # the engine's work in this process
@@ -19,6 +21,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.cli.serve import make_arg_parser
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.network_utils import get_open_port
 from vllm.v1.engine.llm_engine import LLMEngine
 
 STEPS = 100
@@ -84,15 +87,58 @@ def asked_load(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_known_args(arguments)
 
 
-def start(arguments: list[str]) -> tuple[VllmConfig, LLMEngine]:
-    """Start the engine that `vllm serve` would, by its arguments."""
-    serve = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
-    options = serve.parse_args(arguments)
+def asked_settings(arguments: list[str]) -> EngineArgs:
+    """Return the engine's settings, by the arguments of `vllm serve`."""
+    parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    options = parser.parse_args(arguments)
     options.model = getattr(options, "model_tag", None) or options.model
     settings = EngineArgs.from_cli_args(options)
     settings.skip_tokenizer_init = not settings.create_model_config().is_multimodal_model
+    return settings
+
+
+def serve(settings: EngineArgs, load: argparse.Namespace) -> None:
+    """Start the engine, and send the load."""
     config = settings.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-    return config, LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
+    engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
+    traffic = Load(config, engine)
+    if load.lengths is not None or load.requests is not None:
+        send_asked(traffic, load)
+    else:
+        send_all_kinds(traffic, config)
+
+
+def serve_together(place: int, count: int, port: int, arguments: list[str]) -> None:
+    """Be one of several engines that share a model's experts; each gets the whole load."""
+    os.environ["VLLM_DP_RANK"] = str(place)
+    os.environ["VLLM_DP_SIZE"] = str(count)
+    os.environ["VLLM_DP_MASTER_PORT"] = str(port)
+    load, rest = asked_load(arguments)
+    settings = asked_settings(rest)
+    settings.data_parallel_size = 1  # vLLM takes it of the environment
+    serve(settings, load)
+
+
+def start_engines(count: int) -> None:
+    """Start engines in processes of their own; where one fails, end the others."""
+    processes = multiprocessing.get_context("spawn")
+    port = get_open_port()
+    engines = [
+        processes.Process(target=serve_together, args=(place, count, port, sys.argv[1:]))
+        for place in range(count)
+    ]
+    for engine in engines:
+        engine.start()
+    left = list(engines)
+    while left and not any(engine.exitcode for engine in engines):
+        connection.wait([engine.sentinel for engine in left])
+        left = [engine for engine in left if engine.exitcode is None]
+    for engine in left:
+        engine.terminate()
+    for place, engine in enumerate(engines):
+        engine.join()
+        if engine.exitcode and engine not in left:
+            sys.exit(f"engine {place} of {count} failed")
 
 
 def send_asked(traffic: Load, load: argparse.Namespace) -> None:
@@ -117,14 +163,17 @@ def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
 
 
 def main() -> None:
-    """Start the engine, and send the load."""
+    """Serve with one engine, or with several where data parallelism asks for them."""
     load, rest = asked_load(sys.argv[1:])
-    config, engine = start(rest)
-    traffic = Load(config, engine)
-    if load.lengths is not None or load.requests is not None:
-        send_asked(traffic, load)
-    else:
-        send_all_kinds(traffic, config)
+    settings = asked_settings(rest)
+    count = settings.data_parallel_size
+    if count > 1 and settings.create_model_config().is_moe:
+        start_engines(count)
+        return
+    if count > 1:
+        print(f"{count} engines that share nothing: one runs, and the others take the same")
+        settings.data_parallel_size = 1
+    serve(settings, load)
 
 
 if __name__ == "__main__":  # the engine's workers import this file
