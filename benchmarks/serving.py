@@ -9,8 +9,9 @@
 Each configuration runs in a process of its own and prints one line, RESULT and a JSON object.
 All sizes in it are bytes. A run that runs out of memory prints its line too: `failed_in` names the
 step, `error` holds PyTorch's message. The logs go to $OUT, or to the working directory.
-Needs vLLM 0.24 and a GPU of 80 GB, no network and no model files; or no GPU, under
-`plimsoll predict benchmarks/serving.py --gpu H100 -- --one NAME`.
+A configuration of several ranks has the figures of rank 0, and of each under `ranks`.
+Needs vLLM 0.24 and a GPU of 80 GB (two for `-tp2`), no network and no model files; or no GPU, under
+`plimsoll predict benchmarks/serving.py --gpu H100 --gpus 2 -- --one NAME`.
 """
 
 from __future__ import annotations
@@ -257,6 +258,13 @@ class Configuration:
     sampling: dict[str, Any] = field(default_factory=lambda: {"temperature": 0.8, "top_p": 0.9})
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether workers in processes of their own hold the model; `serving_rank` reads there."""
+        return "worker_extension_cls" in self.options
+
+
+TWO_RANKS = {"tensor_parallel_size": 2, "worker_extension_cls": "serving_rank.RankFigures"}
 
 CONFIGURATIONS: dict[str, Configuration] = {
     "1b-eager": Configuration("1b", eager=True),
@@ -280,6 +288,10 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "8b-short-steps": Configuration(
         "8b", options={"max_num_batched_tokens": 2048, "max_num_seqs": 64}
     ),
+    "1b-eager-tp2": Configuration("1b", eager=True, options=TWO_RANKS),
+    "1b-graphs-tp2": Configuration("1b", options=TWO_RANKS),
+    "8b-eager-tp2": Configuration("8b", eager=True, options=TWO_RANKS),
+    "8b-graphs-tp2": Configuration("8b", options=TWO_RANKS),
     # Short steps and a small vocabulary leave little beside the cache, and 41 graphs for each of
     # 51 sizes need more.
     "oom-capture": Configuration(
@@ -477,6 +489,45 @@ def run_load(llm: Any, chosen: Configuration) -> None:
     llm.generate(prompts(chosen), sampling, use_tqdm=False)
 
 
+def start(chosen: Configuration, folder: Path) -> Any:
+    """Starts the engine."""
+    import vllm
+
+    return vllm.LLM(
+        model=str(folder),
+        load_format="dummy",
+        skip_tokenizer_init=chosen.model != "vision",
+        dtype="bfloat16",
+        enforce_eager=chosen.eager,
+        max_model_len=chosen.length,
+        gpu_memory_utilization=chosen.utilization,
+        enable_prefix_caching=False,
+        kernel_config={"enable_flashinfer_autotune": False},
+        **chosen.options,
+    )
+
+
+def load_here(llm: Any, chosen: Configuration, steps: Steps) -> list[dict[str, Any]]:
+    """Runs the load, and reads this process's card before and after; there are no ranks."""
+    import torch
+
+    steps.readings["init"] = reading()
+    torch.cuda.reset_peak_memory_stats()
+    steps.running = "load"
+    run_load(llm, chosen)
+    steps.readings["load"] = reading()
+    return []
+
+
+def load_ranks(llm: Any, chosen: Configuration) -> list[dict[str, Any]]:
+    """Runs the load, and returns the figures of each rank, which its worker reads."""
+    llm.collective_rpc("read_card", args=("init",))
+    run_load(llm, chosen)
+    llm.collective_rpc("read_card", args=("load",))
+    ranks: list[dict[str, Any]] = llm.collective_rpc("all_figures")
+    return ranks
+
+
 def measure(name: str) -> dict[str, Any]:
     """Starts the engine, runs the load, and returns all that was read; catches out of memory."""
     chosen = CONFIGURATIONS[name]
@@ -497,40 +548,31 @@ def measure(name: str) -> dict[str, Any]:
     steps = Steps()
     result: dict[str, Any] = {"name": name, **asdict(chosen)}
     result["versions"] = {m.__name__: m.__version__ for m in (torch, vllm, transformers)}
-    result["card"] = torch.cuda.get_device_name(0)
-    steps.readings["start"] = reading()
-    watch_engine(steps)
+    if not chosen.has_ranks:  # else this process uses no card
+        result["card"] = torch.cuda.get_device_name(0)
+        steps.readings["start"] = reading()
+        watch_engine(steps)
     began = time.monotonic()
     try:
-        llm = vllm.LLM(
-            model=str(folder),
-            load_format="dummy",
-            skip_tokenizer_init=chosen.model != "vision",
-            dtype="bfloat16",
-            enforce_eager=chosen.eager,
-            max_model_len=chosen.length,
-            gpu_memory_utilization=chosen.utilization,
-            enable_prefix_caching=False,
-            kernel_config={"enable_flashinfer_autotune": False},
-            **chosen.options,
-        )
+        llm = start(chosen, folder)
         result["seconds_init"] = round(time.monotonic() - began, 1)
-        steps.readings["init"] = reading()
-        torch.cuda.reset_peak_memory_stats()
-        steps.running, began = "load", time.monotonic()
-        run_load(llm, chosen)
-        steps.readings["load"] = reading()
+        began = time.monotonic()
+        ranks = load_ranks(llm, chosen) if chosen.has_ranks else load_here(llm, chosen, steps)
         result["seconds_load"] = round(time.monotonic() - began, 1)
     except Exception as error:
         result["failed_in"], result["error"] = (
             steps.running,
             f"{type(error).__name__}: {error}"[:2000],
         )
-        steps.readings["failure"] = reading()
+        ranks = []
+        if not chosen.has_ranks:
+            steps.readings["failure"] = reading()
         if "out of memory" not in str(error).lower():
             import traceback
 
             traceback.print_exc()
+    if chosen.has_ranks:
+        return {**result, **(ranks[0] if ranks else {}), "ranks": ranks}
     return {**result, **figures(steps)}
 
 

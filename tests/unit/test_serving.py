@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from plimsoll.base.errors import OutOfMemoryError
 from plimsoll.engine.simulator.machine import SimulatedGpu
+from plimsoll.prediction.child.serving_ranks import lacks_memory, serving_of_all
+from plimsoll.prediction.rank_use import RankUse
 from plimsoll.prediction.recipes.served import is_serving, served_title
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.torch.simulated.graph_memory import GraphMemory
@@ -20,7 +23,12 @@ MiB = 1 << 20
 
 def prediction(**facts: Any) -> Any:
     use = ServingUse("vLLM 1.0", **facts)
-    return SimpleNamespace(serving=use, out_of_memory=None, headroom_bytes=2 * GiB)
+    return SimpleNamespace(serving=use, out_of_memory=None, headroom_bytes=2 * GiB, ranks=[])
+
+
+def ranked(own: ServingUse, *others: ServingUse) -> Any:
+    ranks = [RankUse(rank, 0, rank, serving=use) for rank, use in enumerate((own, *others))]
+    return SimpleNamespace(serving=own, out_of_memory=None, headroom_bytes=2 * GiB, ranks=ranks)
 
 
 def test_an_engine_that_starts_says_what_it_leaves() -> None:
@@ -47,6 +55,35 @@ def test_the_cache_bounds_long_requests_and_a_setting_bounds_short_ones() -> Non
     assert "the KV cache bounds what runs at once: 10.0 requests of 10,000 tokens" in by_cache
     by_setting = "\n".join(serving_lines(prediction(**facts, max_num_seqs=8)))
     assert "max_num_seqs bounds what runs at once: 8 requests" in by_setting
+
+
+def test_ranks_that_have_the_same_share_a_figure_and_others_have_a_range() -> None:
+    own, other = (
+        ServingUse("vLLM 1.0", stage="load", weights_bytes=weights, activation_bytes=GiB)
+        for weights in (2 * GiB, 3 * GiB)
+    )
+    p = ranked(own, other)
+    assert serving_verdict(p) == "vLLM 1.0 starts on 2 ranks, and leaves 2.00 GiB"
+    text = "\n".join(serving_lines(p))
+    assert "vLLM 1.0, by its own account, each of 2 ranks:" in text
+    assert "  weights          2.00 GiB to 3.00 GiB" in text
+    assert "  activations          1.00 GiB" in text
+
+
+def test_what_one_process_of_an_engine_knows_is_told_for_all() -> None:
+    planner = asdict(ServingUse("vLLM 1.0", refusal="too long", missing_bytes=5, fitting_len=9))
+    worker = asdict(ServingUse("vLLM 1.0", stage="kv_cache", weights_bytes=GiB))
+    found = serving_of_all(worker, [{"serving": planner}, {"serving": worker}, {"serving": None}])
+    assert found is not None
+    assert (found["refusal"], found["missing_bytes"], found["fitting_len"]) == ("too long", 5, 9)
+    assert found["weights_bytes"] == GiB
+    assert lacks_memory(found)
+    failed = {**worker, "failed_in": "capture"}
+    found = serving_of_all(worker, [{"serving": worker}, {"serving": failed}])
+    assert found is not None
+    assert found["failed_in"] == "capture"
+    assert not lacks_memory(worker)
+    assert serving_of_all(None, [{"serving": None}]) is None
 
 
 def test_without_an_engine_nothing_is_said() -> None:

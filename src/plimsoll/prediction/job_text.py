@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import table
 from plimsoll.base.units import format_count, format_size
+from plimsoll.prediction.serving_text import serving_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +73,8 @@ def _verdict(p: PredictionParts) -> str:
     so_far = " so far" if p.stopped else ""
     if p.fits is None:
         return f"Whether {p.script} fits on {where} is not known: {p.why_unknown}"
+    if (serving := serving_verdict(p)) is not None:
+        return f"{p.script} {'fits' if p.fits else 'does not fit'} on {where}: {serving}"
     if p.fits:
         return (
             f"{p.script} fits on {where}{so_far}: {count} of {count} ranks; {worst} has "

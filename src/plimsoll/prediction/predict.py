@@ -163,6 +163,8 @@ def predict_request(
             found = _with_need(request, first)
         if found.compiled is None or not found.compiled.functions or found.stopped:
             return found
+        if found.serving is not None:  # an engine chooses itself what it compiles
+            return found
         with said(f"running {request.title} again, without its compiler"):
             return _with_eager(found, answer or _eagerly(request, stack))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
+
+from plimsoll.torch.simulated.serving_use import ServingUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,6 +36,7 @@ class RankUse:
         peak_reserved_range_bytes: As in a `PredictionParts`; None in the same case.
         device_used_range_bytes: The range of `device_used_bytes`, from those of NCCL and of
             reserved memory; None if neither has one.
+        serving: How a serving engine divides the rank's card; None without one.
         stands_for: The number of ranks that this one represents, itself included.
     """
 
@@ -51,12 +54,15 @@ class RankUse:
     device_used_range_bytes: tuple[int, int] | None = None
     stands_for: int = 1
     card_used_bytes: int | None = None
+    serving: ServingUse | None = field(default=None, compare=False)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Makes it from the result of `asdict`, also after JSON."""
         ranges = [name for name in values if name.endswith("_range_bytes")]
-        return cls(**{**values, **{name: values[name] and tuple(values[name]) for name in ranges}})
+        tuples = {name: values[name] and tuple(values[name]) for name in ranges}
+        serving = values["serving"] and ServingUse(**values["serving"])
+        return cls(**{**values, **tuples, "serving": serving})
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.parts import PredictionParts
     from plimsoll.torch.simulated.serving_use import ServingUse
 
+_GRAPHS = "CUDA graphs"
 _WHILE = {
     "start": "while it starts",
     "weights": "while it loads the weights",
@@ -37,7 +38,8 @@ def serving_verdict(p: PredictionParts) -> str | None:
         return f"{use.engine} runs out of memory {_WHILE[use.failed_in or use.stage]}"
     if use.stage != "load":
         return f"{use.engine} had not started when the script ended"
-    return f"{use.engine} starts, and leaves {format_size(p.headroom_bytes)}"
+    several = f" on {len(p.ranks)} ranks" if len(p.ranks) > 1 else ""
+    return f"{use.engine} starts{several}, and leaves {format_size(p.headroom_bytes)}"
 
 
 def serving_why(p: PredictionParts) -> str | None:
@@ -58,25 +60,42 @@ def serving_why(p: PredictionParts) -> str | None:
 def serving_lines(p: PredictionParts) -> Iterator[str]:
     """Yields the parts of the card as the engine counts them, and its bound of requests."""
     use = p.serving
-    if use is None:
+    if use is None or all(size is None for _, size in _sizes(use)):
         return
-    yield f"{use.engine}, by its own account:"
-    for name, size, what in _parts(use):
+    several = f", each of {len(p.ranks)} ranks" if len(p.ranks) > 1 else ""
+    yield f"{use.engine}, by its own account{several}:"
+    ranks = [dict(_sizes(rank.serving)) for rank in p.ranks if rank.serving is not None]
+    for name, size in _sizes(use):
         if size is not None:
-            bounds = format_range(use.graph_range_bytes) if name == "CUDA graphs" else ""
-            yield f"  {name:16} {format_size(size):>12}{bounds}{f'  {what}' if what else ''}"
+            bounds = format_range(use.graph_range_bytes) if name == _GRAPHS else ""
+            figure = _of_ranks([size, *(rank[name] for rank in ranks)])
+            what = _explained(use, name)
+            yield f"  {name:16} {figure:>12}{bounds}{f'  {what}' if what else ''}"
     if (bound := _bound(use)) is not None:
         yield f"  {bound}"
 
 
-def _parts(use: ServingUse) -> Iterator[tuple[str, int | None, str]]:
-    tokens = use.max_num_batched_tokens
-    yield "weights", use.weights_bytes, ""
-    yield "activations", use.activation_bytes, f"in a step of {tokens:,} tokens" if tokens else ""
-    yield "outside PyTorch", use.outside_bytes, ""
-    yield "KV cache", use.kv_cache_bytes, f"{use.kv_tokens:,} tokens" if use.kv_tokens else ""
-    if use.graph_sizes:
-        yield "CUDA graphs", use.graph_bytes, f"for {use.graph_sizes} sizes of batches"
+def _sizes(use: ServingUse) -> Iterator[tuple[str, int | None]]:
+    yield "weights", use.weights_bytes
+    yield "activations", use.activation_bytes
+    yield "outside PyTorch", use.outside_bytes
+    yield "KV cache", use.kv_cache_bytes
+    yield _GRAPHS, use.graph_bytes if use.graph_sizes else None
+
+
+def _of_ranks(sizes: list[int | None]) -> str:
+    """Return a size that all ranks have, or the least and the most."""
+    known = [size for size in sizes if size is not None]
+    ends = dict.fromkeys(map(format_size, (min(known), max(known))))
+    return " to ".join(ends)
+
+
+def _explained(use: ServingUse, name: str) -> str:
+    if name == "activations" and use.max_num_batched_tokens:
+        return f"in a step of {use.max_num_batched_tokens:,} tokens"
+    if name == "KV cache" and use.kv_tokens:
+        return f"{use.kv_tokens:,} tokens"
+    return f"for {use.graph_sizes} sizes of batches" if name == _GRAPHS else ""
 
 
 def _bound(use: ServingUse) -> str | None:

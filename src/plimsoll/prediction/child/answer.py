@@ -163,7 +163,8 @@ def _prediction(
 def _fits(simulation: Simulation, ending: ScriptEnding) -> bool:
     """Returns whether it got all its memory, counting errors of engines that the script caught."""
     engine = simulation.serving
-    return ending.out_of_memory is None and (engine is None or engine.failed_in is None)
+    lacked = engine is not None and (engine.failed_in or engine.refusal) is not None
+    return ending.out_of_memory is None and not lacked
 
 
 def _causes(

@@ -149,7 +149,7 @@ class Answered(AsItIs):
         if os.getpid() != self._process:  # a child that the script forked ends here too
             return
         if not isinstance(ended_by, KeyboardInterrupt):
-            processes.wait_for_processes()
+            self._started.wait()
         if self._recorder is not None and "torch" in sys.modules:
             self._recorder.stop()
         report = self._report(ended_by)

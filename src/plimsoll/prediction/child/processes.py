@@ -33,6 +33,7 @@ from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
 from plimsoll.prediction.child.script_ending import line_of
+from plimsoll.prediction.child.serving_ranks import lacks_memory, serving_of_all
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
 from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
@@ -128,6 +129,22 @@ class StartedProcesses:
         files = sorted(Path(self.folder).glob("*.json"))
         return [Told(**json.loads(file.read_text())) for file in files]
 
+    def wait(self) -> None:
+        """Wait for those that `multiprocessing` started, as Python does at a program's end.
+
+        Finalizers of the program's objects end some of them, as a serving engine's ends its
+        workers; at a program's end Python calls them first. Daemons that have used no GPU are left
+        to run.
+        """
+        told = {each.process for each in self.told}
+        started = multiprocessing.active_children()
+        waiting = [child for child in started if not child.daemon or child.pid in told]
+        if waiting:
+            weakref.finalize._exitfunc()  # type: ignore[attr-defined]
+        for child in waiting:
+            if not child.daemon:
+                child.join()
+
     def add_to(self, own: Told, failed_rank: int | None = None) -> dict[str, Any]:
         """Returns the program's report, combined with those of the processes that it started.
 
@@ -169,9 +186,10 @@ class StartedProcesses:
             "ranks": [asdict(rank_use(each, cards)) for each in ranks],
             "shared_cards": [asdict(card) for card in shared_cards(ranks, cards)],
             "causes": causes_of_job(prediction, ranks, cards),
+            "serving": serving_of_all(prediction["serving"], everybody),
         }
         prediction |= verdict(prediction, told, cards, self.request)
-        if failures:
+        if failures or lacks_memory(prediction["serving"]):
             return {**report, "prediction": prediction, "error": "out_of_memory"}
         return {**report, "prediction": prediction}
 
@@ -198,19 +216,6 @@ def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
         report=report,
         cards=[(device, Path(path).name) for device, path in simulation.card_files.items()],
     )
-
-
-def wait_for_processes() -> None:
-    """Wait for processes of `multiprocessing`, as Python does at a program's end.
-
-    Finalizers of the program's objects end some of them, as those of a serving engine's workers do;
-    Python calls them first at a program's end.
-    """
-    waiting = [child for child in multiprocessing.active_children() if not child.daemon]
-    if waiting:
-        weakref.finalize._exitfunc()  # type: ignore[attr-defined]
-    for child in waiting:
-        child.join()
 
 
 def _ended_by() -> BaseException | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.prediction.assumed import NEEDS_TRIALS
 from plimsoll.prediction.parts import GpuUse
 from plimsoll.prediction.rank_use import RankUse, SharedCard
+from plimsoll.torch.simulated.serving_use import ServingUse
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.cards import Card
@@ -103,6 +104,7 @@ def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
         card_used_bytes=card.together_bytes
         if card is not None and is_shared
         else found["device_used_bytes"],
+        serving=found["serving"] and ServingUse(**found["serving"]),
     )
 
 

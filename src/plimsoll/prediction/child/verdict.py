@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, Assumed
+from plimsoll.prediction.child.serving_ranks import lacks_memory
 from plimsoll.prediction.child.told import card_of
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def verdict(
     limited = [each for each in map(_prediction, told) if each and each["limit_bytes"] is not None]
     headroom = min([headroom, *(each["headroom_bytes"] for each in limited)])
     why = None
-    if found["out_of_memory"] is not None or _engine_failed(told):
+    if found["out_of_memory"] is not None or lacks_memory(found["serving"]):
         fits: bool | None = False
     else:
         why = _why_unknown(found, told, crowded, cards, request)
@@ -86,12 +87,6 @@ def verdict(
         "no_other_cards": no_others if fits else None,
         "other_cards": [] if no_others or not fits else _on_other_cards(told),
     }
-
-
-def _engine_failed(told: list[Told]) -> bool:
-    """Whether a serving engine ran out of memory, even if the program caught its error."""
-    engines = (each["serving"] for each in map(_prediction, told) if each)
-    return any(engine is not None and engine["failed_in"] is not None for engine in engines)
 
 
 def _on_other_cards(told: list[Told]) -> list[dict[str, Any]]:

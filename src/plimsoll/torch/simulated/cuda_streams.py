@@ -85,8 +85,8 @@ class _CudaStream:
         stream_ptr: int = 0,
     ) -> Any:
         make: Any = super().__new__
-        if stream_ptr:
-            stream_id = stream_ptr
+        if stream_ptr:  # of the current device, as torch.cuda.ExternalStream has it
+            stream_id, device_index = stream_ptr, int(cls._lib.plimsoll_current_device())
         if stream_id or device_index or device_type:
             return make(cls, stream_id=stream_id, device_index=device_index, device_type=_CUDA)
         device = int(cls._lib.plimsoll_current_device())

@@ -10,19 +10,27 @@ import ctypes
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated.simulated_nvml import NAMES, NvmlLibrary
+from plimsoll.torch.simulated import simulated_nvml
+from plimsoll.torch.simulated.ranks import opened_nccl
 
 if TYPE_CHECKING:
+    from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
     from plimsoll.torch.simulated.simulation import Simulation
 
 
-def answer_by_ctypes(simulation: Simulation) -> None:
+def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
     """Makes `ctypes` open the stand-in for a library, from now on.
 
     Args:
         simulation: The GPUs that the stand-ins report.
+        groups: The process groups through which ranks meet.
     """
-    stand_ins: dict[str, Any] = dict.fromkeys(NAMES, NvmlLibrary(simulation))
+    nvml = simulated_nvml.nvml_library(simulation)
+    nccl = opened_nccl.nccl_library(simulation, groups)
+    stand_ins: dict[str, Any] = {
+        **dict.fromkeys(simulated_nvml.NAMES, nvml),
+        **dict.fromkeys(opened_nccl.NAMES, nccl),
+    }
     make = ctypes.CDLL.__new__
 
     def new(cls: Any, name: Any = None, *args: Any, **kwargs: Any) -> Any:

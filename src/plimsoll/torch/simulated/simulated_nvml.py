@@ -16,6 +16,7 @@ from traceback import walk_stack
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.building.versions import companions
+from plimsoll.torch.simulated.library_stand_in import LibraryStandIn, number, pointee
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,23 +44,13 @@ def card_uuid(device: int) -> str:
     return f"00000000-0000-0000-0000-{device:012x}"
 
 
-class NvmlLibrary:
-    """Stands in for the library: its attributes are NVML's functions, by their names in C.
+def nvml_library(simulation: Simulation) -> LibraryStandIn:
+    """Return what stands in for the library.
 
-    Each takes the arguments of `ctypes`, and returns NVML's status.
+    Args:
+        simulation: The GPUs that answer.
     """
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._functions = _functions(simulation)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if not name.startswith("nvml"):
-            raise AttributeError(name)
-        answer = self._functions.get(name, lambda *_: _NOT_SUPPORTED)
-        function = partial(answer)  # callers set attributes on it, such as `restype`
-        setattr(self, name, function)
-        return function
+    return LibraryStandIn("nvml", _functions(simulation), lambda _: lambda *_: _NOT_SUPPORTED)
 
 
 def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
@@ -85,7 +76,7 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     cards = simulation.profiles
 
     def handle_by_index(index: Any, handle: Any) -> int:
-        return _give_handle(handle, _number(index), len(cards))
+        return _give_handle(handle, number(index), len(cards))
 
     def handle_by_uuid(uuid: Any, handle: Any) -> int:
         asked = _text(uuid).removeprefix("GPU-")
@@ -130,13 +121,13 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
             simulation.note_size_read()
         simulation.share_card(device)
         free, total = simulation.card_memory(device)
-        filled = _pointee(info)
+        filled = pointee(info)
         filled.total, filled.used, filled.free = total, total - free, free
         return _SUCCESS
 
     def processes(device: int, count: Any, places: Any) -> int:
         running = [os.getpid()] if device in simulation.contexts else []
-        room, _pointee(count).value = _pointee(count).value, len(running)
+        room, pointee(count).value = pointee(count).value, len(running)
         if room < len(running):
             return _INSUFFICIENT_SIZE
         for place, process in zip(places or (), running, strict=False):
@@ -148,15 +139,15 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
         del kind
         other = (ctypes.cast(peer, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
         linked = _are_linked(cards, device, other)
-        _pointee(status).value = _P2P_OK if linked else _P2P_NOT_SUPPORTED
+        pointee(status).value = _P2P_OK if linked else _P2P_NOT_SUPPORTED
         return _SUCCESS
 
     def capability(device: int, major: Any, minor: Any) -> int:
-        _pointee(major).value, _pointee(minor).value = cards[device].compute_capability
+        pointee(major).value, pointee(minor).value = cards[device].compute_capability
         return _SUCCESS
 
     def pci(device: int, info: Any) -> int:
-        filled = _pointee(info)
+        filled = pointee(info)
         filled.domain, filled.bus, filled.device = 0, device + 1, 0
         for field in ("busId", "busIdLegacy"):
             if hasattr(filled, field):
@@ -195,27 +186,18 @@ def _bus_id(device: int) -> str:
     return f"00000000:{device + 1:02X}:00.0"
 
 
-def _pointee(argument: Any) -> Any:
-    """Returns the object to which a pointer of ctypes, or `byref`, points."""
-    return argument._obj if hasattr(argument, "_obj") else argument.contents
-
-
-def _number(argument: Any) -> int:
-    return int(getattr(argument, "value", argument))
-
-
 def _text(argument: Any) -> str:
     text = getattr(argument, "value", argument)
     return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
 
 def _give(value: int, to: Any) -> int:
-    _pointee(to).value = value
+    pointee(to).value = value
     return _SUCCESS
 
 
 def _give_text(text: str, buffer: Any, length: Any) -> int:
-    if len(text) >= _number(length):
+    if len(text) >= number(length):
         return _INSUFFICIENT_SIZE
     buffer.value = text.encode()
     return _SUCCESS

@@ -27,6 +27,7 @@ from plimsoll.torch.simulated import library
 from plimsoll.torch.simulated.compiled.first_calls import FirstCalls
 from plimsoll.torch.simulated.compiled.kernels import KernelCounts
 from plimsoll.torch.simulated.compiled.leftovers import Leftovers
+from plimsoll.torch.simulated.driver_memory import DriverMemory
 from plimsoll.torch.simulated.graph_memory import GraphMemory
 from plimsoll.torch.simulated.memory_limits import MemoryLimit
 from plimsoll.torch.simulated.program_frames import is_in_open_loop, is_tested, where
@@ -74,6 +75,7 @@ class Simulation:
         card_files: For each GPU, the file in which processes note their memory of its card.
         size_read_at: The first line at which the program read a card's memory size, or None.
         graphs: The memory that the driver took for CUDA graphs.
+        driver_memory: The memory that the program took of the driver itself.
         serving: How a serving engine in this process divides its card; None without one.
     """
 
@@ -91,6 +93,7 @@ class Simulation:
             self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
+        self.driver_memory = DriverMemory(self.machine.gpus)
         self.card_files: dict[int, str] = {}
         self.size_read_at: str | None = None
         self.serving: ServingUse | None = None

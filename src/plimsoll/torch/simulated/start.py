@@ -104,7 +104,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
         ),
     )
     stand_in()
-    answer_by_ctypes(simulation)
+    answer_by_ctypes(simulation, groups)
     global _running
     _running = simulation
     set_engines(simulation)

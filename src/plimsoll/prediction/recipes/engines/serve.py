@@ -6,7 +6,10 @@ with tokens. Requests of all lengths follow.
 """
 
 import argparse
+import multiprocessing
 import os
+import sys
+from multiprocessing import connection
 from pathlib import Path
 
 # runs the engine's work in this process
@@ -19,6 +22,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.entrypoints.cli.serve import make_arg_parser
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.utils.network_utils import get_open_port
 from vllm.v1.engine.llm_engine import LLMEngine
 
 STEPS = 100
@@ -74,35 +78,104 @@ class Load:
         self.engine.abort_request([str(number) for number in range(self.sent)])
 
 
-parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-parser.add_argument("--requests", type=int, help="how many")
-parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
-parser.add_argument("--output-len", type=int, default=128, help="tokens of each answer")
-parser.add_argument("--lengths", type=Path, help="a file with both lengths of each request")
-load, rest = parser.parse_known_args()
+def asked_load(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options for the load, and what is left for `vllm serve`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--requests", type=int, help="how many")
+    parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
+    parser.add_argument("--output-len", type=int, default=128, help="tokens of each answer")
+    parser.add_argument("--lengths", type=Path, help="a file with both lengths of each request")
+    return parser.parse_known_args(arguments)
 
-serve = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
-options = serve.parse_args(rest)
-options.model = getattr(options, "model_tag", None) or options.model
-arguments = EngineArgs.from_cli_args(options)
-arguments.skip_tokenizer_init = not arguments.create_model_config().is_multimodal_model
-config = arguments.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
-engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
-traffic = Load(config, engine)
 
-if load.lengths is not None or load.requests is not None:
+def asked_settings(arguments: list[str]) -> EngineArgs:
+    """Return the engine's settings, by the arguments of `vllm serve`."""
+    parser = make_arg_parser(FlexibleArgumentParser(prog="vllm serve"))
+    options = parser.parse_args(arguments)
+    options.model = getattr(options, "model_tag", None) or options.model
+    settings = EngineArgs.from_cli_args(options)
+    settings.skip_tokenizer_init = not settings.create_model_config().is_multimodal_model
+    return settings
+
+
+def serve(settings: EngineArgs, load: argparse.Namespace) -> None:
+    """Start the engine, and send the load."""
+    config = settings.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
+    traffic = Load(config, engine)
+    if load.lengths is not None or load.requests is not None:
+        send_asked(traffic, load)
+    else:
+        send_all_kinds(traffic, config)
+
+
+def serve_together(place: int, count: int, port: int, arguments: list[str]) -> None:
+    """Be one of several engines that share a model's experts; each gets the whole load."""
+    os.environ["VLLM_DP_RANK"] = str(place)
+    os.environ["VLLM_DP_SIZE"] = str(count)
+    os.environ["VLLM_DP_MASTER_PORT"] = str(port)
+    load, rest = asked_load(arguments)
+    settings = asked_settings(rest)
+    settings.data_parallel_size = 1  # vLLM takes it of the environment
+    serve(settings, load)
+
+
+def start_engines(count: int) -> None:
+    """Start engines in processes of their own; where one fails, end the others."""
+    processes = multiprocessing.get_context("spawn")
+    port = get_open_port()
+    engines = [
+        processes.Process(target=serve_together, args=(place, count, port, sys.argv[1:]))
+        for place in range(count)
+    ]
+    for engine in engines:
+        engine.start()
+    left = list(engines)
+    while left and not any(engine.exitcode for engine in engines):
+        connection.wait([engine.sentinel for engine in left])
+        left = [engine for engine in left if engine.exitcode is None]
+    for engine in left:
+        engine.terminate()
+    for place, engine in enumerate(engines):
+        engine.join()
+        if engine.exitcode and engine not in left:
+            sys.exit(f"engine {place} of {count} failed")
+
+
+def send_asked(traffic: Load, load: argparse.Namespace) -> None:
+    """Send the requests that the options name, and answer all."""
     asked = [(load.input_len, load.output_len)] * (load.requests or 0)
     for prompt, answer in asked if load.lengths is None else read_lengths(load.lengths):
         traffic.send(prompt, answer)
     traffic.run()
-else:
+
+
+def send_all_kinds(traffic: Load, config: VllmConfig) -> None:
+    """Send as many requests as run at once, then requests of all lengths; both for some steps."""
     most = config.scheduler_config.max_num_seqs
     budget = config.scheduler_config.max_num_batched_tokens
     for _ in range(most):
         traffic.send(budget // most, STEPS)
     traffic.run(STEPS // 2)
     traffic.stop()
-    lengths = spread(most, traffic.longest)
-    for length in lengths:
+    for length in spread(most, traffic.longest):
         traffic.send(length, STEPS)
     traffic.run(STEPS // 2)
+
+
+def main() -> None:
+    """Serve with one engine, or with several where data parallelism asks for them."""
+    load, rest = asked_load(sys.argv[1:])
+    settings = asked_settings(rest)
+    count = settings.data_parallel_size
+    if count > 1 and settings.create_model_config().is_moe:
+        start_engines(count)
+        return
+    if count > 1:
+        print(f"{count} engines that share nothing: one runs, and the others take the same")
+        settings.data_parallel_size = 1
+    serve(settings, load)
+
+
+if __name__ == "__main__":  # the engine's workers import this file
+    main()

@@ -19,7 +19,7 @@ _Loaded = TypeVar("_Loaded")
 
 
 def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
-    """Takes over the operations of each library that is loaded from now on.
+    """Takes over the operations of PyTorch's own, and of each library that is loaded from now on.
 
     A library compiled for CUDA can also be loaded beside a PyTorch without CUDA.
     """
@@ -37,6 +37,7 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
         register_kernels(simulation)
         return module
 
+    register_kernels(simulation)
     torch.ops.load_library = load
     ExtensionFileLoader.create_module = create  # type: ignore[assignment, method-assign]
 

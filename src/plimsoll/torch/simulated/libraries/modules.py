@@ -26,6 +26,7 @@ from plimsoll.torch.simulated.libraries.dynamic_sizes import give_sizes
 from plimsoll.torch.simulated.libraries.operations import simulate_operation
 from plimsoll.torch.simulated.libraries.safetensors import open_made_checkpoints
 from plimsoll.torch.simulated.libraries.tokenizers import make_missing_tokenizers
+from plimsoll.torch.simulated.libraries.vllm_all_reduce import all_reduce_kernels
 from plimsoll.torch.simulated.libraries.vllm_stages import vllm_modules
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
         simulate_operation(name, kernel)
     for name, kernel in vllm.HOST_KERNELS.items():
         simulate_operation(name, kernel, on="CPU")
+    for on, kernels in all_reduce_kernels(simulation).items():
+        for name, kernel in kernels.items():
+            simulate_operation(name, kernel, on=on)
     loaders: dict[str, _Loader] = {
         "bitsandbytes._ops": bitsandbytes.expect_few_outliers,
         "bitsandbytes.cextension": bitsandbytes.stand_in_for_its_library,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
 """Formats of weights that are replaced by made-up weights of the same sizes."""
 
+_SHUTDOWN_SECONDS = "600"
+"""The time in which a worker may end before vLLM kills it; vLLM's own is 5."""
+
 
 def vllm_modules(
     simulation: Simulation,
@@ -30,6 +34,7 @@ def vllm_modules(
         "vllm.engine.arg_utils": make_up_weights,
         "vllm.model_executor.models.registry": keep_model_facts,
         "vllm.v1.worker.gpu.sample.sampler": stages.count_sampled,
+        "vllm.v1.executor.multiproc_executor": let_workers_end,
         "vllm.v1.core.kv_cache_utils": stages.watch_cache_sizes,
         "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
@@ -66,6 +71,13 @@ def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
         lambda: compiled_folder() / "vllm-models"
     )
+
+
+def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Load what starts vLLM's workers: at their end they have the time to tell what they took."""
+    execute()
+    del module
+    os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", _SHUTDOWN_SECONDS)
 
 
 class _Stages:

@@ -22,6 +22,7 @@ from plimsoll.torch.simulated.program_frames import where
 from plimsoll.torch.simulated.ranks.backend_methods import name_methods
 from plimsoll.torch.simulated.ranks.exchange import Exchange, Group
 from plimsoll.torch.simulated.ranks.pretended import running_ranks
+from plimsoll.torch.simulated.ranks.symmetric_memory import add_symmetric_memory
 from plimsoll.torch.simulated.ranks.waiting import Board
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class ProcessGroups:
         if not hasattr(c10d.Backend, "options"):  # PyTorch fills it in, and no code reads it
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
+        add_symmetric_memory(c10d, self._simulation)
         c10d.ProcessGroupNCCL = _named_backend(self, "nccl", c10d.Backend)
         c10d.ProcessGroupGloo = _named_backend(self, "gloo", c10d.Backend)
         execute()
@@ -94,10 +96,27 @@ class ProcessGroups:
 
     def make(self, name: str, store: Any, rank: int, size: int, options: Any) -> Any:
         """Makes a backend, as an object that Python knows."""
+        members = self._members or list(range(size))
+        return self._make_among(members, name, store, rank, options)
+
+    def communicator(self, store: Any, rank: int, members: list[int]) -> Any:
+        """Return NCCL's backend for a group that the program makes without PyTorch.
+
+        Args:
+            store: Where its ranks meet, and those of no other group.
+            rank: This process's place.
+            members: The ranks of the job that are in it, by place.
+        """
+        self._simulation.groups.append(members)
+        return self._make_among(members, "nccl", store, rank, NcclOptions())
+
+    def _make_among(
+        self, members: list[int], name: str, store: Any, rank: int, options: Any
+    ) -> Any:
         import torch
         from torch._C._distributed_c10d import PrefixStore, ProcessGroup
 
-        members = self._members or list(range(size))
+        size = len(members)
         if self._simulation.world_size is None:
             self._simulation.rank, self._simulation.world_size = rank, size
         running = running_ranks()

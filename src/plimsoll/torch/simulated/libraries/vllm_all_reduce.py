@@ -1,0 +1,68 @@
+"""vLLM's own all-reduce: buffers of each rank's card that the others map, and a kernel over them.
+
+Each rank takes its buffers of the driver. To map those of others takes nothing here. What the
+kernel adds up is not computed.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_LIBRARY = "_C_custom_ar"
+_HANDLE_BYTES = 64
+"""cudaIpcMemHandle_t."""
+
+
+def all_reduce_kernels(simulation: Simulation) -> dict[str, dict[str, Callable[..., Any]]]:
+    """Return its operations by name, for each kind of device whose tensors they take.
+
+    Args:
+        simulation: The GPUs of this process.
+    """
+    memory = simulation.driver_memory
+    numbers = count(1)
+
+    def allocate(size: int) -> tuple[int, Any]:
+        import torch
+
+        address = memory.allocate(torch.cuda.current_device(), size)
+        return address, torch.zeros(_HANDLE_BYTES, dtype=torch.uint8)
+
+    named: dict[str, dict[str, Callable[..., Any]]] = {
+        "CUDA": {
+            "init_custom_ar": lambda *_: next(numbers),
+            "all_reduce": _reduce,
+        },
+        "CPU": {"open_mem_handle": lambda _: memory.map_other()},
+        "CompositeExplicitAutograd": {
+            "allocate_shared_buffer_and_handle": allocate,
+            "free_shared_buffer": memory.free,
+            "register_buffer": _do_nothing,
+            "get_graph_buffer_ipc_meta": lambda _: ([], []),
+            "register_graph_buffers": _do_nothing,
+            "dispose": _do_nothing,
+        },
+    }
+    return {
+        on: {f"{_LIBRARY}::{name}": kernel for name, kernel in kernels.items()}
+        for on, kernels in named.items()
+    }
+
+
+def _reduce(_: int, given: Any, out: Any, buffer: int, buffer_bytes: int) -> None:
+    """Add up; what is not in a buffer that others map is copied into one first."""
+    import torch
+
+    del buffer_bytes
+    passes = 3 if buffer else 2
+    torch.ops.plimsoll.launch([out], passes * given.nbytes, [], [], given.dtype)
+
+
+def _do_nothing(*_: Any) -> None:
+    """Change what only the library's own kernel reads."""

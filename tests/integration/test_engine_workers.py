@@ -1,0 +1,50 @@
+"""Workers of an engine that are daemons, one a card, which share buffers."""
+
+from __future__ import annotations
+
+import pytest
+
+from plimsoll.base.units import MiB
+from plimsoll.prediction.predict import predict
+from tests.simulated import PROGRAMS, on_simulated_gpus
+
+torch = pytest.importorskip("torch")
+
+WORKERS = PROGRAMS / "jobs" / "engine_workers.py"
+
+
+def test_workers_that_a_finalizer_ends_tell_what_they_took() -> None:
+    """The program checks what the shared buffer takes of each card, outside PyTorch."""
+    found = predict(WORKERS, ["2"], gpu="H100", gpus=2)
+    assert found.fits
+    assert [use.device for use in found.ranks] == [0, 1]
+    for use in found.ranks:
+        assert use.peak_allocated_bytes is not None
+        assert use.device_used_bytes is not None
+        assert 48 * MiB <= use.peak_allocated_bytes < 49 * MiB
+        assert use.device_used_bytes > use.peak_allocated_bytes + 64 * MiB
+    assert found.shared_cards == []
+
+
+@on_simulated_gpus(gpu="H100")
+def test_a_shared_buffer_lives_as_long_as_a_tensor_over_it() -> None:
+    memory = torch._C._distributed_c10d._SymmetricMemory
+    torch.zeros(1, device="cuda")
+    free = torch.cuda.mem_get_info()[0]
+    buffer = memory.empty_strided_p2p((1024,), (1,), torch.float32, torch.device("cuda:0"))
+    part = buffer[:8]
+    del buffer
+    assert free - torch.cuda.mem_get_info()[0] == 2 * MiB
+    del part
+    assert torch.cuda.mem_get_info()[0] == free
+
+
+@on_simulated_gpus(gpu="T4")
+def test_a_buffer_for_which_there_is_no_room_changes_nothing() -> None:
+    memory = torch._C._distributed_c10d._SymmetricMemory
+    torch.zeros(1, device="cuda")
+    free = torch.cuda.mem_get_info()[0]
+    with pytest.raises(torch.OutOfMemoryError):
+        memory.empty_strided_p2p((1 << 35,), (1,), torch.uint8, torch.device("cuda:0"))
+    assert torch.cuda.mem_get_info()[0] == free
+    assert not memory.has_multicast_support(None, 0)
