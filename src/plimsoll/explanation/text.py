@@ -238,7 +238,7 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
     yield f"Advice, the cheapest first, each tried by replaying this recording ({count}{ended})"
     mine = [advice for advice in e.advice if advice.kind != "script"]
     if not mine:
-        failed = " serves the request that failed" if e.out_of_memory else " would save 2 % or more"
+        failed = " serves the request that failed" if e.out_of_memory else " would save 2% or more"
         yield f"{_INDENT}nothing that was tried{failed}"
     for number, advice in enumerate(mine, 1):
         yield from _one_advice(number, advice, e.run_seconds)
@@ -257,7 +257,7 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
     yield f"{_INDENT}as it is, it reserves {reserved} at its peak{whether}"
     changes = [advice for advice in e.advice if advice.kind == "script"]
     if not changes:
-        what = "would save 2 % or more" if script.fits else "makes it fit"
+        what = "would save 2% or more" if script.fits else "makes it fit"
         yield f"{_INDENT}nothing that was tried {what}"
     for number, advice in enumerate(changes, 1):
         yield from _one_advice(number, advice, e.run_seconds)
@@ -333,4 +333,4 @@ def _times(count: int) -> str:
 
 
 def _confidence(value: float) -> str:
-    return "over 99.9 %" if value > 0.999 else f"{value:.1%}"
+    return "over 99.9%" if value > 0.999 else f"{value:.1%}"

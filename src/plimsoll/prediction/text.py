@@ -381,7 +381,7 @@ def _eagerly(p: PredictionParts, eager: EagerUse) -> str:
     text = (
         f"run eagerly: peak allocated {format_size(eager.peak_allocated_bytes)}, "
         f"reserved {format_size(eager.peak_reserved_bytes)}; "
-        f"compiled reserves {abs(percent):.0f} % {'more' if percent > 0 else 'less'}"
+        f"compiled reserves {abs(percent):.0f}% {'more' if percent > 0 else 'less'}"
     )
     if p.step_seconds is None or eager.step_seconds is None:
         return text

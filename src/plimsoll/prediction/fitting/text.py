@@ -62,7 +62,7 @@ def answer_text(fit: FitParts) -> str:
         return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
     if fit.stopped is None:
         assert high is not None
-        near = "" if high - low <= fit.multiple_of else f", to 1 %: {high} does not fit"
+        near = "" if high - low <= fit.multiple_of else f", to 1%: {high} does not fit"
         return f"{fit.vary} {low}{near}"
     if fit.stopped == INTERRUPTED:
         below = "" if high is None else f", less than {high}"
