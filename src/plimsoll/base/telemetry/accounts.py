@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.json_text import json_line
 from plimsoll.base.telemetry.job import rank_of_process
+from plimsoll.base.telemetry.torch_counters import torch_pinned_bytes
 from plimsoll.base.units import format_size
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Account:
         peak_reserved_bytes: Taken from the driver at most, in both tiers.
         peak_shared_bytes: Of that, in shared memory at most: what spilled, or was placed there.
         card_peak_bytes: What the whole card had in use at most, by all processes.
+        peak_pinned_bytes: Page-locked memory that PyTorch's host allocator held at most, for all
+            GPUs of the process.
         torch_peak_reserved_bytes: What PyTorch's own allocator would have reserved at most, or by
             the time when it had run out of memory.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
@@ -43,6 +46,7 @@ class Account:
     peak_reserved_bytes: int
     peak_shared_bytes: int = 0
     card_peak_bytes: int | None = None
+    peak_pinned_bytes: int | None = None
     torch_peak_reserved_bytes: int | None = None
     torch_num_ooms: int | None = None
 
@@ -59,11 +63,19 @@ class Account:
             text += f", in shared memory {format_size(self.peak_shared_bytes)}"
         if self.card_peak_bytes is not None:
             text += f", in use on the card {format_size(self.card_peak_bytes)}"
-        if self.torch_peak_reserved_bytes is not None:
-            reserved = format_size(self.torch_peak_reserved_bytes)
-            ended = "run out of memory at" if self.torch_num_ooms else "reserved"
-            text += f"; PyTorch's allocator would have {ended} {reserved}"
-        return text
+        if self.peak_pinned_bytes:
+            text += f"; page-locked host memory {format_size(self.peak_pinned_bytes)}"
+        return f"{text}{self._with_torch()}"
+
+    def _with_torch(self) -> str:
+        if self.torch_peak_reserved_bytes is None:
+            return ""
+        reserved = format_size(self.torch_peak_reserved_bytes)
+        if not self.torch_num_ooms:
+            return f"; PyTorch's allocator would have reserved {reserved}"
+        if not self.torch_peak_reserved_bytes:
+            return "; with PyTorch's allocator the first request would have failed"
+        return f"; PyTorch's allocator would have run out of memory, with {reserved} reserved"
 
 
 def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
@@ -88,6 +100,7 @@ def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Accoun
         peak_reserved_bytes=figures["peak_reserved_bytes"],
         peak_shared_bytes=figures.get("peak_shared_reserved_bytes", 0),
         card_peak_bytes=figures.get("card_peak_bytes"),
+        peak_pinned_bytes=figures.get("peak_pinned_bytes"),
         torch_peak_reserved_bytes=figures.get("torch_peak_reserved_bytes")
         if is_torch_known
         else None,
@@ -108,6 +121,7 @@ def torch_accounts() -> list[Account]:
         figures = {
             "peak_allocated_bytes": statistics["allocated_bytes.all.peak"],
             "peak_reserved_bytes": statistics["reserved_bytes.all.peak"],
+            "peak_pinned_bytes": torch_pinned_bytes("peak"),
         }
         if figures["peak_reserved_bytes"] > 0:
             accounts.append(make_account("torch", device, figures))

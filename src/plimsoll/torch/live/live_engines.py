@@ -22,6 +22,7 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 from plimsoll.base.telemetry.accounts import Account, make_account
 from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.telemetry.torch_counters import torch_pinned_bytes
 from plimsoll.base.units import format_size
 from plimsoll.engine.current import set_engines
 from plimsoll.offloading.tiers.limits import Tiers
@@ -133,9 +134,12 @@ class LiveEngines:
 
     def accounts(self) -> list[Account]:
         """What was used of each GPU."""
+        pinned_bytes = torch_pinned_bytes("peak") if sys.modules.get("torch") else None
         return [
             make_account(
-                self._allocator if engine.fell_back is None else "native", device, engine.account()
+                self._allocator if engine.fell_back is None else "native",
+                device,
+                {**engine.account(), "peak_pinned_bytes": pinned_bytes},
             )
             for device, engine in sorted(self._open.items())
         ]
