@@ -624,7 +624,7 @@ def test_the_fastest_batch_is_named() -> None:
             Trial(3, None, 2 * GiB, None, -GiB),
         ],
     )  # fmt: skip
-    assert "About as fast as any, 10 samples a second: --batch-size 1" in str(found)
+    assert "--batch-size 1 is about as fast as any: 10 samples/s" in str(found)
     slower = replace(found, curve=[Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.21, GiB)])
     assert slower.fastest == (2, 2 / 0.21)  # times are estimates: the larger one is as fast
     assert "may fit" in str(found)

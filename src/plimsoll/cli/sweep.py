@@ -52,7 +52,7 @@ def sweep(
             "most-samples "
             "(the fastest) or least-cost (the cheapest, by --prices).",
             metavar="NAME",
-            show_default="the plan's, or least-memory",
+            show_default="the plan's; fits for several cards, least-memory for one",
         ),
     ] = None,
     prices: Annotated[
