@@ -44,7 +44,8 @@ BLOCK = re.compile(
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", re.M)
 PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s at|building|waiting for) [^\n]*\n", re.M)
 """What slow machines are told, and others are not."""
-ENVIRONMENT = {"COLUMNS": "100", "PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
+ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
+_SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
 _MOST_SECONDS = 600
 """For a command."""
 
@@ -55,6 +56,11 @@ def pages() -> list[Path]:
     single = [DOCS / f"{name}.md" for name in ("tutorial", "errors", "comparisons")]
     found = [*single, *sorted(folders)]
     return [path for path in found if not path.name.endswith(".zh.md")]
+
+
+def is_shown(torch: str) -> bool:
+    """Whether what is shown was printed beside this version of PyTorch, such as 2.13.0+cpu."""
+    return _SHOWN is not None and torch.split("+")[0] == _SHOWN[1]
 
 
 def in_chinese(page: Path) -> Path:
@@ -107,7 +113,7 @@ class Step:
 
 def run(page: Path, folder: Path) -> Iterator[Step]:
     """Run a page in an empty folder, a step at a time."""
-    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__*"))
+    copy_examples(folder)
     found = blocks(page.read_text(encoding="utf-8"))
     for block, after in zip_longest(found, found[1:]):
         if block.language == "python" and block.title:
@@ -123,6 +129,44 @@ def run(page: Path, folder: Path) -> Iterator[Step]:
             yield replace(step, printed=printed, status=done.returncode)
         elif block.language == "console":
             yield from _commands(block, folder)
+
+
+def copy_examples(folder: Path) -> None:
+    """Gives a folder a copy of `examples`."""
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__*"))
+
+
+def shell(
+    command: str, folder: Path, *, columns: int = 100, merged: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a folder as a reader with a bare machine would.
+
+    Args:
+        command: For bash.
+        folder: Where it runs. plimsoll sees only the programs that this folder's commands started.
+        columns: The width of the terminal.
+        merged: Whether both streams come as one, `stdout`.
+    """
+    environment = {name: value for name, value in os.environ.items() if "PLIMSOLL" not in name}
+    runtime = folder / ".runtime"
+    runtime.mkdir(mode=0o700, exist_ok=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    own = {"COLUMNS": str(columns), "PATH": path, "XDG_RUNTIME_DIR": str(runtime)}
+    done = subprocess.run(
+        ["bash", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        cwd=folder,
+        env={**environment, **ENVIRONMENT, **own},
+        timeout=_MOST_SECONDS,
+    )
+    done.stdout = PROGRESS.sub("", done.stdout)
+    done.stderr = PROGRESS.sub("", done.stderr or "")
+    return done
 
 
 def agrees(shown: str, printed: str) -> bool:
@@ -162,23 +206,8 @@ def _commands(block: Block, folder: Path) -> Iterator[Step]:
 
 def _output(command: str, folder: Path) -> tuple[str, int]:
     """What a command prints on both streams, and its status."""
-    environment = {name: value for name, value in os.environ.items() if "PLIMSOLL" not in name}
-    runtime = folder / ".runtime"  # programs of other users of this machine are not seen
-    runtime.mkdir(mode=0o700, exist_ok=True)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        check=False,
-        cwd=folder,
-        env={**environment, **ENVIRONMENT, "PATH": path, "XDG_RUNTIME_DIR": str(runtime)},
-        timeout=_MOST_SECONDS,
-    )
-    return PROGRESS.sub("", done.stdout).replace(f"{folder}/", ""), done.returncode
+    done = shell(command, folder, merged=True)
+    return done.stdout.replace(f"{folder}/", ""), done.returncode
 
 
 def _renew(page: Path) -> None:

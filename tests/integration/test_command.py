@@ -273,7 +273,7 @@ def test_an_option_of_the_script_is_told_its_place(verb: str) -> None:
         ([str(RECORDING), "--limit"], "requires an argument; see plimsoll replay --help"),
         ([str(RECORDING), "--json=1"], "does not take a value; see plimsoll replay --help"),
         ([str(RECORDING), "--magic"], "no such option: --magic; see plimsoll replay --help"),
-        ([], "missing argument 'FILE...'; see plimsoll replay --help"),
+        ([], "missing argument 'FILE'; see plimsoll replay --help"),
         (
             [str(RECORDING), "--version", "2.9", "--conf", "large_segment_size_mb:64"],
             "exists from PyTorch 2.11 on, not in 2.9",

@@ -25,16 +25,6 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_command_explains_in_the_stated_order() -> None:
-    done = command(str(TRAIN), "--gpu", "H100")
-    assert done.returncode == 0, done.stderr
-    headings = ("What the card shows", "Reserved = allocated", "The peak:", "By category",
-                "By source line", "Fragmentation", "Leaks", "Advice")  # fmt: skip
-    places = [done.stdout.index(heading) for heading in headings]
-    assert places == sorted(places)
-    assert "\x1b" not in done.stdout
-
-
 def test_the_command_gives_json() -> None:
     done = command(str(FAILED), "--json", "--no-advice")
     assert done.returncode == 0, done.stderr

@@ -10,12 +10,9 @@ import pytest
 
 from tests import article_cases
 from tests.apart import ROOT
-from tests.pages import Block, agrees, blocks, in_chinese, pages, renewed, run
+from tests.pages import Block, agrees, blocks, in_chinese, is_shown, pages, renewed, run
 
 torch = pytest.importorskip("torch")
-
-SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
-IS_SHOWN = SHOWN is not None and torch.__version__.split("+")[0] == SHOWN[1]
 
 QUICK = {"which-line-leaks.md"}
 """The others take a quarter of a minute or more each."""
@@ -36,7 +33,9 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.skipif(not IS_SHOWN, reason="the pages show what another version of PyTorch takes")
+@pytest.mark.skipif(
+    not is_shown(torch.__version__), reason="the pages show what another version of PyTorch takes"
+)
 @pytest.mark.parametrize(
     "page",
     [

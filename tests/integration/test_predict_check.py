@@ -44,7 +44,7 @@ def test_the_same_program_matches_on_the_recorded_card(recording: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, second, third, *rest = done.stdout.splitlines()
     assert first.startswith("predicted peak reserved ")
-    assert first.endswith(" (+0.0 %)")
+    assert first.endswith(" (+0.0%)")
     assert second.startswith("predicted peak allocated ")
     numbers = third.removeprefix("predicted requests ").split(", recorded ")
     assert numbers[0] == numbers[1] != "0"

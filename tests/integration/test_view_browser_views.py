@@ -139,14 +139,14 @@ def test_frames_have_what_was_asked_for_in_and_below_them(open_page: Open, tmp_p
     page = open_page(f"{written(tmp_path, recording_of(rows, stacks=STACKS))}#event=5")
     show(page, "Call stacks")
     said = page.locator(".flame .said")
-    expect(said).to_contain_text("80.00 MiB (100.0 %) in 5 blocks live, 2.00 MiB of it without")
+    expect(said).to_contain_text("80.00 MiB (100.0%) in 5 blocks live, 2.00 MiB of it without")
     canvas = page.locator(".flame-canvas")
     canvas.focus()
     for key, text in (
-        ("ArrowDown", "main /me/train.py:90: 70.00 MiB (87.5 %) in 3 blocks"),
+        ("ArrowDown", "main /me/train.py:90: 70.00 MiB (87.5%) in 3 blocks"),
         ("ArrowDown", "_call_impl torch/nn/modules/module.py:1: 70.00 MiB"),
-        ("ArrowDown", "forward /me/model.py:20: 40.00 MiB (50.0 %) in 1 block, 40.00 MiB of it"),
-        ("ArrowRight", "forward /me/model.py:10: 30.00 MiB (37.5 %) in 2 blocks"),
+        ("ArrowDown", "forward /me/model.py:20: 40.00 MiB (50.0%) in 1 block, 40.00 MiB of it"),
+        ("ArrowRight", "forward /me/model.py:10: 30.00 MiB (37.5%) in 2 blocks"),
         ("ArrowUp", "_call_impl torch"),
     ):
         press(page, key)
@@ -173,9 +173,9 @@ def test_the_table_of_frames_counts_recursion_once(open_page: Open, tmp_path: Pa
     expect(table.locator("tbody tr")).to_have_count(6)
     cells = [row.inner_text().split("\t") for row in table.locator("tbody tr").all()]
     walk = next(row for row in cells if "walk" in row[-1])
-    assert walk[:4] == ["8.00 MiB", "10.3 %", "8.00 MiB", "1"]
+    assert walk[:4] == ["8.00 MiB", "10.3%", "8.00 MiB", "1"]
     main = next(row for row in cells if "train.py:90" in row[-1])
-    assert main[:4] == ["70.00 MiB", "89.7 %", "\u2013", "3"]
+    assert main[:4] == ["70.00 MiB", "89.7%", "\u2013", "3"]
     table.get_by_role("button", name="forward").first.click()
     expect(page.locator(".list .count")).to_have_text(re.compile("^1 of 4 live, 40.00 MiB"))
 
@@ -187,15 +187,15 @@ def test_the_flame_graph_is_of_the_moment_the_search_and_the_group(
     page = open_page(f"{written(tmp_path, recording_of(rows, stacks=STACKS))}#event=3")
     show(page, "Call stacks")
     said = page.locator(".flame .said")
-    expect(said).to_contain_text("58.00 MiB (100.0 %) in 3 blocks")
+    expect(said).to_contain_text("58.00 MiB (100.0%) in 3 blocks")
     page.get_by_label("Search blocks").fill("forward not 40 MiB")
-    expect(said).to_contain_text("10.00 MiB (100.0 %) in 1 block")
+    expect(said).to_contain_text("10.00 MiB (100.0%) in 1 block")
     page.get_by_label("Search blocks").fill("")
     page.get_by_role("button", name="One event back").click()
-    expect(said).to_contain_text("50.00 MiB (100.0 %) in 2 blocks")
+    expect(said).to_contain_text("50.00 MiB (100.0%) in 2 blocks")
     press(page, "2")
     page.locator(".legend").get_by_role("button", name="forward:10").click()
-    expect(said).to_contain_text("10.00 MiB (100.0 %) in 1 block")
+    expect(said).to_contain_text("10.00 MiB (100.0%) in 1 block")
 
 
 def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
@@ -239,7 +239,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     press(page, "ArrowUp")
     expect(said).to_contain_text(f"Segment of 64.00 MiB at {BASE:#x}, default stream")
     press(page, "ArrowUp")
-    expect(said).to_contain_text("taken at event 31; 20.00 MiB live in it now (62.5 %)")
+    expect(said).to_contain_text("taken at event 31; 20.00 MiB live in it now (62.5%)")
     press(page, "Enter")
     wait_for_value(page, 31, moment)
     press(page, "ArrowRight")

@@ -84,7 +84,9 @@ def test_without_pytorch_the_first_line_has_the_command_that_installs_it(machine
 
 def test_without_a_gpu_nothing_is_to_be_installed(machine: Machine) -> None:
     machine.has(gpus=0)
-    assert first_line() == ("All of plimsoll that needs no NVIDIA GPU works here; there is none.")
+    assert first_line() == (
+        "This machine has no NVIDIA GPU. All of plimsoll that needs none works here."
+    )
     assert ability(RUNNING) == Ability(RUNNING, False, "there is no NVIDIA GPU here")
 
 

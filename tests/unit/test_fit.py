@@ -116,8 +116,8 @@ def test_what_a_kernel_may_take_inside_is_said_in_bytes_the_most_first() -> None
     ]
     text = str(replace(prediction(2 * MiB), assumptions=assumed))
     assert (
-        f"Assumed:\n  {what}: "
-        "aten::large (3.00 MiB), aten::small (1.00 MiB)\n  tensors of equal" in text
+        f"Assumed:\n  aten::large (3.00 MiB), aten::small (1.00 MiB): {what}\n  aten::equal: "
+        in text
     )
 
 
@@ -130,8 +130,8 @@ def test_what_a_script_reads_is_said_once_with_its_lines_and_in_plain_words() ->
     ]
     text = str(replace(prediction(2 * MiB), assumptions=assumed))
     assert (
-        "Assumed:\n  numbers that the script reads from the GPU are made up, losses that it prints "
-        "among them: train.py:9 log\n\n"
+        "Assumed:\n  train.py:9 log: plimsoll made up the number that the script reads here, "
+        "such as a printed loss\n\n"
     ) in text
     assert "Nothing was assumed." in str(replace(prediction(2 * MiB), assumptions=assumed[:1]))
 
@@ -156,7 +156,7 @@ def test_parts_of_nothing_have_no_row() -> None:
     held = {"activations": 4 * GiB, "rounding": MiB, "inputs": 5 * MiB}
     found = replace(prediction(4 * GiB), by_category=held)
     _, _, rows = str(found).partition("At the peak:\n")
-    assert [row.split()[0] for row in rows.split("\n\n")[0].splitlines()] == [
+    assert [row.split()[-1] for row in rows.split("\n\n")[0].splitlines()] == [
         "activations",
         "inputs",
     ]
@@ -624,7 +624,7 @@ def test_the_fastest_batch_is_named() -> None:
             Trial(3, None, 2 * GiB, None, -GiB),
         ],
     )  # fmt: skip
-    assert "About as fast as any, 10 samples a second: --batch-size 1" in str(found)
+    assert "--batch-size 1 is about as fast as any: 10 samples/s" in str(found)
     slower = replace(found, curve=[Trial(1, True, MiB, 0.1, GiB), Trial(2, True, MiB, 0.21, GiB)])
     assert slower.fastest == (2, 2 / 0.21)  # times are estimates: the larger one is as fast
     assert "may fit" in str(found)

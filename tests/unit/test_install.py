@@ -242,6 +242,7 @@ class TestAccount:
         "peak_allocated_bytes": 3 << 30,
         "peak_reserved_bytes": 4 << 30,
         "card_peak_bytes": 5 << 30,
+        "peak_pinned_bytes": 1 << 30,
         "torch_peak_reserved_bytes": 6 << 30,
         "torch_num_ooms": 0,
         "torch_stopped": None,
@@ -251,7 +252,8 @@ class TestAccount:
         monkeypatch.setenv("RANK", "2")
         assert make_account("elastic", 1, self.FIGURES).line() == (
             "rank 2, GPU 1, the elastic allocator: peak allocated 3.00 GiB, reserved 4.00 GiB, "
-            "in use on the card 5.00 GiB; PyTorch's allocator would have reserved 6.00 GiB"
+            "in use on the card 5.00 GiB; page-locked host memory 1.00 GiB; "
+            "PyTorch's allocator would have reserved 6.00 GiB"
         )
 
     def test_what_was_in_shared_memory_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +267,10 @@ class TestAccount:
 
     def test_running_out_of_memory_is_told(self) -> None:
         line = make_account("elastic", 0, {**self.FIGURES, "torch_num_ooms": 1}).line()
-        assert line.endswith("PyTorch's allocator would have run out of memory at 6.00 GiB")
+        assert line.endswith("would have run out of memory, with 6.00 GiB reserved")
+        none = {"torch_peak_reserved_bytes": 0, "torch_num_ooms": 1}
+        line = make_account("elastic", 0, {**self.FIGURES, **none}).line()
+        assert line.endswith("; with PyTorch's allocator the first request would have failed")
 
     def test_what_is_unknown_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("RANK", raising=False)

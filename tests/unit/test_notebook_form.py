@@ -75,9 +75,9 @@ def test_a_prediction() -> None:
     assert ["peak reserved", "4.00 GiB"] in page.rows
     sizes = [row for row in page.rows if len(row) == 3]
     assert sizes == [
-        ["parameters", "2.00 GiB", "66.7 %"],
-        ["activations", "1.00 GiB", "33.3 %"],
-        ["train.py:7 <lambda>", "3.00 GiB", "100.0 %"],
+        ["parameters", "2.00 GiB", "66.7%"],
+        ["activations", "1.00 GiB", "33.3%"],
+        ["train.py:7 <lambda>", "3.00 GiB", "100.0%"],
     ]
     assert str(found) in "".join(page.lines)
 

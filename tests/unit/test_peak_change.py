@@ -37,7 +37,7 @@ def test_the_answer_is_the_largest_change() -> None:
     before, after = (CONTEXT + size for size in (2 * GiB, 3 * GiB))
     assert rows[0] == (
         f"| `train.py --batch-size 8` | {before / GiB:.2f} GiB | {after / GiB:.2f} GiB | "
-        f"+1.00 GiB (+{100 * GiB / before:.1f} %) | fits, 7.00 GiB to spare |"
+        f"+1.00 GiB (+{100 * GiB / before:.1f}%) | fits, 7.00 GiB to spare |"
     )
     assert "| -3.00 GiB (" in rows[1]
 
@@ -56,7 +56,7 @@ def test_where_nothing_changes_there_is_no_more_to_say() -> None:
     same = markdown([change(needs(GiB), needs(GiB))], "T4")
     assert same.splitlines()[0] == "### GPU memory: nothing changes"
     assert "<details>" not in same
-    assert "| ±0 (+0.0 %) |" in same
+    assert "| ±0 (+0.0%) |" in same
 
 
 def test_scripts_that_are_new_or_fail_say_so() -> None:

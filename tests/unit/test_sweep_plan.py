@@ -226,16 +226,19 @@ ROWS = [
 @pytest.mark.parametrize(
     ("goal", "best"),
     [
-        ("least-memory", "the least memory with L4: 19.00 GiB"),
-        ("fits", "the smallest card with L4: 19.00 GiB"),
-        ("most-samples", "the most samples a second with H100: 400.0 samples a second"),
-        ("least-cost", "the least cost with RTX 4090: 0.96 a million samples"),
+        ("least-memory", "the least memory is with L4 (19.00 GiB)"),
+        ("fits", "the smallest card that fits is L4 (19.00 GiB of 22.00 GiB)"),
+        ("most-samples", "the fastest is H100 (400.0 samples/s)"),
+        ("least-cost", "the cheapest is RTX 4090 (0.96 for a million samples)"),
     ],
 )
 def test_the_first_line_is_the_best_by_the_goal(goal: str, best: str) -> None:
     prices = {"H100": 2.5, "RTX 4090": 0.69, "L4": 0.3, "T4": 0.01}
     found = Sweep(goal, ROWS, 5, 0, "here", prices)
     assert str(found).splitlines()[0] == f"train.py: {best}; 3 of 5 cases fit"
+    others = [line for line in str(found).splitlines() if line.startswith("Also: ")]
+    assert [line.count(";") for line in others] == [2]
+    assert best not in others[0]
     assert "train.py, A100-40GB failed: it broke" in str(found)
     assert '"goal": ' in found.to_json()
     assert "the card's end" in case_bars(found).plain

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from plimsoll.base.errors import InputError
 from plimsoll.base.telemetry.identity import parent_of
-from plimsoll.integrations.top.bars import graph
+from plimsoll.integrations.top.bars import bar, graph
 from plimsoll.integrations.top.details import details
 from plimsoll.integrations.top.history import MOST_LOOKS, History
 from plimsoll.integrations.top.process_acts import ChosenProcess, environment
@@ -25,6 +25,15 @@ from tests.unit.top_machines import GIB, machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+@given(parts=st.lists(st.integers(0, 90), min_size=5, max_size=5), width=st.integers(1, 40))
+def test_a_larger_part_of_a_bar_is_never_shorter(parts: list[int], width: int) -> None:
+    shown = bar(parts, 100, width).plain
+    assert len(shown) == width
+    letters = [shown.count(sign) for sign in "█▓▒#="]
+    by_size = [length for _, length in sorted(zip(parts, letters, strict=True))]
+    assert by_size == sorted(by_size)
 
 
 @given(values=st.lists(st.integers(0, 90)), width=st.integers(1, 40), height=st.integers(1, 5))

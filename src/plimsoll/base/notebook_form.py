@@ -91,7 +91,7 @@ def _bar(size: int, whole_bytes: int | None) -> str:
     percent = 100 * min(size / whole_bytes, 1)
     bar = f"width:{percent:.1f}%;height:.7em;background:currentColor;opacity:.35"
     return (
-        f"<td{_RIGHT}>{percent:.1f} %</td><td style='min-width:12em'><div style='{bar}'></div></td>"
+        f"<td{_RIGHT}>{percent:.1f}%</td><td style='min-width:12em'><div style='{bar}'></div></td>"
     )
 
 

@@ -35,6 +35,7 @@ _UNITS = {
 }
 _TOO_MUCH = 2**60
 _MOST_MIB = 2**18  # a larger number without a unit was not meant as MiB
+_LEAST_SHARE = 0.0005
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -118,6 +119,16 @@ def size_row(size: int | None, what: str, whole: int | None = None) -> str:
     shown = "?" if size is None else format_size(size)
     share = "" if whole is None or size is None else f"{size / max(whole, 1):6.1%}  "
     return f"{shown:>12}  {share}{what}"
+
+
+def has_share(size: int, whole: int) -> bool:
+    """Whether a size is at least 0.1% of the whole as people read it, so that its row is of use.
+
+    Args:
+        size: In bytes.
+        whole: In bytes.
+    """
+    return size / max(whole, 1) >= _LEAST_SHARE
 
 
 def format_count(count: int, one: str, more: str | None = None) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
 
 from plimsoll.base.errors import InputError, ScriptError
 from plimsoll.base.printable import printable
@@ -24,6 +24,7 @@ from plimsoll.cli.doctor import doctor
 from plimsoll.cli.explain import explain
 from plimsoll.cli.fit import fit
 from plimsoll.cli.gpus import gpus
+from plimsoll.cli.help_layout import VerbHelp, VerbsHelp, epilog
 from plimsoll.cli.interrupts import admit_interrupts
 from plimsoll.cli.launchers import own_arguments
 from plimsoll.cli.measure import measure
@@ -44,7 +45,7 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
-class _Verb(TyperCommand):
+class _Verb(VerbHelp):
     """A command that every complaint about its arguments names, so that its help is found."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -60,69 +61,153 @@ class _Verb(TyperCommand):
 app = typer.Typer(
     name="plimsoll",
     help="GPU memory for PyTorch that people can predict, see and stretch.",
-    epilog="Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a "
-    "script that fails; that of run is the script's.",
+    cls=VerbsHelp,
+    epilog="Exit status: 0 done; 1 the answer is no (does not fit, differs); 2 bad input, or the "
+    "script fails; 3 the answer is not known. plimsoll run ends with the script's own status.\n\n"
+    + epilog("plimsoll predict train.py --gpu 'RTX 4090'"),
     no_args_is_help=True,
     context_settings=_HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-_VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
-    (
-        predict,
-        "plimsoll.prediction.predict",
-        "Say what memory a CUDA script will need, without a GPU.",
-    ),
-    (fit, "plimsoll.prediction.predict", "Find what makes a script fit a card."),
-    (sweep, "plimsoll.prediction.sweeps.sweep", "Say which card and which settings are best."),
-    (run, "plimsoll.prediction.predict", "Run a script with plimsoll's allocator, or simulated."),
-    (replay, "plimsoll.engine.replays.replay", "Replay recorded memory under other settings."),
-    (explain, "plimsoll.explanation.explain", "Say why GPU memory was used as it was."),
-    (view, "plimsoll.page.server", "Show a recording as one page."),
-    (top, "plimsoll.integrations.top.watch", "Watch the memory of every GPU and process."),
-    (
-        metrics,
-        "plimsoll.base.telemetry.prometheus_files",
-        "Print rules for Prometheus, a dashboard for Grafana.",
-    ),
-    (gpus, "plimsoll.engine.gpus.profiles", "List the cards that can be simulated."),
-    (
-        measure,
-        "plimsoll.integrations.measuring.measure",
-        "Measure a card of this machine, for predictions.",
-    ),
-    (
-        doctor,
-        "plimsoll.integrations.diagnosis.diagnose",
-        "Say what works here, and what makes the rest work.",
-    ),
-)
-"""Each verb with the module that does its work, and a line for the list of all verbs."""
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb of the command.
+
+    Attributes:
+        function: Parses, calls the Python API and prints.
+        module: The module that does its work.
+        line: For the list of all verbs.
+        example: A command with it.
+    """
+
+    function: Callable[..., None]
+    module: str
+    line: str
+    example: str
+
+    @property
+    def name(self) -> str:
+        """As it is written."""
+        return self.function.__name__
 
 
-def _starting(verb: Callable[..., None], module: str) -> Callable[..., None]:
+VERBS: dict[str, tuple[Verb, ...]] = {
+    "Predict, without a GPU": (
+        Verb(
+            predict,
+            "plimsoll.prediction.predict",
+            "Say what memory a CUDA script will need.",
+            "plimsoll predict train.py --gpu 'RTX 4090' -- --batch-size 8",
+        ),
+        Verb(
+            fit,
+            "plimsoll.prediction.predict",
+            "Find what makes a script fit a card.",
+            "plimsoll fit train.py --vary=--batch-size --gpu 'RTX 4090'",
+        ),
+        Verb(
+            sweep,
+            "plimsoll.prediction.sweeps.sweep",
+            "Say which card and which settings are best.",
+            "plimsoll sweep train.py --vary gpu=L4,H100 --goal most-samples",
+        ),
+        Verb(
+            gpus,
+            "plimsoll.engine.gpus.profiles",
+            "List the cards that can be simulated.",
+            "plimsoll gpus 4090",
+        ),
+    ),
+    "Run": (
+        Verb(
+            run,
+            "plimsoll.prediction.predict",
+            "Run a script with plimsoll's allocator, or on a simulated card.",
+            "plimsoll run --record run.plim train.py --batch-size 8",
+        ),
+    ),
+    "See what holds the memory, and why": (
+        Verb(
+            explain,
+            "plimsoll.explanation.explain",
+            "Say why a recorded program used its memory.",
+            "plimsoll explain run.plim",
+        ),
+        Verb(
+            view,
+            "plimsoll.page.server",
+            "Show a recording as a page for a browser.",
+            "plimsoll view run.plim -o run.html",
+        ),
+        Verb(
+            replay,
+            "plimsoll.engine.replays.replay",
+            "Say what a recorded program needs under other settings.",
+            "plimsoll replay run.plim --conf expandable_segments:True",
+        ),
+        Verb(
+            top,
+            "plimsoll.integrations.top.watch",
+            "Watch the memory of every GPU and process.",
+            "plimsoll top --host node1 --host node2",
+        ),
+        Verb(
+            metrics,
+            "plimsoll.base.telemetry.prometheus_files",
+            "Print rules for Prometheus, or a dashboard for Grafana.",
+            "plimsoll metrics --rules > plimsoll.rules.yml",
+        ),
+    ),
+    "Set up": (
+        Verb(
+            doctor,
+            "plimsoll.integrations.diagnosis.diagnose",
+            "Say what does not work here, and the command that mends it.",
+            "plimsoll doctor",
+        ),
+        Verb(
+            measure,
+            "plimsoll.integrations.measuring.measure",
+            "Measure a card of this machine, so that predictions guess less.",
+            "plimsoll measure --gpu 0",
+        ),
+    ),
+}
+"""The verbs by purpose."""
+
+
+def _starting(verb: Verb) -> Callable[..., None]:
     """A verb that can be interrupted once its module is imported; until then, interrupts wait."""
 
-    @wraps(verb)
+    @wraps(verb.function)
     def start(*arguments: Any, **named: Any) -> None:
         try:
-            if verb.__name__ not in ANYWHERE:
-                require_linux(f"plimsoll {verb.__name__}")
-            import_module(module)
+            if verb.name not in ANYWHERE:
+                require_linux(f"plimsoll {verb.name}")
+            import_module(verb.module)
             admit_interrupts()
-            verb(*arguments, **named)
+            verb.function(*arguments, **named)
         except KeyboardInterrupt:
             sys.exit(130)
 
     return start
 
 
-for verb, module, line in _VERBS:
-    # What follows the script of `run` is the script's own.
-    settings = {**_HELP, "allow_interspersed_args": verb is not run}
-    command = app.command(cls=_Verb, context_settings=settings, short_help=line)
-    command(_starting(verb, module))
+for purpose, verbs in VERBS.items():
+    for verb in verbs:
+        # What follows the script of `run` is the script's own.
+        settings = {**_HELP, "allow_interspersed_args": verb.function is not run}
+        command = app.command(
+            cls=_Verb,
+            context_settings=settings,
+            short_help=verb.line,
+            epilog=epilog(verb.example),
+            rich_help_panel=purpose,
+        )
+        command(_starting(verb))
 
 
 def _show_version(asked: bool) -> None:

@@ -13,14 +13,15 @@ def doctor(
     build: Annotated[
         bool,
         typer.Option(
-            "--build", help="First build what is compiled against PyTorch once, as an image wants."
+            "--build",
+            help="First build the libraries that need this PyTorch, such as for a container image.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Say what does not work here, with the command that mends it, and what does.
 
-    What is ready is tried. Exit status 1: predict does not work here.
+    plimsoll tries what it says works. Exit status: 0 predict works here; 1 it does not.
     """
     from plimsoll.integrations.diagnosis.diagnose import build_libraries
     from plimsoll.integrations.diagnosis.diagnose import doctor as diagnose

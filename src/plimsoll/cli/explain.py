@@ -27,33 +27,40 @@ def explain(
         ),
     ],
     device: Annotated[
-        int | None, typer.Option(help="Which GPU; by default the fullest, or the one that ran out.")
+        int | None,
+        typer.Option(
+            help="The GPU to explain.",
+            metavar="N",
+            show_default="the fullest, or the one that ran out",
+        ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="The card it ran on, such as H100.", metavar="NAME")
+        str | None,
+        typer.Option(help="The card that the program ran on, such as H100.", metavar="NAME"),
     ] = None,
     limit: Annotated[
         str | None,
         typer.Option(
-            help="The most it could reserve, or a limit to ask about: the first line then says "
-            "whether it fits. Default: as recorded.",
+            help="A limit of reserved memory to ask about: the first line says whether it fits.",
+            show_default="as recorded",
             metavar="SIZE",
         ),
     ] = None,
     version: Annotated[
         str | None,
         typer.Option(
-            help="The PyTorch to follow, such as 2.11; by default the recorded one.",
+            help="The PyTorch whose rules plimsoll follows, such as 2.11.",
+            show_default="the recorded one",
             metavar="VERSION",
         ),
     ] = None,
     advice: Annotated[
-        bool, typer.Option("--advice/--no-advice", help="Whether to search for what helps.")
+        bool, typer.Option("--advice/--no-advice", help="Whether plimsoll searches for what helps.")
     ] = True,
     search_events: Annotated[
         int | None,
         typer.Option(
-            help="How many events the search for advice may replay; 0 for none.",
+            help="How many events the search for advice may replay; 0 turns it off.",
             show_default="400 million",
             metavar="N",
         ),
@@ -61,27 +68,34 @@ def explain(
     script: Annotated[
         Path | None,
         typer.Option(
-            help="The program that was recorded: also try changes to it, on a simulated GPU.",
+            help="The script that was recorded: plimsoll also tries changes to it on a simulated "
+            "card.",
             metavar="FILE",
         ),
     ] = None,
     vary: Annotated[
         str | None,
-        typer.Option(help="Its argument for the batch's size, such as --batch-size, to halve."),
+        typer.Option(
+            help="The script's argument for the batch size, such as --batch-size, which plimsoll "
+            "halves.",
+            metavar="ARGUMENT",
+        ),
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="The script's arguments.")
     ] = None,
     rank_pattern: RankPattern = None,
     address: Address = None,
     read_memory: ReadMemory = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say why GPU memory was used as it was: what was live, free memory, leaks, failures, advice.
+    """Say why a recorded program used its GPU memory: live tensors, free memory, leaks, failures.
 
-    Everything that it advises was tried: by replaying the recording, or by running the script.
-    Of a folder: which rank ran out of memory or stands out otherwise, and which ranks do the same.
-    With --limit, the exit status is 1 if it does not fit.
+    plimsoll has tried all its advice, by replays of the recording or runs of the script.
+    For a folder, the answer says which rank ran out of memory or stands out, and which ranks do the
+    same.
+
+    Exit status: 0 done; 1 it does not fit --limit; 2 bad input.
     """
     from plimsoll.explanation.ranks.rank_files import is_folder
 

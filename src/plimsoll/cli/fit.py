@@ -44,66 +44,84 @@ def fit(
     seq_len: options.SeqLen = None,
     save_recipe: options.SaveRecipe = None,
     vary: Annotated[
-        str | None, typer.Option(help="The argument to vary, such as --vary=--batch-size.")
+        str | None,
+        typer.Option(
+            help="The argument whose largest value plimsoll looks for, such as "
+            "--vary=--batch-size.",
+            metavar="ARGUMENT",
+        ),
     ] = None,
     within: Annotated[
         str | None,
         typer.Option(
-            help="Without --vary: what the program may take of the card, such as 24GiB.",
+            help="The most memory that the program may take, such as 24GiB.",
             show_default="the card's memory",
             metavar="SIZE",
         ),
     ] = None,
     apply: Annotated[
         Path | None,
-        typer.Option(help="Without --vary: where to write the changed script.", metavar="FILE"),
+        typer.Option(help="Write the changed script to this file.", metavar="FILE"),
     ] = None,
     plot: Annotated[
         bool,
-        typer.Option("--plot", help="Without --vary: draw memory over the run, before and after."),
+        typer.Option("--plot", help="Draw memory over time, before and after."),
     ] = False,
     view: Annotated[
         Path | None,
         typer.Option(
-            help="Without --vary: write the page of plimsoll view, before and after, .html.",
+            help="Write the page of `plimsoll view`, before and after, as .html.",
             metavar="FILE",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite those files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     tries: Annotated[
         list[str] | None,
-        typer.Option("--try", help="Without --vary: compile, which takes longer, is tried too."),
+        typer.Option("--try", help="Also try compile, which takes longer.", metavar="CHANGE"),
     ] = None,
     start: Annotated[
         int | None,
         typer.Option(
-            help="The value to begin with.", show_default="that in ARGS, the script's own, or 1"
+            help="The first value to try.",
+            metavar="N",
+            show_default="that in ARGS, the script's own, or 1",
         ),
     ] = None,
-    at_most: Annotated[int | None, typer.Option(help="The largest value to try.")] = None,
-    multiple_of: Annotated[int, typer.Option(help="Only multiples of it are tried.")] = 1,
+    at_most: Annotated[
+        int | None, typer.Option(help="The largest value to try.", metavar="N")
+    ] = None,
+    multiple_of: Annotated[
+        int, typer.Option(help="Try only multiples of this number.", metavar="N")
+    ] = 1,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Go on to the last value that fits, not to 1 %.")
+        bool,
+        typer.Option(
+            "--exact", help="Find the very last value that fits, instead of one within 1%."
+        ),
     ] = False,
     headroom: Annotated[
-        str | None, typer.Option(help="What is to stay free, such as 2GiB or 5%.", metavar="SIZE")
+        str | None,
+        typer.Option(help="Memory that must stay free, such as 2GiB or 5%.", metavar="SIZE"),
     ] = None,
     gpu: options.Gpu = None,
     *,
     simulation: options.Simulation,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each card, one on each line.")
+    ] = False,
 ) -> None:
     """Find what to change so that a script fits a card, or the largest value of an argument.
 
-    Without --vary: changes to the script are tried, each on the script itself, at most fifteen
-    simulations; the answer is the plan that fits for the least time, as a difference to the script.
+    Without --vary, plimsoll tries changes to the script, in at most fifteen simulations. The answer
+    is the fastest plan that fits, as a diff.
 
-    Each value is a prediction of its own, at most eight of them, two at a time; stderr shows each
-    as it ends, and the script's output only where it fails. The answer is a value that was tried,
-    and one that is larger by at most 1 % does not fit. Where the search ends before, the answer is
-    "at least", or "between", and says why; so it does when it is interrupted.
+    With --vary, plimsoll tries at most eight values, two at a time. The answer is a value that was
+    tried and fits; a value larger by at most 1% does not. If the search ends early, the answer says
+    "at least" or "between", and why.
 
-    Exit status 1: no value fits. 2: bad input, or the script fails. 130: interrupted.
+    stderr shows each try as it ends, and the script's output only if the script fails.
+
+    Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 130 interrupted.
     """
     from plimsoll.prediction.fitting.parts import INTERRUPTED
     from plimsoll.prediction.fitting.text import answer_text, fit_text

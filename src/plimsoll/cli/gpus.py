@@ -22,10 +22,13 @@ _OPTIONAL = ("context", "compute", "bf16", "bandwidth", "full name")
 
 def gpus(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Only those whose name contains it, as 4090.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="List only cards whose names contain this, such as 4090."
+        ),
     ] = "",
     as_json: Annotated[
-        bool, typer.Option("--json", help="One object a card, one a line, with all its figures.")
+        bool, typer.Option("--json", help="Print a JSON object for each card, one on each line.")
     ] = False,
 ) -> None:
     """List the cards that can be simulated, by the names that --gpu and --simulate take."""

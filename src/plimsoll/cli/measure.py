@@ -14,33 +14,41 @@ def measure(
     scripts: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[SCRIPT]...",
-            help="Programs whose convolutions are measured before those of well-known networks.",
+            metavar="SCRIPT",
+            help="Scripts whose convolutions plimsoll measures before those of well-known "
+            "networks.",
         ),
     ] = None,
     gpu: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="The card's number, as nvidia-smi counts.",
-            show_default="the first that programs see",
+            help="The card's number in nvidia-smi.",
+            metavar="N",
+            show_default="the first visible card",
         ),
     ] = None,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Take ten minutes, not two, for more convolutions.")
+        bool,
+        typer.Option(
+            "--thorough", help="Measure more convolutions, for ten minutes instead of two."
+        ),
     ] = False,
     name: Annotated[
         str,
-        typer.Option(help="What --gpu calls the card from then on.", show_default="PyTorch's name"),
+        typer.Option(
+            help="The card's name for --gpu from then on.",
+            metavar="NAME",
+            show_default="PyTorch's name",
+        ),
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The file to write.", show_default="a file of this user's", metavar="FILE"
-        ),
+        typer.Option(help="The file to write.", show_default="in your home folder", metavar="FILE"),
     ] = None,
     simulate: Annotated[
-        str, typer.Option(help="Measure a simulated card, to see what this does.", metavar="GPU")
+        str,
+        typer.Option(help="Measure a simulated card instead, to see how it goes.", metavar="GPU"),
     ] = "",
 ) -> None:
     """Measure a card of this machine, so that predictions for it need no guesses.

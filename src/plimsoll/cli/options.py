@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 DEFAULT_GPU = "H100"
 
 Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The script's arguments.")
+    list[str] | None, typer.Argument(metavar="-- ARGS", help="The script's arguments.")
 ]
-Script = Annotated[str, typer.Argument(help="A Python script that uses CUDA, or with -m a module.")]
+Script = Annotated[
+    str,
+    typer.Argument(metavar="SCRIPT", help="A Python script that uses CUDA, or with -m a module."),
+]
 NoScript = Annotated[
     str | None,
     typer.Argument(
-        metavar="[SCRIPT]",
+        metavar="SCRIPT",
         help="A Python script that uses CUDA, or with -m a module; none with --model.",
         show_default=False,
     ),
@@ -29,8 +32,8 @@ NoScript = Annotated[
 Model = Annotated[
     str | None,
     typer.Option(
-        help="Instead of SCRIPT: a folder with a model's config.json, that file, or the model's "
-        "name on the hub or of timm's.",
+        help="A folder with a model's config.json, that file, or the model's name on the hub or in "
+        "timm.",
         metavar="MODEL",
     ),
 ]
@@ -38,124 +41,170 @@ RecipeName = Annotated[
     str | None,
     typer.Option(
         "--recipe",
-        help="What is done with the model: sft, lora, qlora, generate or pretrain; its further "
-        "options go after --.",
+        help="What plimsoll does with the model: sft, lora, qlora, generate or pretrain. The "
+        "recipe's further options go after --.",
         metavar="NAME",
     ),
 ]
-BatchSize = Annotated[int | None, typer.Option(help="Of the recipe.", show_default="1")]
+BatchSize = Annotated[
+    int | None, typer.Option(help="The recipe's batch size.", metavar="N", show_default="1")
+]
 SeqLen = Annotated[
     int | None,
-    typer.Option(help="Of the recipe, in tokens.", show_default="2048, or the model's most"),
+    typer.Option(
+        help="The recipe's sequence length, in tokens.",
+        metavar="N",
+        show_default="2048, or the model's most",
+    ),
 ]
 SaveRecipe = Annotated[
     Path | None,
-    typer.Option(help="Write the recipe's script out, to be changed, and run it.", metavar="FILE"),
+    typer.Option(
+        help="Write the recipe's script to this file and run it, so that you can change it.",
+        metavar="FILE",
+    ),
 ]
 Module = Annotated[bool, typer.Option("-m", help="SCRIPT is a module's name, as in python -m.")]
 Gpu = Annotated[
     list[str] | None,
     typer.Option(
-        help="A card, such as 'RTX 4090' or A100:40GiB (all: plimsoll gpus); several are answered "
-        "each.",
+        help="A card that `plimsoll gpus` lists, such as 'RTX 4090', or one of another size, such "
+        "as A100:40GiB. May be repeated.",
+        metavar="NAME",
         show_default=DEFAULT_GPU,
     ),
 ]
 Gpus = Annotated[
     int | None,
-    typer.Option(help="How many cards the machine has.", show_default="1, or one a rank"),
+    typer.Option(
+        help="How many cards the machine has.", metavar="N", show_default="1, or one a rank"
+    ),
 ]
 NprocPerNode = Annotated[
     int | None,
-    typer.Option(help="SCRIPT is a job of so many processes on a machine, as torchrun has it."),
+    typer.Option(
+        help="Run SCRIPT as a job with this number of processes on each machine, as torchrun does.",
+        metavar="N",
+    ),
 ]
 World = Annotated[
-    int | None, typer.Option(help="How many ranks the job has in all, on machines of eight.")
+    int | None,
+    typer.Option(help="How many ranks the job has in all, eight on each machine.", metavar="N"),
 ]
 Ranks = Annotated[
     str | None,
-    typer.Option(help="Those that run: distinct, one of each role, or numbers as 0,64,448."),
+    typer.Option(
+        help="The ranks that plimsoll runs: distinct (one of each role), all, or numbers such as "
+        "0,64,448.",
+        metavar="RANKS",
+    ),
 ]
-Nnodes = Annotated[int, typer.Option(help="How many machines that job has.")]
-Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).")]
-Conf = Annotated[str, typer.Option(help="As PYTORCH_CUDA_ALLOC_CONF.")]
-Allocator = Annotated[str, typer.Option(help="native, elastic, uncached or wheel (PyTorch's own).")]
+Nnodes = Annotated[int, typer.Option(help="How many machines that job has.", metavar="N")]
+Driver = Annotated[str, typer.Option(help="linux, or wddm (Windows).", metavar="NAME")]
+Conf = Annotated[
+    str,
+    typer.Option(
+        help="The allocator's settings, as in PYTORCH_CUDA_ALLOC_CONF.",
+        metavar="SETTINGS",
+    ),
+]
+Allocator = Annotated[
+    str,
+    typer.Option(
+        help="native (PyTorch's rules), elastic (plimsoll's own), uncached, or wheel (PyTorch's "
+        "own code).",
+        metavar="NAME",
+    ),
+]
 Policy = Annotated[
     str | None,
-    typer.Option(help="When dedicated memory is spent: strict fails, spill uses shared."),
+    typer.Option(
+        help="When the card is full: strict fails, spill goes on in host memory.", metavar="NAME"
+    ),
 ]
 Dedicated = Annotated[
-    str | None, typer.Option(help="The most of each card's own memory, such as 6GiB.")
+    str | None,
+    typer.Option(help="The most of each card's own memory, such as 6GiB.", metavar="SIZE"),
 ]
-Shared = Annotated[str | None, typer.Option(help="The most of the host's memory to spill into.")]
+Shared = Annotated[
+    str | None,
+    typer.Option(help="The most host memory that the program may spill into.", metavar="SIZE"),
+]
 Used = Annotated[
     str | None,
     typer.Option(
-        help="What others already have of each card, such as 3GiB; auto: what the driver says.",
+        help="Memory that other programs use on each card, such as 3GiB; auto asks the driver.",
         metavar="SIZE",
     ),
 ]
 ReadMemory = Annotated[
     str | None,
     typer.Option(
-        help="What a file may take in memory when it is read, such as 8GiB; by default 1 GiB, or "
-        "eight times the file.",
+        help="The most memory that plimsoll takes to read a file, such as 8GiB.",
         metavar="SIZE",
+        show_default="1 GiB, or eight times the file",
     ),
 ]
 Values = Annotated[
     str,
     typer.Option(
-        help="auto: compute the values of tensors where that is cheap; real: all; none: only the "
-        "few that lengths and control flow hang on."
+        help="Which tensors' values plimsoll computes: auto (those that are cheap), real (all), or "
+        "none (only those that lengths and control flow depend on).",
+        metavar="NAME",
     ),
 ]
 Unknown = Annotated[
     str,
     typer.Option(
-        help="What data is like that nobody computes: balanced, most, least (of what sizes hang "
-        "on), or seed:N."
+        help="How plimsoll makes up values that it did not compute: balanced, seed:N, or most or "
+        "least, for the largest or smallest sizes that depend on them.",
+        metavar="NAME",
     ),
 ]
 Steps = Annotated[
     int | None,
     typer.Option(
-        help="End training loops after so many steps, those of a Trainer or over a DataLoader; the "
-        "rest of the script runs.",
+        help="End training loops (of a Trainer, or over a DataLoader) after this number of steps. "
+        "The rest of the script runs.",
         metavar="N",
     ),
 ]
-AtMostEvents = Annotated[int | None, typer.Option(help="Stop the script after so many events.")]
+AtMostEvents = Annotated[
+    int | None,
+    typer.Option(help="Stop the script after this number of memory events.", metavar="N"),
+]
 KeepWrites = Annotated[
     bool,
     typer.Option(
         "--keep-writes",
-        help="What the script writes stays, and it may talk to trackers and hubs.",
+        help="Keep what the script writes, and let it reach trackers and hubs.",
     ),
 ]
 Network = Annotated[
     bool,
     typer.Option(
         "--network",
-        help="The script may reach other machines; what it writes is thrown away all the same.",
+        help="Let the script reach other machines. What it writes is still discarded.",
     ),
 ]
 HostMemory = Annotated[
-    str | None, typer.Option(help="Of the simulated machine, such as 64GiB; half is shared.")
+    str | None,
+    typer.Option(
+        help="The simulated machine's memory, such as 64GiB. Half of it can be shared.",
+        metavar="SIZE",
+    ),
 ]
 RankPattern = Annotated[
     str | None,
     typer.Option(
-        help="Of a folder's files: a regular expression whose group is the rank, or the one named "
-        "rank; another one named host is the host.",
+        help="How the folder's files are named: a regular expression whose group, or whose group "
+        "called rank, is the rank. A group called host is the host.",
         metavar="REGEX",
     ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(
-        help="Of a Ray cluster that is to do the work, such as ray://head:10001.", metavar="ADDRESS"
-    ),
+    typer.Option(help="Work on this Ray cluster, such as ray://head:10001.", metavar="ADDRESS"),
 ]
 
 PlanToFollow = Annotated[

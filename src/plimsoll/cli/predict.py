@@ -47,39 +47,44 @@ def predict(
     simulation: options.Simulation,
     check: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Hold the prediction against a recording of the script."),
+        typer.Option(metavar="FILE", help="Compare the prediction with a recording of the script."),
     ] = None,
     advise: Annotated[
         bool,
-        typer.Option("--advise", help="Try the changes that the causes ask for, a run for each."),
+        typer.Option("--advise", help="Try the changes that would help; each takes another run."),
     ] = False,
     plot: Annotated[
-        bool, typer.Option("--plot", help="Draw memory over the run, below the answer.")
+        bool, typer.Option("--plot", help="Draw memory over time below the answer.")
     ] = False,
     view: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the page of plimsoll view for the run, .html."),
+        typer.Option(
+            metavar="FILE", help="Write the page of `plimsoll view` for the run, as .html."
+        ),
     ] = None,
     write_plan: PlanToWrite = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     quiet: Annotated[
         bool,
         typer.Option(
             "--quiet",
-            help="Print the verdict, why and what next; the script's output only where it fails.",
+            help="Print only the verdict, the reason and the next command. The script's output is "
+            "shown only if it fails.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object a card, one a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each card, one on each line.")
+    ] = False,
 ) -> None:
-    """Run a CUDA script where there is no GPU, and say what memory it will need.
+    """Run a CUDA script without a GPU, and say what memory it will need.
 
-    Without a script: --model and --recipe run one that comes with plimsoll.
+    Without a script, --model and --recipe run one that comes with plimsoll.
 
-    The script's own output goes to stderr, once: that of further runs is shown only where one
-    fails. What it writes is thrown away, and listed.
+    The script's own output goes to stderr. plimsoll discards the files that the script writes, and
+    lists them.
 
-    Exit status 1: it does not fit, or with --check a peak is off by more than 2 %. 2: bad input, or
-    the script fails. 3: whether it fits is not known; the answer says why.
+    Exit status: 0 it fits; 1 it does not fit, or with --check a peak is off by more than 2%; 2 bad
+    input, or the script fails; 3 the answer is not known, and the first line says why.
     """
     from plimsoll.prediction.check_text import check_text
     from plimsoll.prediction.fitting.advise import with_advice

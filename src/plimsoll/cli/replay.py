@@ -27,23 +27,27 @@ def replay(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help=f"Snapshots ({', '.join(SNAPSHOTS)}) or traces ({', '.join(TRACES)}).",
         ),
     ],
     allocator: Annotated[
-        str, typer.Option(help="native (PyTorch's rules), elastic or uncached.", metavar="NAME")
+        str,
+        typer.Option(
+            help="native (PyTorch's rules), elastic (plimsoll's own) or uncached.", metavar="NAME"
+        ),
     ] = "native",
     conf: Annotated[
         list[str] | None,
         typer.Option(
-            help="A configuration as PYTORCH_CUDA_ALLOC_CONF; give several to compare them. "
-            "By default the recorded one.",
-            metavar="STRING",
+            help="The allocator's settings, as in PYTORCH_CUDA_ALLOC_CONF. Repeat it to compare.",
+            metavar="SETTINGS",
+            show_default="the recorded ones",
         ),
     ] = None,
     limit: Annotated[
-        str | None, typer.Option(help="The most that may be reserved.", metavar="SIZE")
+        str | None,
+        typer.Option(help="The most memory that the allocator may reserve.", metavar="SIZE"),
     ] = None,
     gpu_memory: Annotated[
         str | None, typer.Option(help="The memory of the simulated card.", metavar="SIZE")
@@ -51,17 +55,19 @@ def replay(
     dedicated: Annotated[
         str | None,
         typer.Option(
-            help="With --shared: the card's memory; requests that find it spent go on in shared.",
+            help="With --shared: the card's memory. When it is full, requests go to host memory.",
             metavar="SIZE",
         ),
     ] = None,
     shared: Annotated[
-        str | None, typer.Option(help="How much shared memory there is then.", metavar="SIZE")
+        str | None,
+        typer.Option(help="How much host memory the program may spill into.", metavar="SIZE"),
     ] = None,
     version: Annotated[
         str | None,
         typer.Option(
-            help="The PyTorch to follow, such as 2.11; by default the recorded one.",
+            help="The PyTorch whose rules plimsoll follows, such as 2.11.",
+            show_default="the recorded one",
             metavar="VERSION",
         ),
     ] = None,
@@ -70,17 +76,19 @@ def replay(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the plan's file.")] = False,
     read_memory: ReadMemory = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a replay, one a line.")
+        bool, typer.Option("--json", help="Print a JSON object for each replay, one on each line.")
     ] = False,
 ) -> None:
-    """Replay memory histories that PyTorch recorded, under any configuration and GPU size.
+    """Replay recorded memory events under other allocator settings and card sizes.
 
-    A history is what torch.cuda.memory._dump_snapshot() writes after
-    torch.cuda.memory._record_memory_history(). Under the recorded configuration every address is
-    checked against the recording.
+    A recording is a file of torch.cuda.memory._dump_snapshot(), written after
+    torch.cuda.memory._record_memory_history(), or one of plimsoll run --record. Under the recorded
+    settings plimsoll checks every address.
 
     --write-plan writes where each large request lies best, for runs of the same program under the
     elastic allocator. Of a job, give the recordings of all ranks.
+
+    Exit status: 0 it runs; 1 it does not fit, or an address differs; 2 bad input.
     """
     from plimsoll.engine.plans.making import plan_of, program_of
     from plimsoll.engine.plans.plan_file import read_plan

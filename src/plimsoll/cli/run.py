@@ -26,47 +26,58 @@ _SIMULATED = ("gpus", "driver", "host_memory", "values", "unknown")
 def run(
     script: options.Script,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]", help="The script's arguments.")
+        list[str] | None, typer.Argument(metavar="ARGS", help="The script's arguments.")
     ] = None,
     module: options.Module = False,
     allocator: Annotated[
         str | None,
         typer.Option(
-            help="elastic, native or torch (PyTorch's own); simulated: native, elastic, uncached "
-            "or wheel (as native, by PyTorch's own code).",
-            show_default="elastic; simulated: native",
+            help="elastic (plimsoll's own), native (PyTorch's rules) or torch (PyTorch's own); "
+            "with "
+            "--simulate native, elastic, uncached or wheel (PyTorch's own code).",
+            metavar="NAME",
+            show_default="elastic; with --simulate native",
         ),
     ] = None,
     conf: options.Conf = "",
     json: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Append the account to a file, one JSON object a line."),
+        typer.Option(
+            metavar="FILE",
+            help="Append what was used to this file, a JSON object for each process and GPU.",
+        ),
     ] = None,
     record: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Record what happens to GPU memory, as .plim."),
+        typer.Option(metavar="FILE", help="Record every memory event to this file, .plim."),
     ] = None,
     plan: options.PlanToFollow = None,
     policy: options.Policy = None,
     dedicated: options.Dedicated = None,
     shared: Annotated[
-        str | None, typer.Option(help="The most of the host's memory for each GPU.")
+        str | None, typer.Option(help="The most host memory for each GPU.", metavar="SIZE")
     ] = None,
     cupy: Annotated[
-        bool, typer.Option("--cupy", help="CuPy's arrays too; the script imports PyTorch as well.")
+        bool,
+        typer.Option(
+            "--cupy", help="Serve CuPy's arrays too. The script must import PyTorch as well."
+        ),
     ] = False,
-    numba: Annotated[bool, typer.Option("--numba", help="Numba's device arrays too.")] = False,
-    rmm: Annotated[bool, typer.Option("--rmm", help="RMM's buffers too.")] = False,
+    numba: Annotated[
+        bool, typer.Option("--numba", help="Serve Numba's device arrays too.")
+    ] = False,
+    rmm: Annotated[bool, typer.Option("--rmm", help="Serve RMM's buffers too.")] = False,
     simulate: Annotated[
-        str | None, typer.Option(metavar="GPU", help="Simulate a card, such as H100.")
+        str | None,
+        typer.Option(metavar="GPU", help="Run without a GPU, on a simulated card such as H100."),
     ] = None,
     *,
     simulation: options.Simulation,
 ) -> None:
-    """Run a script with plimsoll's allocator, or on a simulated GPU; its exit status is its own.
+    """Run a script with plimsoll's allocator, or on a simulated card.
 
-    The script is not changed, and all that follows it, or a -- behind it, is its own. When it ends,
-    a line on stderr says what each of its processes used of each GPU.
+    Everything after SCRIPT goes to the script. When it ends, a line on stderr says what each of its
+    processes used of each GPU. The exit status is the script's.
     """
     own = arguments or []
     if own[:1] == ["--"]:

@@ -29,61 +29,75 @@ def sweep(
     what: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PLAN.toml | FILE...", help="A plan; or scripts and recordings, with --vary."
+            metavar="PLAN.toml | FILE", help="A plan; or scripts and recordings, with --vary."
         ),
     ],
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="gpu=H100,L4, conf='a:1;b:2', allocator=native,elastic, or an argument of the "
-            "scripts: --vary=--batch-size=4,8.",
+            help="What to vary: gpu=H100,L4, conf='a:1;b:2', allocator=native,elastic, or an "
+            "argument "
+            "of the scripts, --vary=--batch-size=4,8. May be repeated.",
             metavar="NAME=A,B",
         ),
     ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Option(help="Arguments of the scripts; several are swept over.", metavar="ARGS"),
+        typer.Option(help="Arguments of the scripts. Repeat it to try several.", metavar="ARGS"),
     ] = None,
     goal: Annotated[
         str | None,
         typer.Option(
-            help="least-memory, fits (the smallest card), most-samples or least-cost.",
-            show_default="the plan's, or least-memory",
+            help="What the first line answers: least-memory, fits (the smallest card), "
+            "most-samples "
+            "(the fastest) or least-cost (the cheapest, by --prices).",
+            metavar="NAME",
+            show_default="the plan's; fits for several cards, least-memory for one",
         ),
     ] = None,
     prices: Annotated[
         Path | None,
-        typer.Option(help="Of cards by the hour, .toml or .csv, for least-cost.", metavar="FILE"),
+        typer.Option(
+            help="A file with the price of each card for an hour, .toml or .csv.", metavar="FILE"
+        ),
     ] = None,
     results: Annotated[
         Path | None,
         typer.Option(
-            help="The table of what is done, .parquet.",
+            help="The file with the finished cases, .parquet.",
             show_default="beside the plan, or sweep.parquet",
             metavar="FILE",
         ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(help="At the same time here.", show_default="one a core")
+        int | None,
+        typer.Option(
+            help="How many cases run at the same time on this machine.",
+            metavar="N",
+            show_default="one a core",
+        ),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, HOST:PORT.", metavar="ADDRESS")
+        str | None, typer.Option(help="Work on this Ray cluster, HOST:PORT.", metavar="ADDRESS")
     ] = None,
     picture: Annotated[
-        bool, typer.Option("--picture", help="Draw a bar for each case, below the table.")
+        bool, typer.Option("--picture", help="Draw a bar for each case below the table.")
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write table and picture as a page.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Write the table and the picture as a page, .html.", metavar="FILE"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the page.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One object.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the page if it exists.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Predict scripts, and replay recordings, on many cards and under many configurations.
 
-    What is done is kept in a table as it ends; the same command goes on from there.
+    Each finished case is kept in a file; the same command goes on from there.
 
-    Exit status 1: a script or a recording fits nowhere. 2: bad input, or every case fails. 3:
-    whether one fits anywhere is not known. 130: interrupted.
+    Exit status: 0 each script and recording fits somewhere; 1 one fits nowhere; 2 bad input, or
+    every case fails; 3 whether one fits anywhere is not known; 130 interrupted.
     """
     from plimsoll.base.endings import check_ending
     from plimsoll.base.files import NewFile, check_can_be_made

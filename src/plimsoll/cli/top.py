@@ -26,39 +26,43 @@ _WIDTH_OF_FILES = 120
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print what there is now and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the memory now, and end.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print it once, as one JSON object.")
+        bool, typer.Option("--json", help="Print one JSON object, and end.")
     ] = False,
     interval: Annotated[
         float | None,
-        typer.Option(help="Between two looks, in seconds; 1 unless it is given."),
+        typer.Option(help="Seconds between two updates.", metavar="SECONDS", show_default="1"),
     ] = None,
     sort: Annotated[
         str | None,
         typer.Option(
-            help="driver (unless it is given), allocated, cached, fragments, program, pid or gpu."
+            help="The column to sort by: driver, allocated, cached, fragments, program, pid or "
+            "gpu.",
+            metavar="COLUMN",
+            show_default="driver",
         ),
     ] = None,
     host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another machine, for ssh, or the address of metrics, such as http://node1:9400; "
-            "may be repeated.",
+            help="Another machine: its name for ssh, or the address of its metrics, such as "
+            "http://node1:9400. May be repeated.",
             metavar="HOST",
         ),
     ] = None,
     remote: Annotated[
         str | None,
         typer.Option(
-            help="What plimsoll is called on the hosts; plimsoll unless it is given.",
+            help="The command that runs plimsoll on those machines.",
+            show_default="plimsoll",
             metavar="COMMAND",
         ),
     ] = None,
     snapshot: Annotated[
         str | None,
         typer.Option(
-            help="Write a snapshot of one process instead: its number, or rank=N, or "
+            help="Write a snapshot of one process and end. PROCESS is its number, rank=N, or "
             "rank=N,job=NAME.",
             metavar="PROCESS",
         ),
@@ -68,15 +72,16 @@ def top(
         typer.Option(
             "--output",
             "-o",
-            help="The file for --snapshot; - is the standard output.",
+            help="The file for --snapshot; - is standard output.",
             metavar="FILE",
         ),
     ] = None,
 ) -> None:
     """Watch the memory of every GPU and process, here or on other machines.
 
-    Of processes that plimsoll runs in, the driver's number is taken apart into context, allocated,
-    cached and fragments; of others there is what NVML knows. Simulated GPUs are shown too.
+    For a process that plimsoll runs in, top shows the driver's figure and its parts: context,
+    allocated, cached and fragments. For other processes it shows NVML's figure. Simulated cards are
+    shown too.
     """
     from plimsoll.integrations.top.hosts import HostsWatch, host_of
     from plimsoll.integrations.top.process_table import SORT_KEYS

@@ -36,37 +36,50 @@ def view(
         ),
     ],
     other: Annotated[
-        Path | None, typer.Argument(metavar="[OTHER]", help="Another, to show side by side.")
+        Path | None,
+        typer.Argument(metavar="OTHER", help="Another recording, to show side by side."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to write; by default beside the recording."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The file to write.",
+            metavar="FILE",
+            show_default="beside the recording",
+        ),
     ] = None,
     serve: Annotated[
         bool,
-        typer.Option("--serve", help="Serve the page on this machine, with every detail at hand."),
+        typer.Option("--serve", help="Serve the page from this machine, with every detail."),
     ] = False,
     export: Annotated[
         str | None,
         typer.Option(
-            help="Write for another tool instead, such as perfetto or csv; a wrong KIND names all.",
+            help="Write a file for another tool instead, such as perfetto or csv. A wrong KIND "
+            "lists all "
+            "kinds.",
             metavar="KIND",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the output if it exists.")
+    ] = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser (on a terminal only).")
+        bool, typer.Option("--open", help="Open the page in a browser, if this is a terminal.")
     ] = False,
     rank_pattern: RankPattern = None,
     address: Address = None,
     read_memory: ReadMemory = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object about the file.")
+    ] = False,
 ) -> None:
     """Show a recording, or two side by side, as one page that needs no network.
 
-    The page has the timeline of live memory, the card's address space at any moment, and every
-    block with its call stack. Press ? on it for its keys. Of a folder: all ranks over time, from
-    which each rank that stands out opens; with --serve, each rank.
+    The page shows live memory over time, the card's address space at any moment, and every block
+    with its call stack. Press ? on it for its keys. For a folder, it shows all ranks over time;
+    ranks that stand out can be opened, and with --serve every rank.
     """
     if serve and (export or output):
         raise InputError("--serve writes no file: leave out --export and -o")

@@ -119,10 +119,14 @@ def _peak(e: ExplanationParts) -> str:
     free = r.cached_bytes + r.fragments_bytes
     if r.allocated_bytes == r.reserved_bytes:
         return f"{whole}, all of it for live tensors."
-    return (
+    live = (
         f"{whole}, {format_size(r.allocated_bytes)} of it for live tensors; {format_size(free)}, "
         f"{free / r.reserved_bytes:.1%}, is free."
     )
+    if e.peak.event == r.event or not e.has_history:
+        return live
+    most = format_size(e.peak.allocated_bytes)
+    return f"{live} Live tensors peak at another time, at event {e.peak.event:,}: {most}."
 
 
 def _try(e: ExplanationParts) -> Iterator[str]:

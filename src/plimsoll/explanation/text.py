@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import Verbatim, paragraphs
-from plimsoll.base.units import format_count, format_size, size_row
+from plimsoll.base.units import format_count, format_size, has_share, size_row
 from plimsoll.explanation.first_lines import cause, effect, first_lines, reason
 from plimsoll.prediction.gpu_rows import gpu_rows
 from plimsoll.recordings.analysis.category_names import category_title
@@ -94,14 +94,19 @@ def _card(e: ExplanationParts) -> Iterator[str]:
 def _reserved(e: ExplanationParts) -> Iterator[str]:
     r = e.reserved
     exact = "" if r.exact else " (see the notes)"
-    when = f", at its peak, event {r.event:,}{_in_step(r.step)}" if e.has_history else ""
+    peak = f", at the peak of reserved memory, event {r.event:,}{_in_step(r.step)}"
+    when = peak if e.has_history else ""
     yield f"Reserved = allocated + cached + fragments{when}{exact}"
     rounding = f", {format_size(r.rounding_bytes)} of it rounding" if r.rounding_bytes else ""
     yield _row(r.allocated_bytes, f"allocated: in live tensors{rounding}", r.reserved_bytes)
     if r.pending_bytes:
         yield _row(r.pending_bytes, "freed, but another stream may still use it", r.reserved_bytes)
-    yield _row(r.cached_bytes, "cached: free, empty_cache() would return it", r.reserved_bytes)
-    yield _row(r.fragments_bytes, "fragments: free, but between live blocks", r.reserved_bytes)
+    for size, what in (
+        (r.cached_bytes, "cached: free, empty_cache() would return it"),
+        (r.fragments_bytes, "fragments: free, but between live blocks"),
+    ):
+        if has_share(size, r.reserved_bytes):
+            yield _row(size, what, r.reserved_bytes)
     shared = f", {format_size(r.shared_bytes)} of it in shared memory" if r.shared_bytes else ""
     yield _row(r.reserved_bytes, f"reserved{shared}")
     yield from _retries(e)
@@ -124,10 +129,13 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     p = e.peak
     when = "" if p.seconds is None else f", {p.seconds:.2f} s after the first event"
     allocated = f"{format_size(p.allocated_bytes)} allocated in {_blocks(p.blocks)}"
-    if e.has_history:
-        yield f"The peak: {allocated}, at event {p.event:,}{_in_step(p.step)}{when}"
-    else:
+    if not e.has_history:
         yield f"Live now: {allocated}"
+    elif p.event == e.reserved.event:
+        yield f"At the same event: {allocated}{when}"
+    else:
+        event = f"event {p.event:,}{_in_step(p.step)}{when}"
+        yield f"The peak of allocated memory, at another time: {allocated}, {event}"
     source = {
         "program": "as the program itself knew it",
         "stacks": "by call stacks",
@@ -136,7 +144,7 @@ def _peak(e: ExplanationParts) -> Iterator[str]:
     }[p.categories_from]
     yield f"By category ({source}):"
     for name, size in sorted(p.by_category.items(), key=lambda item: -item[1]):
-        if size:
+        if has_share(size, p.allocated_bytes):
             yield _row(size, category_title(name), p.allocated_bytes)
     if p.lines:
         yield "By source line:"
@@ -238,12 +246,12 @@ def _advice(e: ExplanationParts) -> Iterator[str]:
     yield f"Advice, the cheapest first, each tried by replaying this recording ({count}{ended})"
     mine = [advice for advice in e.advice if advice.kind != "script"]
     if not mine:
-        failed = " serves the request that failed" if e.out_of_memory else " would save 2 % or more"
+        failed = " serves the request that failed" if e.out_of_memory else " would save 2% or more"
         yield f"{_INDENT}nothing that was tried{failed}"
     for number, advice in enumerate(mine, 1):
         yield from _one_advice(number, advice, e.run_seconds)
     if e.script is None:
-        yield f"{_INDENT}Not tried: changes to the program. With --script train.py they are."
+        yield f"{_INDENT}With --script train.py plimsoll also tries changes to the program."
 
 
 def _of_the_script(e: ExplanationParts) -> Iterator[str]:
@@ -257,7 +265,7 @@ def _of_the_script(e: ExplanationParts) -> Iterator[str]:
     yield f"{_INDENT}as it is, it reserves {reserved} at its peak{whether}"
     changes = [advice for advice in e.advice if advice.kind == "script"]
     if not changes:
-        what = "would save 2 % or more" if script.fits else "makes it fit"
+        what = "would save 2% or more" if script.fits else "makes it fit"
         yield f"{_INDENT}nothing that was tried {what}"
     for number, advice in enumerate(changes, 1):
         yield from _one_advice(number, advice, e.run_seconds)
@@ -333,4 +341,4 @@ def _times(count: int) -> str:
 
 
 def _confidence(value: float) -> str:
-    return "over 99.9 %" if value > 0.999 else f"{value:.1%}"
+    return "over 99.9%" if value > 0.999 else f"{value:.1%}"

@@ -138,7 +138,7 @@ def _row(change: PeakChange) -> Iterator[str]:
     if grown is None or isinstance(change.before, str) or not _on_card(change.before):
         yield "?" if grown is None else _signed(grown)
     else:
-        yield f"{_signed(grown)} ({100 * grown / _on_card(change.before):+.1f} %)"
+        yield f"{_signed(grown)} ({100 * grown / _on_card(change.before):+.1f}%)"
     yield _remark(change)
 
 

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 _MOST_ASSUMPTIONS = 12
 _MOST_NAMED = 4
 _READS = {
-    READS_UNKNOWN: "numbers that the script reads from the GPU are made up, losses that it prints "
-    "among them",
-    READS_RANDOM: "random numbers that the script reads from the GPU are not those of a real one",
+    READS_UNKNOWN: "plimsoll made up the number that the script reads here, such as a printed loss",
+    READS_RANDOM: "the random number that the script reads here differs from a real GPU's",
 }
 """The assumptions about values that the script reads; their line describes them fully."""
 _PLAIN = {
-    SIZES_BY_DATA[0]: "how large these results are depends on data that plimsoll did not compute",
-    SIZES_BY_DATA[1]: "how large these results are depends on random numbers",
+    SIZES_BY_DATA[0]: "the size of its result depends on data that plimsoll did not compute",
+    SIZES_BY_DATA[1]: "the size of its result depends on random numbers",
 }
 
 
@@ -45,7 +44,7 @@ def assumed_lines(assumptions: Sequence[Assumed]) -> Iterator[str]:
     for text, named in list(by_text.items())[:_MOST_ASSUMPTIONS]:
         more = len(named) - _MOST_NAMED
         shown = ", ".join(list(named)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"  {text}: {shown}"
+        yield f"  {shown}: {text}" if shown else f"  {text}"
 
 
 def _named(assumed: Assumed) -> str:

@@ -31,7 +31,7 @@ def _compared(what: str, predicted: int, recorded: int) -> str:
     if not recorded:
         return text
     percent = round(100 * (predicted - recorded) / recorded, 1) + 0.0  # never -0.0
-    return f"{text} ({percent:+} %)"
+    return f"{text} ({percent:+}%)"
 
 
 def _held(c: CheckParts) -> Iterator[str]:

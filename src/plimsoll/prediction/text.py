@@ -13,6 +13,7 @@ from plimsoll.base.units import (
     format_range,
     format_seconds,
     format_size,
+    has_share,
     size_row,
 )
 from plimsoll.prediction.assumed import (
@@ -43,7 +44,6 @@ _MOST_CARDS = 8
 _MOST_PROCESSES = 8
 _MOST_WRITTEN = 6
 _LEAST_SECONDS = 5e-7
-_LEAST_SHARE = 0.0005
 _MEASURED = "H200"
 """The card whose kernels were measured."""
 _MOST_COMPILED = 6
@@ -313,10 +313,8 @@ def _categories(p: PredictionParts) -> Iterator[str]:
     if p.peak_allocated_bytes:
         yield "At the peak:"
     for name, size in _largest_first(p.by_category):
-        share = size / max(1, p.peak_allocated_bytes)
-        if share < _LEAST_SHARE:  # it would print as 0.0 %
-            continue
-        yield f"  {name:16} {format_size(size):>12}  {share:5.1%}"
+        if has_share(size, p.peak_allocated_bytes):
+            yield f"  {size_row(size, name, p.peak_allocated_bytes)}"
 
 
 def _lines(p: PredictionParts) -> Iterator[str]:
@@ -347,7 +345,7 @@ def _in_shared(p: PredictionParts) -> Iterator[str]:
         return
     yield "In shared memory, when it held the most:"
     for name, size in _largest_first(p.shared_by_category):
-        yield f"  {name:16} {format_size(size):>12}"
+        yield f"  {size_row(size, name)}"
     for line in p.shared_lines[:_MOST_LINES]:
         yield f"  {size_row(line.bytes, line.line)}"
 
@@ -387,7 +385,7 @@ def _eagerly(p: PredictionParts, eager: EagerUse) -> str:
     text = (
         f"run eagerly: peak allocated {format_size(eager.peak_allocated_bytes)}, "
         f"reserved {format_size(eager.peak_reserved_bytes)}; "
-        f"compiled reserves {abs(percent):.0f} % {'more' if percent > 0 else 'less'}"
+        f"compiled reserves {abs(percent):.0f}% {'more' if percent > 0 else 'less'}"
     )
     if p.step_seconds is None or eager.step_seconds is None:
         return text

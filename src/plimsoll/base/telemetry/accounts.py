@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.json_text import json_line
 from plimsoll.base.telemetry.job import rank_of_process
+from plimsoll.base.telemetry.torch_counters import torch_pinned_bytes
 from plimsoll.base.units import format_size
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Account:
         peak_reserved_bytes: The most reserved from the driver, in both tiers.
         peak_shared_bytes: The most of it in shared memory, spilled or placed there.
         card_peak_bytes: The most memory of the card in use by all processes together.
+        peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
+            GPUs of the process.
         torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved, up to
             the moment when it would have run out of memory.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
@@ -44,6 +47,7 @@ class Account:
     peak_reserved_bytes: int
     peak_shared_bytes: int = 0
     card_peak_bytes: int | None = None
+    peak_pinned_bytes: int | None = None
     torch_peak_reserved_bytes: int | None = None
     torch_num_ooms: int | None = None
     plan: str | None = None
@@ -61,13 +65,20 @@ class Account:
             text += f", in shared memory {format_size(self.peak_shared_bytes)}"
         if self.card_peak_bytes is not None:
             text += f", in use on the card {format_size(self.card_peak_bytes)}"
-        if self.torch_peak_reserved_bytes is not None:
-            reserved = format_size(self.torch_peak_reserved_bytes)
-            ended = "run out of memory at" if self.torch_num_ooms else "reserved"
-            text += f"; PyTorch's allocator would have {ended} {reserved}"
-        if self.plan is not None:
-            text += f"; {self.plan}"
-        return text
+        if self.peak_pinned_bytes:
+            text += f"; page-locked host memory {format_size(self.peak_pinned_bytes)}"
+        text += self._with_torch()
+        return text if self.plan is None else f"{text}; {self.plan}"
+
+    def _with_torch(self) -> str:
+        if self.torch_peak_reserved_bytes is None:
+            return ""
+        reserved = format_size(self.torch_peak_reserved_bytes)
+        if not self.torch_num_ooms:
+            return f"; PyTorch's allocator would have reserved {reserved}"
+        if not self.torch_peak_reserved_bytes:
+            return "; with PyTorch's allocator the first request would have failed"
+        return f"; PyTorch's allocator would have run out of memory, with {reserved} reserved"
 
 
 def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
@@ -92,6 +103,7 @@ def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Accoun
         peak_reserved_bytes=figures["peak_reserved_bytes"],
         peak_shared_bytes=figures.get("peak_shared_reserved_bytes", 0),
         card_peak_bytes=figures.get("card_peak_bytes"),
+        peak_pinned_bytes=figures.get("peak_pinned_bytes"),
         torch_peak_reserved_bytes=figures.get("torch_peak_reserved_bytes")
         if is_torch_known
         else None,
@@ -112,6 +124,7 @@ def torch_accounts() -> list[Account]:
         figures = {
             "peak_allocated_bytes": statistics["allocated_bytes.all.peak"],
             "peak_reserved_bytes": statistics["reserved_bytes.all.peak"],
+            "peak_pinned_bytes": torch_pinned_bytes("peak"),
         }
         if figures["peak_reserved_bytes"] > 0:
             accounts.append(make_account("torch", device, figures))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from plimsoll.base.telemetry.counter_source import Counters, device_counters
 from plimsoll.base.telemetry.nvml import Nvml, plain_uuid
@@ -135,7 +135,7 @@ class TorchCounters:
             for index, statistics in found.items()
             if statistics.get("reserved_bytes.all.peak")
         )
-        return Counters(devices, _torch_pinned_bytes())
+        return Counters(devices, torch_pinned_bytes())
 
     def _device(self, index: int, statistics: Mapping[str, int]) -> DeviceCounters:
         def dedicated() -> int:
@@ -173,9 +173,13 @@ def _torch_statistics(index: int) -> dict[str, int]:
     }
 
 
-def _torch_pinned_bytes() -> int | None:
+def torch_pinned_bytes(kind: Literal["current", "peak"] = "current") -> int | None:
+    """Returns the page-locked memory that PyTorch's host allocator holds, in bytes.
+
+    None is unknown.
+    """
     import torch
 
     nested = torch.cuda.memory.host_memory_stats_as_nested_dict()
-    found = nested.get("allocated_bytes", {}).get("current")
+    found = nested.get("allocated_bytes", {}).get(kind)
     return None if found is None else int(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import paragraphs, table
-from plimsoll.base.units import format_count, format_size, size_row
+from plimsoll.base.units import format_count, format_size, has_share, size_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -126,7 +126,8 @@ def _explain(result: ReplayResult) -> Iterator[str]:
         (peak.split_bytes, "free, in segments that are partly in use: it cannot be returned"),
         (peak.cached_bytes, "free, and kept for later requests: empty_cache would return it"),
     ):
-        yield f"  {size_row(part, what, peak.reserved_bytes)}"
+        if has_share(part, peak.reserved_bytes):
+            yield f"  {size_row(part, what, peak.reserved_bytes)}"
     if peak.pending_free_bytes:
         size = format_size(peak.pending_free_bytes)
         yield f"  of the first two, {size} was freed, but another stream might still use it"

@@ -5,7 +5,6 @@ Every kind of memory has its own character, so that bars can be read without col
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -44,19 +43,31 @@ def _process_parts(use: ProcessUse) -> list[int]:
 def bar(parts: Sequence[int], total: int | None, width: int) -> Text:
     """Draws the parts of the whole, with the rest as free.
 
+    A larger part never has fewer letters than a smaller one.
+
     Args:
-        parts: In bytes, in drawing order.
+        parts: In bytes, in drawing order, without the free part.
         total: The whole; None or 0 leaves the bar empty.
         width: In characters.
     """
     line = Text(no_wrap=True)
     if not total or width <= 0:
         return line.append(" " * max(width, 0))
-    ends = [round(min(end / total, 1) * width) for end in accumulate(parts)]
-    ends += [ends[-1] if ends else 0] * (len(_PARTS) - 1 - len(ends))
-    for (sign, style, _), (begin, end) in zip(_PARTS, pairwise([0, *ends, width]), strict=True):
-        line.append(sign * (end - begin), style)
+    shown = [*parts, *[0] * (len(_PARTS) - 1 - len(parts))]
+    shown.append(max(total - sum(shown), 0))
+    for (sign, style, _), letters in zip(_PARTS, _letters(shown, width), strict=True):
+        line.append(sign * letters, style)
     return line
+
+
+def _letters(parts: Sequence[int], width: int) -> list[int]:
+    """Returns how many letters each part gets, by the largest remainders; they fill the width."""
+    whole = sum(parts)
+    letters = [part * width // whole for part in parts]
+    by_remainder = sorted(range(len(parts)), key=lambda each: -(parts[each] * width % whole))
+    for each in by_remainder[: width - sum(letters)]:
+        letters[each] += 1
+    return letters
 
 
 def legend(width: int) -> list[Text]:

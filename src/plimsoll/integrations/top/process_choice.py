@@ -75,8 +75,11 @@ class Choice:
         if found:
             raise InputError(f"several processes are meant: {_told(found)}")
         silent = "".join(f"; {host} does not answer: {why}" for host, why in machine.silent_hosts)
+        if not ours:
+            none = "plimsoll runs in no process here; plimsoll run SCRIPT starts one"
+            raise InputError(printable(f"{none}{silent}"))
         raise InputError(
-            printable(f"there is no such process; plimsoll runs in {_told(ours) or 'none'}{silent}")
+            printable(f"there is no such process; plimsoll runs in {_told(ours)}{silent}")
         )
 
     def _is_meant(self, use: ProcessUse) -> bool:

@@ -19,33 +19,27 @@ if TYPE_CHECKING:
     from textual.events import Key
 
 _HELP = """\
-DRIVER is what nvidia-smi shows of a process. Where plimsoll runs in it,
-that number is taken apart:
+DRIVER      the figure of nvidia-smi; the next four are its parts
+CONTEXT     the driver's own: kernels, libraries, work queues
+ALLOCATED   live tensors
+CACHED      free and kept for later requests; empty_cache() returns it
+FRAGMENTS   free, in segments that are partly in use
+SHARED      the part of the allocator's memory that lies in host RAM;
+            DRIVER does not count it
+PINNED      page-locked memory of the host
+-           unknown: plimsoll does not run in this process
 
-  CONTEXT     the driver's own: kernels, libraries, work queues
-  ALLOCATED   live tensors
-  CACHED      free, kept for later requests; empty_cache returns it
-  FRAGMENTS   free, in segments that are partly in use
-  SHARED      what of the allocator's memory is the host's; the driver
-              does not count it, so ALLOCATED may be more than DRIVER
-  PINNED      page-locked memory of the host
-
-  up, down    choose a GPU or a process, with what else is known of it
-  esc         choose nothing; show all processes again
-  /           show only processes with a text in name, number or GPU
-  t           as a tree: which process started which
-  e           the environment that the process was started with
-  w           write a snapshot of the process, for plimsoll explain
-  x           end the process; it asks first
-  s           sort by the next column       r   the other way round
-  d a c f     sort by DRIVER, ALLOCATED, CACHED, FRAGMENTS
-  n p g       sort by program, by number, by GPU
-  + -         refresh more often, less often
-  space       stop and go on
-  q           leave
-
-Unknown numbers are shown as -.
-"""
+up, down    choose a GPU or a process, and show its details
+esc         choose nothing; show all processes again
+/           show only processes with a text in name, number or GPU
+t           as a tree: which process started which
+e           the environment of the process
+w           write a snapshot of the process, for plimsoll explain
+x           end the process; top asks first
+s, r        sort by the next column; reverse the order
+d a c f     sort by DRIVER, ALLOCATED, CACHED, FRAGMENTS
+n p g       sort by program, number, GPU
++ - space   refresh more often, less often; pause     q   leave"""
 
 _FRAME = """
     width: 80; max-width: 100%; height: auto; max-height: 100%; border: round $primary;

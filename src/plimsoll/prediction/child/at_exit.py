@@ -49,6 +49,7 @@ def _accounts(
     """Returns an account for each used GPU."""
     if not simulation.has_contexts:
         return []
+    pinned_bytes = simulation.library.pinned_statistics().allocated_bytes.peak
     accounts = []
     for device in range(len(simulation.profiles)):
         peak = high_water.of(device)
@@ -59,6 +60,7 @@ def _accounts(
             "peak_reserved_bytes": peak.reserved_bytes,
             "peak_shared_reserved_bytes": 0 if peak.shared is None else peak.shared.peak_bytes,
             "card_peak_bytes": high_water.card_bytes(device),
+            "peak_pinned_bytes": pinned_bytes,
         }
         if native is not None and (replayed := native.of(device)) is not None:
             figures["torch_peak_reserved_bytes"] = replayed.peak_reserved_bytes

@@ -43,7 +43,7 @@ class Headroom:
             return cls(size_bytes=parse_size(text))
         part = float(percent[1]) / 100
         if part >= 1:
-            raise InputError(f"a headroom of {percent[1]} % leaves nothing of the card")
+            raise InputError(f"a headroom of {percent[1]}% leaves nothing of the card")
         return cls(part=part)
 
     def of(self, total_bytes: int) -> int:

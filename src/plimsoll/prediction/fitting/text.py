@@ -30,7 +30,7 @@ def fit_text(fit: FitParts, width: int | None = None) -> str:
             rows.append(f"Host memory, estimated, with {fit.vary} {fit.largest}: {size}")
     if fit.fastest is not None:
         value, rate = fit.fastest
-        rows.append(f"About as fast as any, {rate:,.0f} samples a second: {fit.vary} {value}")
+        rows.append(f"{fit.vary} {value} is about as fast as any: {rate:,.0f} samples/s")
     rest = [written_lines(fit.written), kept_apart_lines(fit.kept_apart)]
     return paragraphs([rows, *rest], width)
 
@@ -62,7 +62,7 @@ def answer_text(fit: FitParts) -> str:
         return f"no {fit.vary}{below} that fits was found: {fit.stopped}"
     if fit.stopped is None:
         assert high is not None
-        near = "" if high - low <= fit.multiple_of else f", to 1 %: {high} does not fit"
+        near = "" if high - low <= fit.multiple_of else f", to 1%: {high} does not fit"
         return f"{fit.vary} {low}{near}"
     if fit.stopped == INTERRUPTED:
         below = "" if high is None else f", less than {high}"

@@ -18,12 +18,14 @@ def by_program(found: SweepParts) -> list[list[Row]]:
     """Returns the rows of each script and recording, the best first, failed ones last."""
     programs = dict.fromkeys(row.case.program for row in found.rows)
     return [
-        sorted(
-            (row for row in found.rows if row.case.program == program),
-            key=lambda row: _rank(row, found),
-        )
+        best_first([row for row in found.rows if row.case.program == program], found.goal, found)
         for program in programs
     ]
+
+
+def best_first(rows: Iterable[Row], goal: str, found: SweepParts) -> list[Row]:
+    """Returns rows of one program, the best by a goal first, and last those that failed."""
+    return sorted(rows, key=lambda row: _rank(row, goal, found.prices))
 
 
 def cost(row: Row, prices: Mapping[str, float]) -> float | None:
@@ -53,7 +55,7 @@ def check_prices(gpus: Iterable[str], prices: Mapping[str, float], path: str) ->
             raise InputError(f"{path}: there is no price of {card(gpu)}")
 
 
-def _rank(row: Row, found: SweepParts) -> tuple[float, ...]:
+def _rank(row: Row, goal: str, prices: Mapping[str, float]) -> tuple[float, ...]:
     """A sort key, lowest best; if the goal's figure is unknown, the least memory is best."""
     used = math.inf if row.device_used_bytes is None else row.device_used_bytes
     samples = -(row.samples_per_second or 0.0)
@@ -61,8 +63,8 @@ def _rank(row: Row, found: SweepParts) -> tuple[float, ...]:
         "least-memory": used,
         "fits": math.inf if row.total_bytes is None else row.total_bytes,
         "most-samples": samples,
-        "least-cost": _or_infinite(cost(row, found.prices)),
-    }[found.goal]
+        "least-cost": _or_infinite(cost(row, prices)),
+    }[goal]
     return (row.error is not None, row.fits is not True, first, used, samples)
 
 

@@ -36,7 +36,8 @@ class SweepPlan:
         gpus: Cards.
         confs: In the syntax of PYTORCH_CUDA_ALLOC_CONF; for PyTorch's own allocator only.
         allocators: Allocators, as `predict` takes them.
-        goal: The goal, one of `GOALS`.
+        goal: The goal, one of `GOALS`. A plan with several cards and no goal asks for the smallest
+            card.
         prices: A file with prices of cards by the hour, or None.
     """
 
@@ -87,10 +88,11 @@ class SweepPlan:
         for key in ("scripts", "recordings"):
             lists[key] = tuple(str((folder or Path()) / one) for one in lists.get(key, ()))
         prices = _text("prices", values["prices"]) if "prices" in values else None
+        default = "fits" if len(lists.get("gpus", ())) > 1 else cls.goal
         plan = cls(
             **lists,
             vary=_varied(values.get("vary", {})),
-            goal=_text("goal", values["goal"]) if "goal" in values else cls.goal,
+            goal=_text("goal", values["goal"]) if "goal" in values else default,
             prices=None if prices is None else str((folder or Path()) / prices),
         )
         return plan.checked()

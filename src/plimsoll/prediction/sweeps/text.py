@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import paragraphs, table
 from plimsoll.base.units import format_count, format_seconds, format_size
-from plimsoll.prediction.sweeps.best_rows import by_program, cost
+from plimsoll.prediction.sweeps.best_rows import best_first, by_program, cost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from plimsoll.prediction.sweeps.parts import Row, SweepParts
 
 _NAMES = ("program", "arguments", "card", "configuration", "allocator", "fits")
 _OPTIONAL = ("of", "allocated", "step", "reserved")
-_WHOSE = {
-    "least-memory": "the least memory",
-    "fits": "the smallest card",
-    "most-samples": "the most samples a second",
-    "least-cost": "the least cost",
+_BEST_IS = {
+    "least-memory": "the least memory is with",
+    "fits": "the smallest card that fits is",
+    "most-samples": "the fastest is",
+    "least-cost": "the cheapest is",
 }
 
 
@@ -35,8 +35,25 @@ def sweep_text(found: SweepParts, width: int | None = None) -> str:
 
 
 def answers(found: SweepParts) -> list[str]:
-    """Returns the best row of each program, a line each."""
-    return [_answer(rows, found) for rows in by_program(found)] or ["Nothing was run"]
+    """Returns the best case of each program by the goal, then the best by other goals."""
+    lines = [line for rows in by_program(found) for line in _answers(rows, found)]
+    return lines or ["Nothing was run"]
+
+
+def _answers(rows: Sequence[Row], found: SweepParts) -> Iterator[str]:
+    yield _answer(rows, found)
+    fitting = [row for row in rows if row.fits]
+    if not _differs([row.case.gpu or "" for row in fitting]):
+        return
+    others = [
+        _best(best, rows, found, goal)
+        for goal in _BEST_IS
+        if goal != found.goal
+        for best in best_first(fitting, goal, found)[:1]
+        if _is_known(best, goal, found)
+    ]
+    if others:
+        yield f"Also: {'; '.join(others)}"
 
 
 def _answer(rows: Sequence[Row], found: SweepParts) -> str:
@@ -47,27 +64,48 @@ def _answer(rows: Sequence[Row], found: SweepParts) -> str:
         unknown = sum(row.fits is None and row.error is None for row in rows)
         known = f"; of {unknown} it is not known" if unknown else ""
         return f"{program} fits in none of {format_count(len(rows), 'case')}{known}"
-    what = [shlex.join(best.case.arguments), best.case.gpu, _conf(best), *_allocator(best)]
-    where = ", ".join(part for part in what if part) or "as recorded"
     fitting = sum(row.fits is True for row in rows)
     return (
-        f"{program}: {_WHOSE[found.goal]} with {where}: {_figure(best, found)}; "
+        f"{program}: {_best(best, rows, found, found.goal)}; "
         f"{fitting} of {format_count(len(rows), 'case')} fit{'s' * (fitting == 1)}"
     )
 
 
-def _figure(row: Row, found: SweepParts) -> str:
+def _best(best: Row, rows: Sequence[Row], found: SweepParts, goal: str) -> str:
+    """Returns the card, what else differs between the cases, and the figure of the goal."""
+    kinds: list[Callable[[Row], str]] = [
+        lambda row: shlex.join(row.case.arguments),
+        lambda row: row.case.conf or "default settings",
+        lambda row: row.case.allocator,
+    ]
+    differing = [kind(best) for kind in kinds if _differs([kind(row) for row in rows])]
+    words = [best.case.gpu or "", *differing]
+    where = ", ".join(word for word in words if word) or "what was recorded"
+    return f"{_BEST_IS[goal]} {where} ({_figure(best, goal, found)})"
+
+
+def _is_known(row: Row, goal: str, found: SweepParts) -> bool:
+    """Whether a row has the figure that a goal is about."""
+    if goal == "least-cost":
+        return cost(row, found.prices) is not None
+    return goal != "most-samples" or row.samples_per_second is not None
+
+
+def _figure(row: Row, goal: str, found: SweepParts) -> str:
     money = cost(row, found.prices)
-    if found.goal == "least-cost" and money is not None:
-        return f"{money:.2f} a million samples"
-    if found.goal == "most-samples" and row.samples_per_second is not None:
-        return f"{row.samples_per_second:.1f} samples a second"
-    return format_size(row.device_used_bytes or 0)
+    if goal == "least-cost" and money is not None:
+        return f"{money:.2f} for a million samples"
+    if goal == "most-samples" and row.samples_per_second is not None:
+        return f"{row.samples_per_second:.1f} samples/s"
+    used = format_size(row.device_used_bytes or 0)
+    if goal == "fits" and row.total_bytes is not None:
+        return f"{used} of {format_size(row.total_bytes)}"
+    return used
 
 
 def row_name(row: Row) -> str:
     """Returns the part of a row's title that distinguishes it from others of its program."""
-    parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), *_allocator(row)]
+    parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), _allocator(row)]
     return ", ".join(part for part in parts if part) or row.case.program
 
 
@@ -75,8 +113,8 @@ def _conf(row: Row) -> str:
     return row.case.conf or ""
 
 
-def _allocator(row: Row) -> list[str]:
-    return [] if row.case.allocator == "native" else [row.case.allocator]
+def _allocator(row: Row) -> str:
+    return "" if row.case.allocator == "native" else row.case.allocator
 
 
 def table_rows(found: SweepParts) -> list[tuple[str, ...]]:

@@ -25,6 +25,7 @@ from plimsoll.base.printable import printable
 from plimsoll.base.telemetry.accounts import Account, make_account
 from plimsoll.base.telemetry.job import rank_of_process
 from plimsoll.base.telemetry.nvml import Nvml
+from plimsoll.base.telemetry.torch_counters import torch_pinned_bytes
 from plimsoll.base.units import format_size
 from plimsoll.engine.current import set_engines
 from plimsoll.engine.plans.plan_file import read_plan
@@ -167,9 +168,12 @@ class LiveEngines:
     def accounts(self) -> list[Account]:
         """Returns the use of each GPU."""
         plans = self.plan_uses()
+        pinned_bytes = torch_pinned_bytes("peak") if sys.modules.get("torch") else None
         accounts = [
             make_account(
-                self._allocator if engine.fell_back is None else "native", device, engine.account()
+                self._allocator if engine.fell_back is None else "native",
+                device,
+                {**engine.account(), "peak_pinned_bytes": pinned_bytes},
             )
             for device, engine in sorted(self._open.items())
         ]

@@ -62,7 +62,7 @@ export function formatAddress(origin, offset) {
 
 /** @param {number} part @param {number} whole */
 export function formatShare(part, whole) {
-  return whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "–";
+  return whole > 0 ? `${((100 * part) / whole).toFixed(1)}%` : "–";
 }
 
 /** A file from its package on, where it lies in one. */

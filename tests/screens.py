@@ -1,0 +1,69 @@
+"""Commands with all that they print: a file for each in tests/data/screens, for people to read.
+
+A file begins with the command, after `$ `. The exit status and both streams follow, as the command
+left them in a folder that has a copy of `examples`, 80 columns wide. Words in capitals stand for
+parts that vary (`VARYING`). Files in a folder `long` belong to commands that take long.
+
+`python -m tests.screens` runs every command and writes what it prints now. `python -m tests.screens
+FILE` does so for one; a new file needs its first line only.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.apart import ROOT
+from tests.pages import copy_examples, shell
+
+SCREENS = ROOT / "tests" / "data" / "screens"
+VARYING = [
+    (re.compile(pattern, re.M), words)
+    for pattern, words in (
+        (r"\bin \d+(?:\.\d+)? s\b", "in SECONDS s"),
+        (r"^(  host memory +|Host memory, estimated, [^:]*: ).*", r"\1SIZE, estimated"),
+        (r"(\d blocks, )\S+ KiB$", r"\1SIZE"),
+        (r"^(  (?:plimsoll|Python|PyTorch|C\+\+ compiler|prometheus-client)  +).*", r"\1VERSION"),
+        (r"^(  system  +).*", r"\1SYSTEM"),
+        (r"^(  throwing away what a trial writes  +).*", r"\1BY WHAT"),
+        (r"(?<=^Ray is not installed: )\d+ process(?:es)?", "PROCESSES"),
+    )
+]
+
+
+def screens() -> list[Path]:
+    """Returns the files, in the order of their names."""
+    return sorted(SCREENS.rglob("*.txt"))
+
+
+def command_of(screen: Path) -> str:
+    """Returns the command that a file begins with."""
+    return screen.read_text(encoding="utf-8").splitlines()[0].removeprefix("$ ")
+
+
+def screen_of(command: str) -> str:
+    """Runs a command and returns what its file should hold."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        copy_examples(folder)
+        done = shell(command, folder, columns=80)
+        outputs = [output.replace(f"{folder}/", "") for output in (done.stdout, done.stderr)]
+    parts = [f"$ {command}\nexit status: {done.returncode}\n"]
+    for name, output in zip(("stdout", "stderr"), outputs, strict=True):
+        parts.append(f"----- {name} -----\n{output}")
+    text = "".join(parts)
+    for pattern, words in VARYING:
+        text = pattern.sub(words, text)
+    return text
+
+
+def _renew(screen: Path) -> None:
+    screen.write_text(screen_of(command_of(screen)), encoding="utf-8")
+    print(screen.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    for screen in [Path(one).resolve() for one in sys.argv[1:]] or screens():
+        _renew(screen)
