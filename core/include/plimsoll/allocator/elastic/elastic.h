@@ -43,7 +43,7 @@
 // never recur move pieces for ever. docs/elastic.md has figures.
 //
 // Locks are taken in this order: `mutex_`, the arena of the request, other arenas, and, last, a
-// lock of the driver, the history or the counters. The hot path, in this file, takes its arena's
+// lock of the driver, the history or the counters. The hot path takes its arena's lock
 // alone.
 #pragma once
 
@@ -123,8 +123,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // use again. Blocks that were exported stay. Waits for the device, and nobody uses the blocks
   // meanwhile. Returns the bytes moved; stops where the memory ends that is not reserved: what is
   // cached, the next step needs. Throws DriverError, with every piece whole in one tier or the
-  // other; where a driver does not even map again what it had mapped, that is done with the next
-  // request that no free block serves.
+  // other. If the driver does not even map again what it had mapped, the next growth tries it
+  // again.
   Bytes rebalance(Bytes most);
 
   // Throws std::invalid_argument if there is no such region, it is paused, a block of it was

@@ -68,7 +68,7 @@ class Growth {
   Block* grow_shared(const Request& request, bool prefers_shared);
   Block* take_or_return(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  // The same, but the caller holds the locks of the arenas involved.
+  // Callers of these hold the locks of the arenas involved.
   Block* take(const Request& request);
   Block* take_planned(const Request& request, Address address);
   [[nodiscard]] bool fill_planned(MappedSpace& planned, const AddressRange& range);

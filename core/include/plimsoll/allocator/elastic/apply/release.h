@@ -21,9 +21,10 @@ class Release {
   Release(Arenas& arenas, QueuedWork& work, DriverMemory& memory, Ledger& ledger, Driver& driver)
       : arenas_(arenas), work_(work), memory_(memory), ledger_(ledger), driver_(driver) {}
 
-  // Unmaps retired addresses that no queued work uses any more: all of them; or, where a program
-  // that never repeats itself left too many behind, the few that were retired longest ago.
+  // Unmaps all retired addresses that no queued work uses any more.
   void clear_retired(Arena& arena);
+  // Unmaps the few that were retired longest ago, if the arena has too many: a program that never
+  // repeats itself leaves them behind.
   void bound_retired(Arena& arena);
 
   // Waits for pending frees and releases the free memory of one pool; {0, 0} stands for the default
@@ -36,10 +37,9 @@ class Release {
   void release_planned(Arena& arena);
   // After `clear_all_retired`. Throws DriverError.
   void release_free_memory(const ElasticPool& pool);
-  // Programs use one pool after the other, and may never empty the cache. While a graph is captured
-  // nobody can find out which work is done. So this does before, of pools that nobody holds any
-  // more: their memory can serve the graph, and the arenas of those that have given all away the
-  // next pool.
+  // Before a capture begins: lets the memory of released pools serve the graph, since during the
+  // capture nobody can find out which work is done. The arenas of those that have no memory left
+  // serve the next pools, for a program may use one pool after the other and never empty the cache.
   void tidy_unused_pools();
 
  private:

@@ -2,7 +2,7 @@
 //
 // Small requests and large ones lie in separate spaces, so that a small block never pins a large
 // piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
-// no other request gets shared memory by accident. Free pieces move between the four spaces without
+// no other request gets shared memory by accident. Free pieces move between the five spaces without
 // waiting, since all serve the same stream.
 // Everything here is guarded by `lock`, unless its comment says otherwise.
 #pragma once

@@ -180,8 +180,8 @@ class MappedSpace {
   // A piece was mapped into a hole: its memory is free.
   void add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
   // A free piece will serve elsewhere, or be no more: its addresses are retired, at the age at
-  // which they were freed. Several free pieces of one call to `free_pieces` are removed by
-  // ascending address, before anything else happens.
+  // which they were freed. The caller removes several free pieces of one call to `free_pieces` by
+  // ascending address, and does nothing else in between.
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // The piece is retired at `address`, and was removed from where it served; it is free there now.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
@@ -272,7 +272,8 @@ class MappedSpace {
   static constexpr std::size_t kMostGivenWay = 4096;  // addresses
   static constexpr std::size_t kMostLooked = 64;      // blocks, for one around an address
 
-  // A piece that returns finds both ends here already.
+  // What is mapped at an address: the piece that serves there, or the retired block of one that
+  // serves elsewhere.
   struct Mapping {  // (serves == nullptr) != (retired == nullptr)
     std::unique_ptr<Piece> serves = {};
     Block* retired = nullptr;

@@ -29,9 +29,9 @@ class Repetition {
  public:
   // A step of more requests is not recognised.
   static constexpr std::size_t kCapacity = std::size_t{1} << 14;
-  // So many sizes in a row tell a request from others of its size,
+  // A request is that of the past which came after the same sizes, so many in a row.
   static constexpr std::size_t kContext = 7;
-  // and so many from one that was at least so many requests ago.
+  // Fewer suffice if that request was at least `kLeastStep` requests ago.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 

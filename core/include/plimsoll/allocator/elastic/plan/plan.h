@@ -55,10 +55,10 @@ struct Plan {
 // block is taken: a later request of the step would find that block's memory missing.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
-// Whether the request stays where the program had it as soon as the stream is done with what was
-// freed there, and much of its memory returns. To map as much elsewhere takes the host longer than
-// to wait for the stream, which has work all the while; and what it displaced there would be mapped
-// anew in turn.
+// Whether to wait for the stream: once it is done with what was freed there, the request can lie
+// where the program had it, and at least 16 pieces return. To map as much elsewhere takes the host
+// longer than to wait, and the stream has work all the while; besides, the request would displace
+// others there, which would be mapped anew in turn.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
 // The cheapest place for the request, and what fills it: pieces that return, other free pieces, new
