@@ -98,6 +98,11 @@ STREAM = ("ranks", 0, "devices", 0, "streams", 0)
         ([], 'there is no "plimsoll_plan"'),
         ({}, 'there is no "plimsoll_plan"'),
         (changed("plimsoll_plan", to=2), "reads plans of the form 1"),
+        (changed("plimsoll_plan", to=True), "reads plans of the form 1"),
+        (
+            changed("ranks", to=[*VALUES["ranks"], {**VALUES["ranks"][0], "rank": 0}]),
+            "a rank has two plans",
+        ),
         (changed("made_for", to=None), '"made_for" is no object'),
         (changed("made_for", "script", to=3), '"script" is no text'),
         (changed("made_for", "arguments", to=[1]), '"arguments" are no texts'),

@@ -101,12 +101,12 @@ def _stream_values(stream: tuple[Any, Any]) -> dict[str, Any]:
 def _plan(values: Any) -> Plan:
     if not isinstance(values, dict) or "plimsoll_plan" not in values:
         raise _WrongError('there is no "plimsoll_plan"')
-    if values["plimsoll_plan"] != VERSION:
+    if type(values["plimsoll_plan"]) is not int or values["plimsoll_plan"] != VERSION:
         raise _WrongError(
             f'this plimsoll reads plans of the form {VERSION}, not of this "plimsoll_plan"'
         )
     ranks = tuple(_rank(each) for each in _list(values, "ranks", _MOST_RANKS))
-    if len({each.rank for each in ranks}) < len(ranks):
+    if len({each.rank or 0 for each in ranks}) < len(ranks):  # a program without ranks is rank 0
         raise _WrongError("a rank has two plans")
     return Plan(_made_for(values.get("made_for")), ranks)
 

@@ -41,8 +41,10 @@ def _tell_dropped(engines: LiveEngines) -> None:
 
 def _running_program() -> MadeFor:
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    script = spec.name if spec is not None else (sys.argv[0] if sys.argv else None)
-    gpu = None
+    script = spec.name.removesuffix(".__main__") if spec is not None else "".join(sys.argv[:1])
+    version = gpu = None
     with suppress(InputError, IndexError):
         gpu = gpu_profile(Nvml().read().gpus[0].name).name
-    return made_for(script or None, tuple(sys.argv[1:]), rules_version(), gpu)
+    with suppress(InputError):  # without PyTorch
+        version = rules_version()
+    return made_for(script or None, tuple(sys.argv[1:]), version, gpu)

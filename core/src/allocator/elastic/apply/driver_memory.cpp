@@ -41,11 +41,15 @@ std::optional<AddressRange> DriverMemory::reserve_addresses(Tiers tiers, Bytes s
       driver_.memory_info().total + (tiers == Tiers::dedicated ? 0 : driver_.shared_info().total);
   if (size > most) return std::nullopt;
   const Bytes wanted = std::max(least, round_up(most, kGranule));
-  auto range = reserve_exactly(wanted);
-  return range || wanted == least ? range : reserve_exactly(least);
+  auto range = reserve(wanted);
+  return range || wanted == least ? range : reserve(least);
 }
 
-std::optional<AddressRange> DriverMemory::reserve_exactly(Bytes size) {
+std::optional<AddressRange> DriverMemory::reserve_area(Bytes size) {
+  return size > driver_.memory_info().total ? std::nullopt : reserve(size);
+}
+
+std::optional<AddressRange> DriverMemory::reserve(Bytes size) {
   AddressRange range{0, size};
   const Status status = driver_.reserve(range.size, range.address);
   if (status == Status::out_of_memory) return std::nullopt;

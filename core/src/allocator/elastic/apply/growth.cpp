@@ -35,7 +35,7 @@ void Growth::begin_plan(Arena& arena) {
   const StreamPlan* const plan = arenas_.next_plan(arena);
   const Bytes size = plan == nullptr ? 0 : round_up(plan->height(), kGranule);
   if (size == 0) return;
-  const std::optional<AddressRange> area = memory_.reserve_exactly(size);
+  const std::optional<AddressRange> area = memory_.reserve_area(size);
   if (!area) return;
   arenas_.add_reservation(arena.planned, *area);
   arena.plan.emplace(*plan, area->address);
@@ -53,10 +53,13 @@ bool Growth::update_plan(Arena& arena) {
     is_followed = arena.is_planned();
     if (arenas_.is_capturing()) return is_followed;
     has_waiting = !arena.waiting.is_empty();
-    is_dropped = std::exchange(arena.keeps_dropped_area, false);
+    is_dropped = arena.keeps_dropped_area;
   }
   if (is_followed && has_waiting) work_.poll();
-  if (is_dropped) release_.release_planned(arena);
+  if (is_dropped && release_.release_planned(arena)) {
+    const Arena::Guard guard(arena);
+    arena.keeps_dropped_area = false;
+  }
   return is_followed;
 }
 
@@ -65,34 +68,40 @@ bool Growth::update_plan(Arena& arena) {
 Block* Growth::follow_plan(const Request& request) {
   Arena& arena = request.arena();
   if (!update_plan(arena)) return nullptr;
-  Address address = 0;
+  PlanFollower::Answer answer;
   {
     const Arena::Guard guard(arena);
-    if (arena.is_planned()) address = arena.find_planned(request.size).address;
-    if (address == 0) return nullptr;
-    if (Block* const block = take_planned(request, address)) return block;
-    if (arenas_.is_capturing() || !waits_to_lie_at(arena.planned, request.size, address)) {
+    if (arena.is_planned()) answer = arena.find_planned(request.size);
+    if (answer.address == 0) return nullptr;
+    if (Block* const block = take_planned(request, answer)) return block;
+    if (arenas_.is_capturing() || !waits_to_lie_at(arena.planned, request.size, answer.address)) {
       return nullptr;
     }
   }
   work_.mark_idle(arena, true);
   const Arena::Guard guard(arena);
-  return take_planned(request, address);
+  return take_planned(request, answer);
 }
 
-Block* Growth::take_planned(const Request& request, Address address) {
+// Whole parts are mapped only for the request that comes next in the plan, and as long as memory is
+// not short: where the program deviates, one live block would hold all of a part.
+Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {
   MappedSpace& planned = request.arena().planned;
-  Block* block = planned.take_at(address, request.size);
-  if (block == nullptr && fill_planned(planned, {address, request.size})) {
-    block = planned.take_at(address, request.size);
+  const AddressRange range{answer.address, request.size};
+  Block* block = planned.take_at(range.address, range.size);
+  if (block == nullptr && answer.is_next && !request.arena().planned_gives) {
+    Plan parts = plan_parts(planned, range);
+    if (parts.makes_memory() && applier_.apply(planned, std::move(parts))) {
+      block = planned.take_at(range.address, range.size);
+    }
+  }
+  if (block == nullptr && fill_planned(planned, range)) {
+    block = planned.take_at(range.address, range.size);
   }
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
 bool Growth::fill_planned(MappedSpace& planned, const AddressRange& range) {
-  Plan parts = plan_parts(planned, range, memory_.dedicated_room());
-  const bool fills = !parts.fillings.empty() && applier_.apply(planned, std::move(parts));
-  if (fills && is_below_border(planned, range.end())) return true;
   std::optional<Plan> plan = plan_return_to(planned, range.size, range.address);
   if (!plan) plan = plan_growth_at(arenas_, planned, range.size, range.address);
   return plan && applier_.apply(planned, *std::move(plan));

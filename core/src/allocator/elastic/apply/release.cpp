@@ -75,11 +75,16 @@ void Release::release_free_memory(const ElasticPool& pool) {
   });
 }
 
-void Release::release_planned(Arena& arena) {
-  work_.mark_idle(arena, true);
-  const Arena::Guard guard(arena);
-  clear_idle(arena, kAll);
-  release_free_pieces(arena.planned);
+bool Release::release_planned(Arena& arena) {
+  try {
+    work_.mark_idle(arena, true);
+    const Arena::Guard guard(arena);
+    clear_idle(arena, kAll);
+    release_free_pieces(arena.planned);
+  } catch (const DriverError&) {
+    return false;
+  }
+  return true;
 }
 
 void Release::release_free_pieces(MappedSpace& space) {

@@ -1,11 +1,15 @@
 #include "plimsoll/allocator/elastic/books/plan_follower.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace plimsoll {
 
 PlanFollower::PlanFollower(const StreamPlan& plan, Address base)
-    : plan_(plan), base_(base), step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)) {
+    : plan_(plan),
+      base_(base),
+      height_(plan.height()),
+      step_(std::clamp(plan.step_length(), kShortestStep, kLongestStep)) {
   std::uint32_t end = 0;
   for (const PlanSection& section : plan.sections) {
     end += section.length;
@@ -24,6 +28,7 @@ PlanFollower::Range PlanFollower::section_of(std::uint32_t slot) const {
 }
 
 void PlanFollower::note(Bytes size, Address address) {
+  if (!std::exchange(is_asked_, false)) return;
   ++use_.requests;
   use_.bytes += size;
   const bool is_elsewhere =
@@ -36,7 +41,9 @@ void PlanFollower::note(Bytes size, Address address) {
     go_behind(place_);
   }
   place_ = reached_ = kNone;
-  if (use_.requests - at_step_.requests >= step_) judge_step();
+  const bool is_first = at_step_.requests == 0;
+  const bool has_filled = is_first && use_.bytes >= height_;  // a wrong plan costs up to that
+  if (has_filled || use_.requests - at_step_.requests >= step_) judge_step();
 }
 
 // A section is gone through as often as in the plan. The program may go on with it all the same, or

@@ -1,7 +1,6 @@
 #include "plimsoll/allocator/elastic/plan/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <iterator>
 #include <span>

@@ -6,8 +6,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr Bytes kPartsOfArea = 64;   // of an area, at least
-constexpr Bytes kPartsOfRoom = 256;  // of what may still be reserved, at least
+constexpr Bytes kPartsOfArea = 64;  // of an area, at least
 constexpr Bytes kLargestAreaPart = 32 * kMiB;
 constexpr Bytes kTopPart = 64;  // of an area, above the border, at most
 constexpr Bytes kLargestTop = 64 * kMiB;
@@ -19,15 +18,11 @@ Address border_of(const AddressRange& area) {
 
 }  // namespace
 
-bool is_below_border(const MappedSpace& planned, Address end) {
-  return end <= border_of(planned.reservations().front());
-}
-
-Plan plan_parts(const MappedSpace& planned, const AddressRange& range, Bytes room) {
+Plan plan_parts(const MappedSpace& planned, const AddressRange& range) {
   const AddressRange area = planned.reservations().front();
   const Address border = border_of(area);
-  const Bytes wanted = std::bit_floor(std::min(area.size / kPartsOfArea, room / kPartsOfRoom));
-  const Bytes part = std::clamp(wanted, kGranule, kLargestAreaPart);
+  const Bytes part =
+      std::clamp(std::bit_floor(area.size / kPartsOfArea), kGranule, kLargestAreaPart);
   const auto begin_of = [&](Address address) {
     return area.address + round_down(address - area.address, part);
   };

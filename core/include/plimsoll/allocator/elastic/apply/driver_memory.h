@@ -37,8 +37,9 @@ class DriverMemory {
   // More addresses for at least `size` bytes; nothing if there are none left, or the size is more
   // than all memory of these tiers. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
-  // Addresses of just this size, in granules; nothing if there are none left. Throws DriverError.
-  [[nodiscard]] std::optional<AddressRange> reserve_exactly(Bytes size);
+  // Addresses of just this size, in granules, for the area of a plan; nothing if there are none
+  // left, or the card has less memory. Throws DriverError.
+  [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
   // A piece of the tier that is asked for, whatever the driver would do by itself.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
   // Unmaps whole pieces that lie side by side, all or none.
@@ -53,6 +54,8 @@ class DriverMemory {
   [[nodiscard]] bool is_lost(const Piece& piece) const { return lost_.contains(piece.address); }
 
  private:
+  [[nodiscard]] std::optional<AddressRange> reserve(Bytes size);
+
   struct Lost {
     const MappedSpace* space;
     Bytes size;

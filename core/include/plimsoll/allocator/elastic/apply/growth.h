@@ -13,7 +13,7 @@
 // `grow_in` tries a free block; a place to which all memory returns; then it looks at queued work
 // and plans with all free pieces: those of the request's own arena, which are mapped a second time
 // at once, since the stream itself orders the reuse; those of arenas whose work is known to be
-// done; new memory, but only if all free pieces together are less than the request. So free memory
+// done; new memory, but (outside a planned area) only if all free pieces together are less than the request. So free memory
 // is never lost to fragmentation, but for the pieces that a live
 // block shares with a free one.
 //
@@ -70,7 +70,7 @@ class Growth {
   Block* take_from_oom_pools(const Request& request);
   // Callers of these hold the locks of the arenas involved.
   Block* take(const Request& request);
-  Block* take_planned(const Request& request, Address address);
+  Block* take_planned(const Request& request, const PlanFollower::Answer& answer);
   [[nodiscard]] bool fill_planned(MappedSpace& planned, const AddressRange& range);
   Block* apply(const Request& request, std::optional<Plan> plan);
 

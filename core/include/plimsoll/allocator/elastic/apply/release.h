@@ -33,8 +33,8 @@ class Release {
   // Waits for all streams; then every piece is mapped where it serves, and nowhere else.
   void clear_all_retired();
   // Waits for the arena's stream, and releases the free memory of a planned area: the plan is
-  // dropped. Throws DriverError.
-  void release_planned(Arena& arena);
+  // dropped. False if the driver failed; then some of it may be left.
+  [[nodiscard]] bool release_planned(Arena& arena);
   // After `clear_all_retired`. Throws DriverError.
   void release_free_memory(const ElasticPool& pool);
   // Before a capture begins: lets the memory of released pools serve the graph, since during the

@@ -1,12 +1,14 @@
 // Follows the plan of a stream: where shall this request lie?
 //
 // `next_` is the slot that the next request should fill. A request takes it if it has the slot's
-// size and the place is free. Otherwise the program has deviated, and the nearest slot of that size
-// with a free place serves, at most `kReach` slots away; the program is taken to be there from then
-// on. A request for which the plan has no place lies elsewhere.
+// size and the place is free. Otherwise the program has deviated: the nearest slot of that size, at
+// most `kReach` slots away, is where the program is from then on, and the nearest of them with a
+// free place serves. If no slot is near, the next slot's place serves a request that needs half of
+// it or more. A request for which the plan has no place lies elsewhere.
 //
-// Whether a place is free is asked for each request, so a wrong plan costs memory and nothing else.
-// A plan of which a step takes less than `kLeastPlaced` is dropped. All of this counts requests,
+// Whether a place is free is asked for each request, so a wrong plan costs memory, and with a tight
+// limit that memory may be what a later request lacks. A plan of which a step takes less than
+// `kLeastPlaced` is dropped; the first time, after requests for as much as the area. All of this counts requests,
 // and none of it asks the time: a simulated run decides as a real one.
 //
 // What always holds:
@@ -55,6 +57,7 @@ class PlanFollower {
   // there.
   template <typename IsFree>
   [[nodiscard]] Answer find(Bytes size, IsFree is_free) {
+    is_asked_ = true;
     place_ = reached_ = kNone;
     const auto serves = [&](std::uint32_t slot) {
       if (slot >= slots() || !plan_.slots[slot].serves(size)) return false;
@@ -69,7 +72,8 @@ class PlanFollower {
     if (!is_near && may_lie_in(next_, size) && is_free(address_of(next_), size)) place_ = next_;
     return {place_ == kNone ? 0 : address_of(place_), is_next};
   }
-  // A request was served at this address, by the plan or elsewhere.
+  // A request was served at this address, by the plan or elsewhere. One for which no place was
+  // asked does not count.
   void note(Bytes size, Address address);
 
  private:
@@ -126,10 +130,12 @@ class PlanFollower {
 
   const StreamPlan& plan_;
   Address base_;
+  Bytes height_;                     // of the area
   std::vector<std::uint32_t> ends_;  // of the sections
   std::uint32_t step_;               // requests
   std::uint32_t next_ = 0;
   std::uint32_t other_ = kNone;  // what may come as well, where a section ends
+  bool is_asked_ = false;        // for a place, by a request that was not served yet
   std::uint32_t place_ = kNone;
   std::uint32_t reached_ = kNone;
   std::size_t section_ = 0;  // of the slot that was reached last

@@ -17,13 +17,8 @@
 
 namespace plimsoll {
 
-// Whether addresses up to `end` lie below the border of a planned space.
-[[nodiscard]] bool is_below_border(const MappedSpace& planned, Address end);
-
-// New memory for the holes of all parts below the border in which the range lies. Parts are smaller
-// where there is little `room` for new memory: what a part leaves over may be just what the last
-// request lacks.
-[[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range, Bytes room);
+// New memory for the holes of all parts below the border in which the range lies.
+[[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range);
 
 // Free pieces of the arena's planned area that may serve other requests of the stream.
 void add_area_top(const Arena& arena, std::vector<FreePiece>& found);
