@@ -94,8 +94,8 @@ struct Granule {
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when freed blocks of each stream stop using it
   AtomicTime guests_until{0};
-  std::array<AtomicTime, kWords * 64>
-      guest_until{};  // for each unit, when work of other streams ends
+  // When work of other streams ends, for each unit.
+  std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
 // Addresses of a granule's size. The mapping is constant while a block lies there, except for the

@@ -49,8 +49,8 @@ class Communicators:
             key: A device's number, or two places, as "0:3".
             pattern: "ring", "to 1,2 from 3" with places, or "" for none.
 
-        OutOfMemoryError: If the card has too little; nothing is taken then.
-            OutOfMemoryError: If the card has not that much; nothing is taken then.
+        Raises:
+            OutOfMemoryError: If the card has too little; nothing is taken then.
         """
         name = group, device, key
         made = copy.deepcopy(self._made.get(name))  # so that a request that fails changes nothing
