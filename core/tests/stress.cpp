@@ -793,7 +793,7 @@ class Worker {
     allocator_.release_pool(pool);
   }
 
-  // --- what moves live blocks
+  // --- moves of live blocks
 
   template <typename Body>
   void move_blocks(Body body) {

@@ -27,7 +27,7 @@ constexpr std::int64_t kPatienceWhileGrowing = 1024;
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // A loop depends on one number, or on a flag for each element of a batch; more elements are data.
 constexpr std::int64_t kMostElements = 256;
-// After this many changes the program is given up.
+// After this many changes without effect, Python decides whether to stop the program.
 constexpr std::int64_t kMostChanges = 1000;
 
 // A line of the program that reads unknown values.
