@@ -64,7 +64,8 @@ class Communicators:
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
             own, once = made.begin(), process.begin()
-            if once.high and "streams" in self._loaded[device]:  # NCCL's part contains them as well
+            # NCCL's part contains the streams as well
+            if once.high and "streams" in self._loaded[device]:
                 streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)
         own += _connect(made, pattern, places)
