@@ -311,8 +311,8 @@ TEST(config_rounds_requests_to_a_division_of_a_power_of_two) {
 
 TEST(config_rounds_by_the_interval_of_the_size) {
   const AllocatorConfig config = parse("roundup_power2_divisions:[1:2,2:4,>:8]");
-  CHECK_EQUAL(config.round_request(3_KiB + 1),
-              4_KiB);  // sizes below 1 MiB are rounded as those at 1 MiB
+  // Sizes below 1 MiB are rounded as those at 1 MiB.
+  CHECK_EQUAL(config.round_request(3_KiB + 1), 4_KiB);
   CHECK_EQUAL(config.round_request(2_MiB - 1), 2_MiB);
   CHECK_EQUAL(config.round_request(1_MiB + 1), 1_MiB + 512_KiB);
   CHECK_EQUAL(config.round_request(2_MiB + 1), 2_MiB + 512_KiB);

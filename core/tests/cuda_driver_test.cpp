@@ -675,9 +675,8 @@ TEST(cuda_leaks_nothing_wherever_a_call_fails) {
     use_everything(machine);
     calls = machine.fake.calls;
   }
-  CHECK_EQUAL(
-      calls.size(),
-      36U);  // all entry points except those that name errors or that ranges with holes need
+  // All entry points are used except those that name errors or that ranges with holes need.
+  CHECK_EQUAL(calls.size(), 36U);
   for (const auto& [entry, count] : calls) {
     if (only_undo.contains(entry)) continue;
     // Every second exchange of the capture mode restores the mode.

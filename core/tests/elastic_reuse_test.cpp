@@ -28,8 +28,8 @@ TEST(elastic_does_what_the_example_of_its_note_says) {
   const std::uint64_t before = gpu.mapping_calls();
   Block* const d = gpu.malloc(40_MiB);
   CHECK_EQUAL(d->address, base + 40_MiB);
-  CHECK_EQUAL(gpu.mapping_calls() - before,
-              std::uint64_t{11});  // ten mappings and one call for access
+  // These are ten mappings and one call for access.
+  CHECK_EQUAL(gpu.mapping_calls() - before, std::uint64_t{11});
   const std::uint64_t settled = gpu.mapping_calls();
   gpu.free({d});
   Block* const home = gpu.malloc(20_MiB);
@@ -157,8 +157,8 @@ class RepeatedStep {
       if (now < count) live_[now] = gpu_.malloc(sizes_[now]);
       free_all(old_, freed_at_[2 * count + now]);
       free_all(live_, freed_at_[now]);
-      if (is_first_ && now % 7 == 0)
-        gpu_.malloc(kSizes[now % kSizes.size()]);  // these blocks are never freed
+      // These blocks are never freed.
+      if (is_first_ && now % 7 == 0) gpu_.malloc(kSizes[now % kSizes.size()]);
     }
     is_first_ = false;
     std::swap(old_, live_);
@@ -211,8 +211,8 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  CHECK(settled >=
-        55);  // by best fit alone fewer than half settle; the rest keeps moving a few pieces
+  // By best fit alone fewer than half settle; the rest keeps moving a few pieces.
+  CHECK(settled >= 55);
 }
 
 // Steps take turns, as with batches of several sizes: the previous step never equals the current

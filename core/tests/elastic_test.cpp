@@ -584,8 +584,8 @@ TEST(elastic_leaves_almost_nothing_over_near_its_limit) {
     live.push_back(gpu.malloc(2_MiB));
   }
   for (Block* const block : large) gpu.free({block});
-  CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) !=
-        nullptr);  // each hole loses at most a granule at each side
+  // Each hole loses at most a granule at each side.
+  CHECK(gpu.malloc(480_MiB - 16 * 4_MiB) != nullptr);
   CHECK(gpu.reserved() <= 512_MiB);
   gpu.allocator.check_invariants();
 }

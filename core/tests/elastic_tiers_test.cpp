@@ -467,8 +467,8 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
 TEST(tiers_export_of_shared_pieces_is_refused_or_whole) {
   TieredGpu gpu(16_MiB, 64_MiB, SpillPolicy::spill);
   Block* const block = gpu.malloc(40_MiB);
-  CHECK_THROWS(gpu.allocator.export_memory(block->address),
-               DriverError);  // the simulated driver exports nothing
+  // The simulated driver exports nothing.
+  CHECK_THROWS(gpu.allocator.export_memory(block->address), DriverError);
   gpu.allocator.check_invariants();
 }
 
@@ -549,8 +549,8 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   gpu.allocator.empty_cache();
   gpu.driver.launch(3, 5e6);
   const double before = gpu.host.now_ns();
-  CHECK_EQUAL(gpu.allocator.rebalance(1_MiB),
-              Bytes{0});  // nothing has to move, so nothing is waited for
+  // Nothing has to move, so nothing is waited for.
+  CHECK_EQUAL(gpu.allocator.rebalance(1_MiB), Bytes{0});
   CHECK(gpu.host.now_ns() < before + 5e6);
   CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{8_MiB});
   CHECK(gpu.host.now_ns() >= before + 5e6);

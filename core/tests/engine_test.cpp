@@ -121,8 +121,8 @@ TEST(engine_falls_back_where_the_driver_has_no_virtual_memory) {
   Engine& engine = machine(1_GiB).engine<OldDriver>("elastic");
   CHECK(engine.fell_back()->find("no virtual memory") != std::string::npos);
   const Address address = engine.allocate(3_MiB, kStream);
-  CHECK_EQUAL(engine.locate(address)->segment_size,
-              Bytes{20_MiB});  // PyTorch's rules make a segment of this size
+  // PyTorch's rules make a segment of this size.
+  CHECK_EQUAL(engine.locate(address)->segment_size, Bytes{20_MiB});
   CHECK_THROWS(machine(1_GiB).engine("elastik"), std::invalid_argument);
 }
 

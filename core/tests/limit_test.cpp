@@ -87,8 +87,8 @@ TEST(limit_shows_in_what_garbage_collection_returns) {
   Gpu gpu(1_GiB, "garbage_collection_threshold:0.5");
   gpu.allocator.set_limit(100_MiB);
   gpu.free({gpu.malloc(60_MiB)});
-  gpu.malloc(30_MiB,
-             1);  // the threshold is 50 MiB and 60 MiB are reserved, so the limit is below 120 MiB
+  // The threshold is 50 MiB and 60 MiB are reserved, so the limit is below 120 MiB.
+  gpu.malloc(30_MiB, 1);
   CHECK_EQUAL(range_of(evidence_of(gpu)), "60M to 120M");
 }
 

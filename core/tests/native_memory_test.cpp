@@ -257,8 +257,8 @@ void fill_with_garbage(Gpu& gpu) {
   gpu.malloc(12_MiB);
   gpu.malloc(5_MiB, 1);
   gpu.free({old});
-  for (int i = 0; i < 4; ++i)
-    gpu.free({gpu.malloc(5_MiB, 1)});  // requests make the free blocks older
+  // Requests make the free blocks older.
+  for (int i = 0; i < 4; ++i) gpu.free({gpu.malloc(5_MiB, 1)});
   gpu.free({young});
   gpu.events();
 }

@@ -70,8 +70,8 @@ TEST(native_waits_for_every_stream_that_used_the_block) {
   }
   gpu.free({block});
   CHECK_EQUAL(gpu.driver.calls(Call::record), 2U);
-  gpu.host.advance(3.5 *
-                   kMillisecond);  // stream 3 is done, stream 2 needs another half millisecond
+  // Stream 3 is done; stream 2 needs another half millisecond.
+  gpu.host.advance(3.5 * kMillisecond);
   gpu.allocator.poll();
   CHECK_EQUAL(gpu.layout(), "[30M pending]");
   gpu.host.advance(kMillisecond);
@@ -165,8 +165,8 @@ TEST(native_takes_any_use_of_a_pool_for_a_capture_before_2_13) {
     gpu.malloc(512);
     CHECK_EQUAL(gpu.driver.calls(Call::query), is_capture ? 0U : 1U);
     const auto refusal = message_of<OutOfMemory>([&] { return gpu.malloc(80_MiB); });
-    CHECK_EQUAL(refusal.empty(),
-                !is_capture);  // memory cached elsewhere goes back, or stays during a capture
+    // Memory cached elsewhere goes back, or stays during a capture.
+    CHECK_EQUAL(refusal.empty(), !is_capture);
     gpu.allocator.end_allocate_to_pool(kPool);
   }
 }

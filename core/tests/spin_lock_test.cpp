@@ -48,8 +48,8 @@ TEST(who_waits_for_a_lock_for_long_gets_it) {
         ++served;
       });
     }
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(20));  // long enough for the waiting threads to sleep
+    // This is long enough for the waiting threads to sleep.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK_EQUAL(served.load(), 0);
   }
   for (std::thread& thread : threads) thread.join();

@@ -94,8 +94,8 @@ struct Granule {
   std::atomic<StreamId> owner{0};
   std::array<AtomicTime, kStreams> used_until{};  // when freed blocks of each stream stop using it
   AtomicTime guests_until{0};
-  std::array<AtomicTime, kWords * 64>
-      guest_until{};  // for each unit, when work of other streams ends
+  // When work of other streams ends, for each unit.
+  std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
 // Addresses of a granule's size. The mapping is constant while a block lies there, except for the
@@ -815,7 +815,7 @@ class Worker {
     allocator_.release_pool(pool);
   }
 
-  // --- what moves live blocks
+  // --- moves of live blocks
 
   template <typename Body>
   void move_blocks(Body body) {

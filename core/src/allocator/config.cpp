@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 3> kResetKeys{
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// Also reset, to the size of large segments, in versions that can set that size.
+// This key is reset too, to the size of large segments, in versions that can set that size.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {

@@ -198,7 +198,7 @@ class PickleDocument::Memory {
  public:
   explicit Memory(std::size_t most) : counted_(most), arena_(&counted_) {}
 
-  // For containers that may shrink again.
+  // Memory for containers that may shrink again.
   std::pmr::memory_resource& counted() { return counted_; }
   std::pmr::memory_resource& arena() { return arena_; }
 

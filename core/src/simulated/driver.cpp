@@ -177,8 +177,8 @@ Status SimulatedDriver::copy(Address to, Address from, Bytes size, StreamId stre
     MemoryPart target;
     std::uint64_t tag;
   };
-  std::vector<Write>
-      writes;  // all tags are read before any is written, because the ranges may overlap
+  // All tags are read before any is written, because the ranges may overlap.
+  std::vector<Write> writes;
   double duration_ns = 0;
   for (Bytes done = 0; done < size; done += writes.back().target.size) {
     const auto source = part_at(from + done);

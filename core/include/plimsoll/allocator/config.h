@@ -37,8 +37,9 @@ struct AllocatorConfig {
 #define PLIMSOLL_SETTING(key, type, field, initial, reader, major, minor) type field = initial;
 #include "plimsoll/allocator/settings.inc"
 
-  std::string
-      text;  // parses to this configuration; the given text, unless `with` made the configuration
+  // The text that parses to this configuration: the given text, unless `with` made the
+  // configuration.
+  std::string text;
   // Keys that PyTorch accepts but that change no device memory, in order, each with the reason.
   std::vector<std::pair<std::string, std::string>> without_effect;
 

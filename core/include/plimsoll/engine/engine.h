@@ -168,8 +168,8 @@ class Engine final : private Observer {
   std::unique_ptr<Driver> owned_;
   Driver& driver_;
   ImportedMemory imported_;
-  std::optional<HostPool>
-      host_pool_;  // declared before the allocator, whose paused memory it must outlive
+  // It is declared before the allocator, whose paused memory it must outlive.
+  std::optional<HostPool> host_pool_;
   std::optional<std::string> fell_back_;
   ElasticAllocator* elastic_ = nullptr;  // set if the allocator is the elastic one
   NativeAllocator* native_ = nullptr;    // the allocator, if it follows PyTorch's rules
@@ -183,9 +183,9 @@ class Engine final : private Observer {
   std::atomic<Bytes> card_peak_{0};
   std::atomic<Observer*> listener_{nullptr};
 
-  std::mutex mutex_;  // of what follows
-  std::vector<std::unique_ptr<Observer>>
-      listeners_;  // kept because another thread may still be calling an old one
+  std::mutex mutex_;  // protects the members below
+  // Old listeners are kept, because another thread may still be calling one.
+  std::vector<std::unique_ptr<Observer>> listeners_;
   Account before_resets_;
   std::optional<Bytes> limit_of_program_;
   std::optional<Bytes> limit_of_person_;

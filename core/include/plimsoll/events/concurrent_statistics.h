@@ -71,8 +71,8 @@ class ConcurrentStatistics {
     // Counters of one pool, small or large. All except `pending` only grow.
     struct alignas(64) Pool {
       std::array<Value, kQuantities> allocated{};
-      std::array<Value, kQuantities>
-          freed{};  // counted at the request for blocks and sizes, otherwise at completion
+      // Blocks and sizes are counted at the request, other quantities at completion.
+      std::array<Value, kQuantities> freed{};
       std::array<Value, 2> pending{};  // blocks and sizes, between the two
 
       [[nodiscard]] std::int64_t live(std::size_t quantity) const {

@@ -15,7 +15,7 @@ class AddressSpace {
 
   // Takes the lowest free range of `size` bytes that starts at a multiple of `alignment`.
   [[nodiscard]] std::optional<Address> take(Bytes size, Bytes alignment);
-  // Takes the highest such range.
+  // Takes the highest free range of `size` bytes that starts at a multiple of `alignment`.
   [[nodiscard]] std::optional<Address> take_highest(Bytes size, Bytes alignment);
   // Takes exactly this range; returns false if any part of it is not free.
   bool take_at(Address address, Bytes size);

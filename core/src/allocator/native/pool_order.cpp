@@ -44,8 +44,8 @@ void PoolOrder::insert(PoolId pool) {
   }
   Slot inserted{pool, 0};
   for (std::size_t place = wanted(pool);; ++place, ++inserted.distance) {
-    if (inserted.distance ==
-        most_lookups()) {  // too far: the pool that now stands here is inserted anew
+    // It is too far away, so the pool that now stands here is inserted anew.
+    if (inserted.distance == most_lookups()) {
       grow();
       insert(inserted.pool);
       return;

@@ -28,8 +28,8 @@ _PIECE_BYTES = 2 << 20
 class GraphMemory:
     """The memory of all graphs of a process.
 
-    taken: By device, the memory that the driver took for graphs, in bytes.
-        taken: By device, what the driver took for them, in bytes.
+    Attributes:
+        taken: By device, the memory that the driver took for graphs, in bytes.
     """
 
     def __init__(self, gpus: list[SimulatedGpu], nodes_of: Callable[[int], int]) -> None:

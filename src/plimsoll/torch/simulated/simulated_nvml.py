@@ -172,7 +172,7 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
 
 
 def _only_shows() -> bool:
-    """Returns whether `torch.cuda.device_memory_used` queries, which sizes nothing."""
+    """Returns whether `torch.cuda.device_memory_used` asks; its result sizes nothing."""
     callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
     return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
 

@@ -57,7 +57,7 @@ class NativeAllocator final : public Allocator {
   [[nodiscard]] const AllocatorConfig& config() const { return config_; }
   [[nodiscard]] TorchVersion version() const { return version_; }
 
-  // Returns what a malloc of this size would do now, without changing anything.
+  // The outcome that a malloc would have now; `outlook` changes nothing.
   enum class Outlook : std::uint8_t {
     cached,    // a free block serves it
     grows,     // the driver is called, and has the memory

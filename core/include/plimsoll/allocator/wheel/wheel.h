@@ -70,8 +70,8 @@ class WheelAllocator final : public Allocator {
   int captures_ = 0;
   ObjectPool<Block> objects_;
   std::unordered_map<Address, Block*> live_;
-  std::unordered_map<Address, std::uint32_t>
-      contexts_;  // stack numbers of live blocks and pending frees
+  // Stack numbers of live blocks and pending frees, by address.
+  std::unordered_map<Address, std::uint32_t> contexts_;
   std::unordered_map<Address, std::uint32_t> segment_contexts_;
   Bytes live_small_ = 0;  // bytes of live small blocks
   Bytes live_large_ = 0;

@@ -50,8 +50,8 @@ Installation install(const plimsoll_engine_api* table, OpenEngine open) {
     }
   }
   api = table;
-  the_allocator = new Allocator(
-      original, open);  // never destroyed, because tensors may outlive everything else
+  // The allocator is never destroyed, because tensors may outlive everything else.
+  the_allocator = new Allocator(original, open);
   if (device_count != 0) the_allocator->init(device_count);
   torch_allocator::allocator.store(the_allocator);
   c10::SetAllocator(c10::DeviceType::CUDA, the_allocator);

@@ -31,8 +31,8 @@ class _Context:
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
         """Returns a size that depends on data.
 
-        Without an own bound it is at most the number of elements of the largest operand, and half
-        of the longest dimension if data is balanced.
+        Without a bound of its own, a size is at most the number of elements of the largest operand,
+        and half of the longest dimension if data is balanced.
         """
         import torch
 

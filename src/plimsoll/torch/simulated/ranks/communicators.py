@@ -49,8 +49,8 @@ class Communicators:
             key: A device's number, or two places, as "0:3".
             pattern: "ring", "to 1,2 from 3" with places, or "" for none.
 
-        OutOfMemoryError: If the card has too little; nothing is taken then.
-            OutOfMemoryError: If the card has not that much; nothing is taken then.
+        Raises:
+            OutOfMemoryError: If the card has too little; nothing is taken then.
         """
         name = group, device, key
         made = copy.deepcopy(self._made.get(name))  # so that a request that fails changes nothing
@@ -64,7 +64,8 @@ class Communicators:
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
             own, once = made.begin(), process.begin()
-            if once.high and "streams" in self._loaded[device]:  # NCCL's part contains them as well
+            # NCCL's part contains the streams as well
+            if once.high and "streams" in self._loaded[device]:
                 streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)
         own += _connect(made, pattern, places)

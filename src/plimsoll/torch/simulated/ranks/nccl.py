@@ -158,7 +158,7 @@ class Communicator:
         return len(set(self.node_of))
 
     def begin(self) -> Bytes:
-        """Returns its memory before any connection: tables of channels, used or not."""
+        """Returns its memory without connections: tables of channels, used or not."""
         low, high = (
             _TABLES_OF_CHANNEL * max(channels, self._letter_channels(channels))
             for channels in self._channels()

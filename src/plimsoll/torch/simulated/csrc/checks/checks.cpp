@@ -74,7 +74,7 @@ std::optional<double> find_surely_outside(const Description& of, const Limits& l
                                   "at a later call, unless CUDA_LAUNCH_BLOCKING is 1");
 }
 
-// For the checks of kernels whose source Python reads.
+// Returns the tensor's known values, if any, for checks of kernels whose source Python reads.
 std::optional<at::Tensor> known_or_none(const at::Tensor& tensor) {
   const at::Tensor values = known_values(tensor);
   return values.defined() ? std::optional(values) : std::nullopt;

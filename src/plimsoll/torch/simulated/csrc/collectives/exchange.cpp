@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A question begins with a letter, and an answer with its success.
+// A request to Python begins with its kind, and the answer with a status.
 constexpr char kPost = 'p';
 constexpr char kCollect = 'c';
 constexpr char kNeed = 'n';

@@ -46,8 +46,8 @@ Runtime& Runtime::instance() {
 }
 
 void Runtime::initialize() {
-  at::globalContext().lazyInitDevice(
-      c10::DeviceType::CUDA);  // otherwise PyTorch takes no memory for pinned tensors
+  // Without this, PyTorch takes no memory for pinned tensors.
+  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   static std::once_flag once;
   std::call_once(once,
                  [] { ::pthread_atfork(nullptr, nullptr, [] { runtime().is_bad_fork = true; }); });

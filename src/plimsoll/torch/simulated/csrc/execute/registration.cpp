@@ -36,7 +36,7 @@ void assume(c10::string_view operation, c10::string_view what, std::int64_t byte
 
 class LateOperators;
 LateOperators* late_operators = nullptr;  // the dispatcher keeps it for good
-// Whether operations were registered since new ones were last taken over.
+// True if operations were registered since new ones were last taken over.
 std::atomic<bool> has_new_operators = false;
 
 struct Silence final : c10::WarningHandler {

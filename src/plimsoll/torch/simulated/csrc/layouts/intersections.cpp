@@ -35,7 +35,7 @@ namespace {
 
 using at::Tensor;
 using Hash = std::optional<Tensor>;  // one number for each element's coordinates
-// Computes the same result from two host tensors.
+// Computes the operation's result from two host tensors.
 using OnHost = std::function<Tensor(const Tensor&, const Tensor&)>;
 
 // Looks up each element of `source` among those of `searched`, by binary search.

@@ -163,8 +163,8 @@ double positions(const Tensor& image) {
 // Notes the work. In a backward pass, `output` is the output's gradient.
 void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
                std::int64_t groups, bool transposed, Pass pass) {
-  const Tensor& wide =
-      transposed ? output : input;  // the input of the plain convolution that this one reverses
+  // `wide` is the input of the plain convolution that a transposed one reverses.
+  const Tensor& wide = transposed ? output : input;
   const Tensor& narrow = transposed ? input : output;
   ConvolutionWork work;
   work.inputs = positions(wide);

@@ -7,9 +7,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether one cuFFT kernel cannot handle the length, because it is long or has large prime
-// factors. The bounds are fitted: 1023 = 3 * 11 * 31 and shorter lengths take no workspace; 129 = 3
-// * 43 and 65536 do.
+// Returns whether the length has a prime factor above `bound`. One cuFFT kernel cannot handle such
+// a length, nor a long one. The bounds are fitted: 129 = 3 * 43 and 65536 take a workspace, but
+// 1023 = 3 * 11 * 31 and shorter lengths take none.
 bool has_factor_above(std::int64_t length, std::int64_t bound) {
   for (std::int64_t factor = 2; factor <= bound; ++factor) {
     while (length % factor == 0) length /= factor;

@@ -27,7 +27,7 @@ void plain_layout(Call& call) {
   contiguous_input(call);
 }
 
-// Few channels have no kernel for their layout.
+// There is no channels-last kernel for fewer than four channels.
 void upsample(Call& call) {
   call.allocate_all();
   const at::Tensor input = call.tensor(0);

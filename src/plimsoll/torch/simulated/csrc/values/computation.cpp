@@ -85,7 +85,7 @@ Arguments look_at_arguments(const Call& call) {
   return arguments;
 }
 
-// Batch normalization writes its running mean and variance, which no schema says.
+// Batch normalization writes its running mean and variance, although its schema does not say so.
 bool is_running_statistic(const Call& call, std::size_t argument) {
   const auto& arguments = call.op().schema().arguments();
   if (!arguments[argument].name().starts_with("running_")) return false;

@@ -266,7 +266,8 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// The host sees what a device writes to host memory, and here there are no values for it.
+// Notes what was written. The host can read memory of its own that a device writes, but described
+// contents have no values, which the report says.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {

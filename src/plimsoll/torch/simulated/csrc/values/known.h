@@ -24,22 +24,24 @@ struct Known {
 Known known_of(const at::Tensor& tensor);
 Source source_of(const at::Tensor& tensor);
 Origin origin_of(const at::Tensor& tensor);
-// Describes how the elements were drawn if they are random, and otherwise what is known of them.
+// Describes how a tensor's elements were drawn if they are random, and otherwise what is known of
+// them.
 Description spread_of(const at::Tensor& tensor);
 
-// Returns whether values can be computed from it: its elements exist, or are few enough to be
+// Returns whether values can be computed from a tensor: its elements exist, or are few enough to be
 // drawn.
 bool can_be_read(const at::Tensor& tensor);
-// Returns its elements, and draws those without values: a read-only host tensor, undefined if there
-// are too many.
+// Returns a tensor's elements, and draws those without values: a read-only host tensor, undefined
+// if there are too many.
 at::Tensor read_values(const at::Tensor& tensor);
-// Returns its elements for writing: existing values, or new ones. Undefined if there is no room.
+// Returns a tensor's elements for writing: existing values, or new ones. Undefined if there is no
+// room.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
 // Notes the source of elements that were written to the tensor's values.
 void note_values(const at::Tensor& tensor, Source source);
-// Notes the source together with more knowledge: the distribution, of which few elements are
-// examined, and the origin.
+// Notes the source of elements together with more knowledge: their distribution, of which few
+// elements are examined, and their origin.
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Notes the description of elements that were written on the device alone.
 void note_described(const at::Tensor& tensor, const Description& description);

@@ -201,8 +201,8 @@ std::uint64_t offset_of(const Call& call) {
   const std::optional<Range> range = name == "random_" ? range_of(call) : std::nullopt;
   const bool is_wide = filled.scalar_type() == at::kDouble || (range && range->size >= kWide);
   const std::uint64_t drawn = Launch(call.properties(), count, is_wide ? 2 : 4).offset(count);
-  return name == "randperm" ? drawn + up_to_four(count)
-                            : drawn;  // keys, and new keys for equal ones
+  // randperm draws keys, and new keys for equal ones.
+  return name == "randperm" ? drawn + up_to_four(count) : drawn;
 }
 
 }  // namespace

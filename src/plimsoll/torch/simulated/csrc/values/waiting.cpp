@@ -15,18 +15,19 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Reads of an unknown value before it changes, so that a program of some steps keeps it.
+// How often an unknown value is read before it changes. A program of some steps keeps the value.
 constexpr std::int64_t kPatience = 8;
-// Reads of truth values that random draws almost decide, so that a program of some steps reads them
-// unchanged.
+// How often truth values are read that random draws almost decide. A program of some steps reads
+// them unchanged.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// Reads while memory grows, as when a program generates text.
+// How often a value is read before it changes while memory grows, as when a program generates text.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// Reads in a loop that ends by itself: its bound is so high that it hardly is one.
+// How often a value is read before it changes in a loop that ends by itself. The loop's bound is so
+// high that it hardly is one.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
 // A loop depends on one number, or on a flag for each element of a batch; more elements are data.
 constexpr std::int64_t kMostElements = 256;
-// After this many changes the program is given up.
+// After this many changes without effect, Python decides whether to stop the program.
 constexpr std::int64_t kMostChanges = 1000;
 
 // A line of the program that reads unknown values.
@@ -42,8 +43,8 @@ struct Place {
   std::int64_t offset = 0;
   at::Tensor first;             // the value before its first change
   std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
-  std::optional<bool>
-      is_tested;  // a condition there depends on the value; empty before Python was asked
+  // Whether a condition there depends on the value; empty before Python was asked.
+  std::optional<bool> is_tested;
 };
 
 std::mutex mutex;

@@ -312,7 +312,7 @@ def varlen_bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns the same for sequences of several lengths."""
+    """Returns gradients and sums of rows for sequences of several lengths."""
     _check(q, k, v, out, dout)
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[1], q.shape[2])

@@ -24,8 +24,8 @@ Description sum(const Operands& of) {
   if (x.is_constant()) return Description::constant(x.low * count);
   const at::Tensor from = of.tensor(0);
   if (from.scalar_type() == at::kBool) {
-    return Description::counted(x.mean * count, count,
-                                x.is_random());  // data may decide either way
+    // Data may decide either way.
+    return Description::counted(x.mean * count, count, x.is_random());
   }
   if (x.is_whole && x.low == 0 && x.high == 1 && x.atom_share() > 1 - kHardlyEver) {
     const Chance ones = x.share_at(1);

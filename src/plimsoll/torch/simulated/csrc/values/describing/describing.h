@@ -29,7 +29,8 @@ class Operands {
   // Returns the description of a tensor, or of a number.
   Description operator[](std::size_t i) const { return known(i).description; }
   [[nodiscard]] Known known(std::size_t i) const;
-  // Returns it as numbers of the result's type: truth values become zeros and ones.
+  // Returns an operand's description as numbers of the result's type: truth values become zeros and
+  // ones.
   [[nodiscard]] Description as_numbers(std::size_t i) const;
 
  private:

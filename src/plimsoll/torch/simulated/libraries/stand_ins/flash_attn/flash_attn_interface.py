@@ -327,7 +327,7 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes it for query, key and value in one tensor."""
+    """Computes attention over sequences of one length, with q, k and v in one tensor."""
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((qkv,), None, *how, return_attn_probs)
 
@@ -344,7 +344,7 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes it for key and value in one tensor."""
+    """Computes attention over sequences of one length, with k and v in one tensor."""
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((q, kv), None, *how, return_attn_probs)
 
@@ -386,7 +386,7 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes it for query, key and value in one tensor."""
+    """Computes attention over sequences of several lengths, with q, k and v in one tensor."""
     lengths = (cu_seqlens, cu_seqlens, int(max_seqlen), int(max_seqlen))
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((qkv,), lengths, *how, return_attn_probs)
@@ -408,7 +408,7 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes it for key and value in one tensor."""
+    """Computes attention over sequences of several lengths, with k and v in one tensor."""
     lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((q, kv), lengths, *how, return_attn_probs)

@@ -95,7 +95,7 @@ def rmsnorm_fn(
     group_size: int | None = None,
     norm_before_gate: bool = True,
 ) -> Any:
-    """Returns the same norm without means."""
+    """Returns an RMS norm of each group of `group_size` channels, times the gate silu(z)."""
     return layernorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate, True)
 
 
