@@ -1,14 +1,14 @@
-"""A day of a program that does all that programs do to an allocator, on a simulated GPU.
+"""Random use of an allocator for a simulated day, on a simulated GPU.
 
     python benchmarks/soak_simulated.py [--simulated-hours 24] [--seed 1]
 
-Each step takes a second or so of simulated time: tensors of random sizes on six streams, uses by
+Each step takes about a second of simulated time: tensors of random sizes on six streams, uses by
 other streams, private pools that come and go as those of graphs do, regions that are paused and
-resumed, a fraction that changes, caches that are emptied seldom. A tenth of the time goes by before
-the first look; from there on the host's memory, the maps of the process and the driver's addresses,
-events and mappings may not grow. The allocator's books are checked now and then, and must agree
-with the program's and the driver's; at the end nothing may be left. Exit status 1: something grew
-or does not agree. A seed's run is always the same.
+resumed, a fraction that changes, and rarely an emptied cache. The first reading is after a tenth of
+the time. From there on the host's memory, the maps of the process and the driver's addresses,
+events and mappings may not grow. The allocator's books are checked at intervals, and must agree
+with the program's and the driver's; at the end nothing may be left. Exit status 1: a figure grew or
+does not agree. A seed's run is always the same.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ MOST_MAPS_GROWTH = 64
 
 @dataclass(frozen=True)
 class Engines:
-    """The one engine, for `plimsoll.region` and its like."""
+    """The only engine, for `plimsoll.region` and related functions."""
 
     engine: Engine
     allocator: str = "elastic"
 
     def open(self, _device: int) -> Engine:
-        """It."""
+        """Returns it."""
         return self.engine
 
     def opened(self) -> Mapping[int, Engine]:
-        """It."""
+        """Returns it."""
         return {0: self.engine}
 
 
 @dataclass
 class Block:
-    """What lives."""
+    """A live block."""
 
     size: int
     region: str
@@ -66,7 +66,7 @@ class Block:
 
 
 class Program:
-    """A program at random, and what it knows of its own memory."""
+    """A random program, with its own books."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -84,7 +84,7 @@ class Program:
     # --- what it does ----------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Some requests and frees, and seldom something else."""
+        """Do some requests and frees, and rarely another action."""
         for _ in range(self.random.randrange(4, 24)):
             if len(self.live) < MOST_LIVE and self.random.random() < 0.55:
                 self.take(self._size(), self._region())
