@@ -171,7 +171,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """How much of the last step's requests and frees is the same, in the same order."""
+    """Returns the share of the last step's requests and frees that are equal, in order."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:

@@ -45,8 +45,10 @@ SHARES = (0.8, 0.6, 0.45)  # of the unchanged script's memory
 FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")  # these are also run at their least memory
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
-"""Plans that are run with a little less than they reserve, and with a little more: those without
-copies to the host, whose pace would decide."""
+"""Plans that run with a little less than they reserve, and with a little more.
+
+They copy nothing to the host, whose pace would decide otherwise.
+"""
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
 SECONDS = float(os.environ.get("SECONDS", "3600"))  # no further run is timed after so many seconds

@@ -231,7 +231,7 @@ class Soak:
     # --- what must hold --------------------------------------------------------------------------
 
     def footprint(self) -> Footprint:
-        """Of this process; the card's is what is in use beside the allocator's memory."""
+        """Returns this process's footprint; its card is the memory beside the allocator's."""
         import torch
 
         free, total = torch.cuda.mem_get_info()

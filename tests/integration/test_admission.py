@@ -1,4 +1,4 @@
-"""The examples of docs/json.md, which ask before a job runs whether it fits."""
+"""The examples of docs/json.md, which check that a job fits before it runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ torch.empty(int(options.gib * 2**30), dtype=torch.uint8, device="cuda")
 
 
 def example(name: str) -> str:
-    """The example with a title."""
+    """Returns the example with a title."""
     (found,) = [block["text"] for block in BLOCK.finditer(PAGE) if block["title"] == name]
     return str(found)
 

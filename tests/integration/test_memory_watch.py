@@ -1,4 +1,4 @@
-"""What trainers and trackers share: begins and ends, with a GPU and without."""
+"""The common parts of trainers and trackers: begins and ends, with and without a GPU."""
 
 from __future__ import annotations
 

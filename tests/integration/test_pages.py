@@ -1,4 +1,4 @@
-"""The tutorial, the how-to pages, the errors and the tour: what they show is what happens."""
+"""The tutorial, the how-to pages, the errors and the tour: their outputs are real."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"
 IS_SHOWN = SHOWN is not None and torch.__version__.split("+")[0] == SHOWN[1]
 
 QUICK = {"which-line-leaks.md"}
-"""The others take a quarter of a minute or more each."""
+"""The other pages take a quarter of a minute or more each."""
 KINDS = {"console", "diff", "mermaid", "python", "text"}
 TRANSLATED = [ROOT / "README.md", *(page for page in pages() if in_chinese(page).exists())]
 IN_CHINESE = [page for page in pages() if page.name != "comparisons.md"]

@@ -1,4 +1,4 @@
-"""What predictions say of the host's memory, held against programs that take a known amount."""
+"""Predictions of host memory compared with programs that take a known amount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes: forked, spawned, and how they end; and settings, which a process has once."""
+"""Processes, forked or spawned, and their ends; settings of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 90
 
 
 def installed_allocator() -> str:
-    """Which of plimsoll's allocators is under PyTorch in this process, or torch."""
+    """Names plimsoll's allocator under PyTorch in this process, or torch."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
@@ -138,11 +138,11 @@ def set_settings(conf: str) -> list[object]:
 
 
 def outcome(function: Callable[[], object]) -> str:
-    """The type of what is raised, or "done"."""
+    """Returns the type of the raised error, or "done"."""
     return (error_of(function) or ["done"])[0]
 
 
-# docs/live.md: settings that come late draw a warning.
+# docs/live.md: late settings cause a warning.
 @behaviour(own_process=True, either={"late_warnings": anything})
 def settings_after_the_start() -> Observed:
     first = torch.ones(MIB, device="cuda")
