@@ -191,7 +191,7 @@ class Program:
     # --- what must hold --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The allocator's books against its own, the program's and the driver's."""
+        """Compare the allocator's books with its statistics, the program and the driver."""
         self.allocator.check_invariants()
         alive = sum(block.size for block in self.live.values())
         require(self.allocator.memory_allocated() == alive, "allocated is not what lives")

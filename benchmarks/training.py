@@ -112,7 +112,7 @@ class Steps:
         return event
 
     def watch_training(self) -> None:
-        """A step ends where `backward` begins; its loss goes to pinned host memory."""
+        """Record training: a step ends where `backward` begins; its loss goes to pinned memory."""
         tensor = self._torch.Tensor
         backward = tensor.backward
 

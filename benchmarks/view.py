@@ -182,7 +182,7 @@ def write_trace(path: Path, events: int) -> int:
 
 
 def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
-    """Write the page in a process of its own: seconds, peak resident bytes, what it says."""
+    """Write the page in a process of its own; returns seconds, peak resident bytes, output."""
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"

@@ -25,7 +25,7 @@ MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
 
 
 def _end_of(expression: str) -> str:
-    """How an expression ends in a process of its own: "", or the error and the next call's."""
+    """Returns an expression's ending in its own process: "", or the error and the next call's."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

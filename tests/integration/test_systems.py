@@ -1,4 +1,4 @@
-"""Other systems than Linux: what reads recordings works, the rest says in a line what it needs."""
+"""Other systems than Linux: reading recordings works, the rest names its requirement in a line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENCODINGS = {
 
 
 def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command where Python lacks what Windows' lacks."""
+    """Runs the command where Python lacks the modules that Windows lacks."""
     program = ROOT / "tests" / "programs" / "without_posix.py"
     return subprocess.run(
         [sys.executable, str(program), *arguments],

@@ -129,7 +129,7 @@ def spawned_children_have_the_same_allocator() -> Observed:
 
 
 def set_settings(conf: str) -> list[object]:
-    """Make settings; return the error, and how many warnings were not PyTorch's deprecation."""
+    """Change settings; returns the error, and the number of warnings besides deprecations."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         error = error_of(lambda: torch.cuda.memory._set_allocator_settings(conf))
