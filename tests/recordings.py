@@ -1,4 +1,4 @@
-"""The recordings that tests use: small ones in the project, large ones where they are at hand."""
+"""The recordings for tests: small ones in the project, large ones where available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = ROOT.parent / "shared" / "traces"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A snapshot that PyTorch wrote on a GPU, and what it said of itself then."""
+    """A snapshot that PyTorch wrote on a GPU, with its figures at that moment."""
 
     path: Path
     facts: dict[str, Any]

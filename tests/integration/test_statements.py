@@ -302,7 +302,7 @@ WAYS = {
     "driver": ("--allocator", "native", "--policy", "spill", "--shared", "64GiB"),
     "elastic": ("--allocator", "elastic", "--policy", "spill", "--shared", "64GiB"),
 }
-"""Who goes on in the host's memory: Windows, a driver under PyTorch's rules, or the allocator."""
+"""The ways to spill: Windows, a driver under PyTorch's rules, or the allocator."""
 
 spilling = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 

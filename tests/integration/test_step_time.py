@@ -53,7 +53,7 @@ def measured(gpu: str = "H200") -> dict[str, float]:
 
 @cache
 def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
-    """The step of a script of benchmarks/steps, or of a recorded workload, in a variant."""
+    """Predicts the step of a benchmark's script, or of a recorded workload, in a variant."""
     script, options = steps.parse(name)
     source = BENCHMARKS / "steps" if script in steps.OWN else WORKLOADS
     if script in steps.STEPS:

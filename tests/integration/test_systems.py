@@ -19,7 +19,7 @@ RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
 ENCODINGS = {
     "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
 }  # fmt: skip
-"""A pipe has no sign for most letters, and a file is no UTF-8 unless it is opened as that."""
+"""Windows' defaults: pipes lack most characters, and files are UTF-8 only if opened so."""
 
 
 def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -213,7 +213,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     expect(said).to_contain_text("2 segments, 96.00 MiB; the line is what is live.")
 
     def heights(_: object = None) -> list[int]:
-        """What part of the height is filled at the first, the middle, and the last event, in %."""
+        """Returns the filled share of the height at the first, middle and last event, in %."""
         found: list[int] = page.evaluate(
             """(places) => {
               const canvas = document.querySelector(".segments canvas");
