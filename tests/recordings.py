@@ -48,7 +48,7 @@ class Recorded:
 
 
 def or_skipped(found: Iterable[object]) -> list[Any]:
-    """What to run a test with: one skip, that says why, where the large ones are not at hand."""
+    """Returns the recordings for a test, or one skip with a reason if they are missing."""
     reason = f"the large recordings are not in {LARGE}"
     return list(found) or [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
 

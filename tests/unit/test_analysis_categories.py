@@ -38,7 +38,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def at_peak(path: Path, *, stacks: bool = True) -> tuple[str, dict[str, int]]:
-    """MiB live at the peak by category, and what told; without `stacks` as if none were."""
+    """Returns MiB live at the peak by category, with the evidence; perhaps without stacks."""
     (trace,) = read_recording(path).devices
     found = find_lifetimes(trace)
     if not stacks:

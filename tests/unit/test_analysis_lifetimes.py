@@ -73,7 +73,7 @@ def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """What an allocator may write: a free follows its allocation, a completion its free."""
+    """Draws an allocator's history: a free follows its allocation, a completion its free."""
     state: dict[int, int] = {}
     events: list[Event] = []
     for _ in range(draw(st.integers(0, 40))):

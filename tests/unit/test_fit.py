@@ -231,7 +231,7 @@ def slots(request: pytest.FixtureRequest) -> int:
 def search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> Callable[..., tuple[Fit, Runs]]:
-    """`fit` of a script that needs what a function of the value says, and what ran."""
+    """Runs `fit` for a need that is a function of the value; returns result and runs."""
     script = tmp_path / "script.py"
     script.touch()
     monkeypatch.setattr(values, "slots", lambda *_, **__: slots)

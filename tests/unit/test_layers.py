@@ -155,7 +155,7 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 
 def test_modules_have_names_of_their_own() -> None:
-    """But for those that are the same thing in each package, and stand-ins for other packages."""
+    """Exceptions: modules with one role in each package, and stand-ins for other packages."""
     same = {"__init__", "text", "html", "modules", "parts", "results"}
     ours = [path for path in SOURCE.rglob("*.py") if "stand_ins" not in path.parts]
     stems = [path.stem for path in ours if path.parent.name != "cli"]
