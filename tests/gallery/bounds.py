@@ -34,7 +34,7 @@ OTHER_VERSION = Bounds(
 )
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
 """From 2.15 on, which keeps no workspaces of cuBLAS (those of two threads on a GPU of 9.0), so that
-free blocks are others. No card was measured under it."""
+free blocks differ. No card was measured under it."""
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
     "audio/wav2vec2": Bounds(0.005, 0.035, _CONVOLUTIONS),
