@@ -254,7 +254,7 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 
 
 def affine(answer: int, fixed: float) -> Need:
-    """A need that `answer` fits exactly, with a constant part of the card."""
+    """A need that grows linearly above a constant part; `answer` is the largest that fits."""
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
 
 
