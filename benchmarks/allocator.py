@@ -1,12 +1,12 @@
-"""How long a request and a free take: plimsoll's allocators, and PyTorch's on a GPU.
+"""Times a request and a free under plimsoll's allocators, and under PyTorch's on a GPU.
 
     python benchmarks/allocator.py [--program FILE] [--gpu] [--allocator NAME] [RECORDING ...]
 
 Without a GPU the program that CMake builds from allocator.cpp runs plimsoll's allocators over
-simulated drivers. With --gpu, plimsoll's allocator and PyTorch's run in this process, by turns,
-through the interface by which PyTorch calls its allocator. Both play the same requests: a pair of
-request and free at four sizes, random churn, the recordings, and threads on streams of their own.
-Results go to benchmarks/results/allocator.txt, or allocator_gpu.txt.
+simulated drivers. With --gpu, plimsoll's allocator and PyTorch's alternate in this process, through
+the interface by which PyTorch calls its allocator. Both play the same requests: a pair of request
+and free at four sizes, random churn, the recordings, and threads on streams of their own. Results
+go to benchmarks/results/allocator.txt, or allocator_gpu.txt.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORDINGS = ROOT / "examples" / "recordings"
 PROGRAM = ROOT / "build" / "benchmarks" / "allocator"
 STREAMS = 8
 OPERATION = np.dtype([("slot", np.uint32), ("stream", np.uint32), ("size", np.uint64)])
-"""As `Operation` in scenarios.h: a size of 0 frees what the slot holds."""
+"""The layout of `Operation` in scenarios.h: a size of 0 frees the slot."""
 
 _PRINT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
@@ -58,7 +58,7 @@ def write_operations(recording: Path, path: Path) -> None:
 
 
 def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
-    """Run the program; what it printed."""
+    """Run the program; returns its output."""
     command = [str(program), "--repetitions", str(repetitions), *map(str, traces)]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
@@ -72,7 +72,7 @@ def without_gpu(program: Path, traces: list[Path], repetitions: int) -> str:
 
 
 def build_library() -> ctypes.CDLL:
-    """The library that plays the scenarios inside PyTorch, compiled if need be."""
+    """Returns the library that plays the scenarios inside PyTorch, compiled if necessary."""
     from plimsoll.torch.building.compiler import Recipe, load
 
     recipe = Recipe(
@@ -90,7 +90,7 @@ def build_library() -> ctypes.CDLL:
 
 
 def on_gpu(allocator: Any, traces: list[Path], repetitions: int) -> str:
-    """Compare plimsoll's allocator with PyTorch's on the first GPU; what was printed."""
+    """Compare plimsoll's allocator with PyTorch's on the first GPU; returns the output."""
     import torch
 
     import plimsoll

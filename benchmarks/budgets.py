@@ -1,11 +1,11 @@
-"""The peak of a compiled model against the part of its activations that the compiler may keep.
+"""The peak of a compiled model, by the share of activations that the compiler may keep.
 
     python benchmarks/budgets.py predict OUT.json [SCRIPT]
     python benchmarks/budgets.py measure OUT.json [SCRIPT]
     python benchmarks/budgets.py table OUT.json
 
-`predict` runs on a simulated GPU, `measure` on a real one, with empty caches of the compiler;
-both add to what the file has. pytorch #197838 reports such a peak.
+`predict` runs on a simulated GPU, `measure` on a real one, with empty caches of the compiler; both
+add to the file. pytorch #197838 reports such a peak.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def predicted(script: Path, budget: float) -> int:
 
 
 def measured(script: Path, budget: float) -> int:
-    """The same on this machine's GPU."""
+    """Bytes allocated at the peak, on this machine's GPU."""
     with tempfile.TemporaryDirectory() as caches:
         folders = {"TORCHINDUCTOR_CACHE_DIR": caches, "TRITON_CACHE_DIR": f"{caches}/triton"}
         done = subprocess.run(
@@ -46,7 +46,7 @@ def measured(script: Path, budget: float) -> int:
 
 
 def main(verb: str, out: Path, script: Path = SCRIPT) -> None:
-    """Run, and write; or print."""
+    """Run and write the results, or print them."""
     found = json.loads(out.read_text()) if out.exists() else {}
     if verb != "table":
         run = {"predict": predicted, "measure": measured}[verb]

@@ -1,4 +1,4 @@
-"""Programs on one card: what they take, and what is predicted with whose tables.
+"""Programs on one card, measured and predicted with several tables.
 
     python benchmarks/cards.py measure
     python benchmarks/cards.py compare [--gpu H100] [--cards FOLDER]
@@ -36,12 +36,12 @@ print(json.dumps([
 
 
 def programs() -> list[Path]:
-    """All of them."""
+    """Returns all programs."""
     return sorted(PROGRAMS.glob("*.py"))
 
 
 def measure(results: Path) -> None:
-    """Run each once."""
+    """Run each program once."""
     import torch
 
     key = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}"
@@ -96,7 +96,7 @@ def compare(gpu: str, cards: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--gpu", default="H100")

@@ -2,17 +2,18 @@
 
     python benchmarks/colocated.py [--size 16GiB] [--cycles 20] [--processes 1]
 
-A cycle is what reinforcement learning does. The cache of the inference engine is dropped, its
-weights and graphs go to page-locked memory; the trainer comes back, trains a step and hands its
-weights over; it leaves, and the inference engine has its cache again and generates by its graph.
+A cycle is that of reinforcement learning. The cache of the inference engine is dropped, its weights
+and graphs go to page-locked memory. The trainer comes back, trains a step and hands its weights
+over. The trainer leaves, and the inference engine gets its cache again and generates by its graph.
 With `--processes 2` each engine has a process of its own, and weights go from one to the other by
 CUDA IPC, through a tensor of 256 MiB that is in no region.
 
-The table says what left and came back in each cycle, and how fast, beside what the bus does in the
-same run with copies of page-locked memory; and by how much the process grew a cycle: memory of the
-card, of the host, page-locked memory, maps. The first two cycles, in which the host's memory is
-locked and caches settle, do not count. Values are compared after each return. Exit status 1: values
-differ, or something grew by 2 MiB a cycle or more. Results go to benchmarks/results/colocated.txt.
+The table has the bytes that left and returned in each cycle with their rates, beside the bus's own
+rate in the same run with copies of page-locked memory. It also has the process's growth per cycle:
+memory of the card, of the host, page-locked memory, maps. The first two cycles, in which the host's
+memory is locked and caches settle, do not count. Values are compared after each return. Exit status
+1: values differ, or something grew by 2 MiB a cycle or more. Results go to
+benchmarks/results/colocated.txt.
 
 On simulated GPUs, which hold no values: `plimsoll run --simulate H100 --host-memory 128GiB
 --allocator elastic benchmarks/colocated.py --size 4GiB --cycles 3`.
@@ -40,14 +41,14 @@ from plimsoll.torch.simulated.start import running
 if TYPE_CHECKING:
     import torch
 
-MOST_GROWTH = 2 * MiB  # a cycle
+MOST_GROWTH = 2 * MiB  # in a cycle
 WARM = 2  # cycles that do not count
-SECONDS = 300  # that one process waits for the other
+SECONDS = 300  # the longest wait of one process for the other
 
 
 @dataclass
 class Log:
-    """What one process measured."""
+    """The measurements of one process."""
 
     out: Moves = field(default_factory=Moves)
     back: Moves = field(default_factory=Moves)
@@ -56,7 +57,7 @@ class Log:
     differences: list[str] = field(default_factory=list)
 
     def look(self) -> None:
-        """At the end of a cycle."""
+        """Record the end of a cycle."""
         import torch
 
         torch.cuda.synchronize()
@@ -66,7 +67,7 @@ class Log:
         )
 
     def compare(self, what: str, *, equal: bool) -> None:
-        """Values, which simulated GPUs do not have."""
+        """Compare values, which simulated GPUs do not have."""
         if not equal and running() is None:
             self.differences.append(f"{what} in cycle {len(self.footprints)}")
 
@@ -80,12 +81,12 @@ class TrainerSide:
         self.leave()
 
     def leave(self) -> None:
-        """Off the card."""
+        """Leave the card."""
         self._digest = digest(self.trainer.tensors())
         self.log.out.time(lambda: plimsoll.pause("training"))
 
     def come_and_train(self) -> None:
-        """Back on the card."""
+        """Return to the card and train a step."""
         self.log.back.time(lambda: plimsoll.resume("training"))
         equal = digest(self.trainer.tensors()) == self._digest
         self.log.compare("the trainer's state", equal=equal)
@@ -100,14 +101,14 @@ class InferenceSide:
         self.log = log
 
     def leave(self) -> None:
-        """Off the card; the cache's content is of no use with other weights."""
+        """Leave the card; the cache's content is useless with other weights."""
         self._digest = digest(self.engine.weights)
         self._answer = self.engine.answer.clone()
         self.log.dropped.time(lambda: plimsoll.pause("kv-cache", backup="drop"))
         self.log.out.time(lambda: plimsoll.pause("weights", "graphs"))
 
     def come(self) -> None:
-        """Back, but for the cache, as there may be no room for it yet."""
+        """Return without the cache, for which there may be no room yet."""
         self.log.back.time(lambda: plimsoll.resume("weights", "graphs"))
         equal = digest(self.engine.weights) == self._digest
         self.log.compare("the weights", equal=equal)
@@ -115,13 +116,13 @@ class InferenceSide:
         self.log.compare("the graph's memory", equal=equal)
 
     def generate(self) -> None:
-        """With the cache."""
+        """Restore the cache and generate."""
         self.log.dropped.time(lambda: plimsoll.resume("kv-cache"))
         self.log.compare("what the graph computes", equal=self.engine.is_right())
 
 
 def in_one_process(size: int, cycles: int) -> list[Log]:
-    """Both engines take turns."""
+    """Let both engines take turns."""
     log = Log()
     training = TrainerSide(size, log)
     inference = InferenceSide(size, log)
@@ -137,7 +138,7 @@ def in_one_process(size: int, cycles: int) -> list[Log]:
 
 
 def serve_inference(requests: Any, answers: Any, size: int) -> None:
-    """The inference engine's process."""
+    """Run the inference engine in its process."""
     import torch
 
     plimsoll.install()
@@ -159,7 +160,7 @@ def serve_inference(requests: Any, answers: Any, size: int) -> None:
 
 
 def in_two_processes(size: int, cycles: int) -> list[Log]:
-    """The trainer here, the other engine in a process of its own."""
+    """Run the trainer here, and the other engine in a process of its own."""
     import torch
     from torch import multiprocessing
 
@@ -195,7 +196,7 @@ def in_two_processes(size: int, cycles: int) -> list[Log]:
 
 
 def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> str:
-    """A row: the bytes a cycle, and how fast they went."""
+    """A row: the bytes of a cycle, and their rate."""
     moved, seconds = moves.moved[-cycles * per_cycle :], moves.seconds[-cycles * per_cycle :]
     sums = [sum(moved[i : i + per_cycle]) for i in range(0, len(moved), per_cycle)]
     rates = [m / s for m, s in zip(moved, seconds, strict=True) if m]
@@ -207,7 +208,7 @@ def speed(name: str, moves: Moves, bus: float, cycles: int, per_cycle: int) -> s
 
 
 def growth(name: str, log: Log) -> tuple[str, int]:
-    """A row, and the most that anything of it grew a cycle."""
+    """A row, and the largest growth of a cycle."""
     first, last = log.footprints[WARM - 1], log.footprints[-1]
     cycles = len(log.footprints) - WARM
     per_cycle = {key: value // cycles for key, value in last.growth_since(first).items()}
@@ -220,7 +221,7 @@ def growth(name: str, log: Log) -> tuple[str, int]:
 
 
 def table(logs: list[Log], rates: tuple[float, float]) -> tuple[str, bool]:
-    """The text, and whether all is as it must be."""
+    """Returns the text, and whether all checks hold."""
     names = ["both engines"] if len(logs) == 1 else ["trainer", "inference"]
     per_cycle = [2] if len(logs) == 1 else [1, 1]
     out, back = rates

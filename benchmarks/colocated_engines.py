@@ -1,7 +1,7 @@
 """The two engines of benchmarks/colocated.py: one trains a model, the other generates with it.
 
-Each has its memory in regions, so that one leaves the card while the other works. Models are
-chains of square matrices, for what is measured is memory.
+Each has its memory in regions, so that one leaves the card while the other works. Models are chains
+of square matrices, since only memory is measured.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ WIDTH = 4096
 BATCH = 64
 PARAMETER_BYTES = 12  # a weight and both of Adam's states, of 4 bytes each
 BUCKET_BYTES = 256 * MiB
-_WORDS = 251  # a prime, so that words that change places are noticed
+_WORDS = 251  # a prime, so that swapped words change the digest
 
 
 @dataclass
 class Moves:
-    """How long what leaves and comes back takes, in one direction."""
+    """The time of moves in one direction."""
 
     seconds: list[float] = field(default_factory=list)
     moved: list[int] = field(default_factory=list)
 
     def time(self, move: Callable[[], int]) -> None:
-        """One move, which returns the bytes that it moved; the engine's work is done before."""
+        """Time one move, which returns the bytes that it moved, after the engine's work is done."""
         import torch
 
         torch.cuda.synchronize()
@@ -42,7 +42,7 @@ class Moves:
 
 
 def digest(tensors: Sequence[torch.Tensor]) -> int:
-    """What tells contents apart: a sum in which words have weights."""
+    """Returns a digest of the contents: a sum in which words have weights."""
     import torch
 
     weights = torch.arange(1, _WORDS + 1, device="cuda", dtype=torch.int64)
@@ -70,23 +70,23 @@ class Trainer:
         self.train()
 
     def train(self) -> None:
-        """A step."""
+        """Train a step."""
         self.model(self.batch).square().mean().backward()
-        with plimsoll.region("training"):  # the state is made in the first step
+        with plimsoll.region("training"):  # the first step makes the state
             self.optimizer.step()
         self.optimizer.zero_grad()
 
     def tensors(self) -> list[torch.Tensor]:
-        """All that must come back as it was."""
+        """Returns all tensors that must return unchanged."""
         state = self.optimizer.state.values()
         return [*self.model.parameters(), *(s[k] for s in state for k in ("exp_avg", "exp_avg_sq"))]
 
     def weights(self) -> list[torch.Tensor]:
-        """What the other engine is given."""
+        """Returns the weights for the other engine."""
         return [weight.detach() for weight in self.model.parameters()]
 
     def buckets(self, bucket: torch.Tensor) -> Iterator[list[int]]:
-        """Fill a flat tensor with one part of the weights after the other; which they are."""
+        """Fill a flat tensor with one part of the weights after another; yields their numbers."""
         part: list[int] = []
         offset = 0
         for number, weight in enumerate(self.weights()):
@@ -122,7 +122,7 @@ class Inference:
             self.answer = self.run()
 
     def run(self) -> torch.Tensor:
-        """What the graph does."""
+        """The work that the graph captures."""
         import torch
 
         hidden = self.prompt
@@ -132,24 +132,24 @@ class Inference:
         return hidden + self.cache[0]
 
     def generate(self) -> torch.Tensor:
-        """By the graph."""
+        """Generate by the graph."""
         self.graph.replay()
         return self.answer.clone()
 
     def is_right(self) -> bool:
-        """Whether the graph's answer is what the weights give without it."""
+        """Whether the graph's result equals that of the weights without it."""
         import torch
 
         by_graph, without = self.generate().float(), self.run().float()
         return bool(torch.allclose(by_graph, without, rtol=0.05, atol=0.05))
 
     def load(self, weights: Sequence[torch.Tensor]) -> None:
-        """New weights, from this process."""
+        """Copy new weights from this process."""
         for own, new in zip(self.weights, weights, strict=True):
             own.copy_(new)
 
     def load_bucket(self, bucket: torch.Tensor, part: Sequence[int]) -> None:
-        """Some of the weights, from a flat tensor of another process."""
+        """Copy some of the weights from a flat tensor of another process."""
         offset = 0
         for number in part:
             own = self.weights[number]
@@ -158,5 +158,5 @@ class Inference:
 
 
 def layers_for(size: int) -> int:
-    """How many layers a trainer has that takes so much memory."""
+    """Returns the number of layers of a trainer with so much memory."""
     return max(1, size // (PARAMETER_BYTES * WIDTH * WIDTH))

@@ -1,9 +1,9 @@
-"""What compiled scripts take on a GPU, and what is predicted: peaks, and a step's requests.
+"""Compiled scripts on a GPU, measured and predicted: peaks, and a step's requests.
 
     python benchmarks/compiled.py measure [--only gpt2,llama_checkpointed] [--results FOLDER]
     python benchmarks/compiled.py compare [--only gpt2] [--gpu H200] [--results FOLDER]
 
-Other scripts than those of benchmarks/compiled: `--scripts FOLDER`.
+`--scripts FOLDER` names other scripts than those of benchmarks/compiled.
 
 Each script of benchmarks/compiled runs in a process of its own, compiled and eagerly, with empty
 caches of the compiler. `measure` writes compiled.json: for each run its peaks and, of the last step
@@ -35,7 +35,7 @@ RESULTS = HERE / "results"
 MODES = ("compiled", "eager")
 TIMEOUT_SECONDS = 400
 LARGE = 1 << 20
-"""Of the first step only requests from this size on are kept."""
+"""The least size of requests kept of the first step."""
 
 
 def run_here(path: Path, *, compiled: bool) -> dict[str, Any]:
@@ -115,12 +115,12 @@ def run_apart(name: str, mode: str, scripts: Path, gpu: str = "") -> dict[str, A
 
 
 def names_of(only: str, scripts: Path) -> list[str]:
-    """The scripts, or those that are asked for."""
+    """Returns the scripts, or the selected ones."""
     return only.split(",") if only else sorted(path.stem for path in scripts.glob("*.py"))
 
 
 def measure(only: str, scripts: Path, results: Path, jobs: int) -> None:
-    """Measure all scripts on a GPU; a few at a time, for each process counts its own memory."""
+    """Measure all scripts on a GPU, a few in parallel, since each process counts its own memory."""
     import torch
 
     path = results / "compiled.json"
@@ -150,7 +150,7 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
-    """Compare predictions with what was measured."""
+    """Compare predictions with the measurements."""
     path = results / "compiled.json"
     rows = json.loads(path.read_text()) if path.exists() else {}
     print(f"measured: {rows.get('gpu')}, PyTorch {rows.get('torch')}")
@@ -171,7 +171,7 @@ def compare(only: str, scripts: Path, gpu: str, results: Path) -> None:
 
 
 def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """How much of the last step's requests and frees is the same, in the same order."""
+    """Returns the share of the last step's requests and frees that are equal, in order."""
     if "last" not in one or "last" not in other:
         return ""
     if one["last"] == other["last"]:
@@ -181,7 +181,7 @@ def _alike(one: dict[str, Any], other: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("--only", default="")

@@ -65,7 +65,7 @@ class _Memory(ctypes.Structure):
 
 
 def _taken_bytes(gpu: int) -> int:
-    """All that is taken of a card, as the driver says."""
+    """Returns the bytes in use on a card, by the driver."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     library.nvmlInit_v2()
     handle, memory = ctypes.c_void_p(), _Memory()
@@ -105,7 +105,7 @@ def measure(gpu: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--out", type=Path)

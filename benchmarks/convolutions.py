@@ -4,9 +4,9 @@
     python benchmarks/convolutions.py search --out FILE [--seconds 240]
     python benchmarks/convolutions.py merge MEASURED SEARCHED
 
-`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They do what
-`plimsoll measure` does, for the networks below, the more common ones first, until their time is
-over. `merge` puts what they wrote into data/cudnn_by_words.csv; new rows replace old ones.
+`measure` and `search` need torchvision, plimsoll, and a GPU without other processes. They measure
+like `plimsoll measure`, for the networks below, the more common ones first, until their time is
+over. `merge` adds their results to data/cudnn_by_words.csv; new rows replace old ones.
 data/cudnn_workspaces.csv and the other two tables were measured by an earlier form of this program.
 """
 
@@ -58,7 +58,7 @@ def _torchvision(name: str) -> nn.Module:
 
 
 def networks_for_video(batch: int, frames: int) -> Iterator[Case]:
-    """Their kernels and sizes differ by dimension."""
+    """Networks for video, whose kernels and sizes differ by dimension."""
     for name in ("r3d_18", "mc3_18", "r2plus1d_18"):
         yield _torchvision(name), (batch, 3, frames, 112, 112)
 
@@ -94,7 +94,7 @@ class _Volumes(nn.Module):  # type: ignore[misc]
 
 
 def networks_that_make_images(batch: int) -> Iterator[Case]:
-    """A generator and its discriminator, as wide as they mostly are."""
+    """A generator and its discriminator of the usual width."""
     for width in (64, 128):
         yield dcgan(width=width).to("meta"), (batch, 100, 1, 1)
 
@@ -125,7 +125,7 @@ def all_words() -> list[str]:
 
 
 def _calls(network: nn.Module, sizes: Sizes) -> list[tuple[Any, Sizes]]:
-    """The convolutions of a network, and what each one's input is like."""
+    """Returns the convolutions of a network, and the shape of each one's input."""
     found: list[tuple[Any, Sizes]] = []
     hooks = [
         module.register_forward_pre_hook(
@@ -141,7 +141,7 @@ def _calls(network: nn.Module, sizes: Sizes) -> list[tuple[Any, Sizes]]:
 
 
 def _words(kind: str, conv: Any, sizes: Sizes) -> str:
-    """As csrc/rules/measured_convolutions.h has it."""
+    """Returns the convolution in the words of csrc/rules/measured_convolutions.h."""
 
     def by(numbers: Sequence[int]) -> str:
         return "x".join(map(str, numbers))
@@ -177,7 +177,7 @@ def measure(part: str, out: Path, workers: int, seconds: float) -> None:
 
 
 def merge(measured: Path, searched: Path) -> None:
-    """Put what was measured into the table."""
+    """Add the measurements to the table."""
     firsts = json.loads(measured.read_text())
     searches = json.loads(searched.read_text())
     lines = TABLE.read_text().splitlines()
@@ -195,7 +195,7 @@ def merge(measured: Path, searched: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "search", "merge"])
     parser.add_argument("files", type=Path, nargs="*")

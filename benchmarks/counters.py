@@ -1,18 +1,18 @@
-"""What it costs a program to publish its counters.
+"""The cost of publishing a program's counters.
 
     python benchmarks/counters.py [FOLDER [--workload gpt2_adamw] [--steps 2400]]
         [--intervals 0.25,0.01] [--allocator elastic]
 
 First the processor time of one sample, read from an allocator on a simulated GPU and written to the
-file, and its part of the time between two samples; and the time of looking at all processes, as
+file, and its share of the time between two samples. Then the time of reading all processes, as
 `plimsoll top` does.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, a GPU's step time with and
-without the publisher. Both are measured in one process, by turns: blocks of steps with it and
-without it, in the order on, off, off, on, so that slow changes cancel. A step is from one
-`backward` to the next, by events on the GPU; the first block does not count. The mean counts, not
-the median: a sample falls into one step of many. An interval far below the real one shows what
-cannot be seen at the real one. Results go to benchmarks/results/counters.txt.
+without the publisher. Both are measured in one process: blocks of steps alternate in the order on,
+off, off, on, so that slow changes cancel. A step is from one `backward` to the next, by events on
+the GPU; the first block does not count. The mean counts, not the median: a sample falls into one
+step of many. An interval far below the real one shows effects that are too small at the real one.
+Results go to benchmarks/results/counters.txt.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BLOCK_SECONDS = 1.5
 
 
 def processor_microseconds(work: Callable[[], object]) -> float:
-    """Of one call, by this thread's clock."""
+    """Returns the processor time of one call, by this thread's clock."""
     for _ in range(50):
         work()
     began = time.thread_time_ns()
@@ -60,7 +60,7 @@ def processor_microseconds(work: Callable[[], object]) -> float:
 
 
 def simulated_source(gpus: int, blocks: int) -> Any:
-    """Allocators on simulated GPUs, each with that many live blocks."""
+    """Makes allocators on simulated GPUs, each with that many live blocks."""
     profile = gpu_profile("H100")
     machine = SimulatedMachine([profile.total_bytes] * gpus)
     allocators = [Allocator(gpu) for gpu in machine.gpus]
@@ -77,7 +77,7 @@ def simulated_source(gpus: int, blocks: int) -> Any:
 
 
 def sample_table(folder: Path) -> str:
-    """Processor time of a sample, and of looking at all processes."""
+    """Tabulates the processor time of a sample, and of reading all processes."""
     lines = [
         f"one sample, every {INTERVAL_SECONDS} s, by the processor time of its thread",
         f"{'GPUs':>6} {'live blocks':>12} {'read, us':>10} {'and write, us':>14} {'of a core':>10}",
@@ -100,12 +100,12 @@ def sample_table(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """What one process found.
+    """The results of one process.
 
     Attributes:
         on_ms: The mean step of each block with the publisher.
-        off_ms: And without it.
-        sample_us: The processor time of a sample there.
+        off_ms: The mean step of each block without it.
+        sample_us: The processor time of a sample in that process.
     """
 
     on_ms: list[float]
@@ -125,10 +125,10 @@ class Turns:
         self._is_on = False
         self._began = time.monotonic()
         self._steps = 0
-        self.blocks: list[tuple[int, bool]] = []  # the first step of each
+        self.blocks: list[tuple[int, bool]] = []  # the first step of each block
 
     def step(self) -> None:
-        """Another step begins."""
+        """Note the begin of a step."""
         now = time.monotonic()
         if not self.blocks or now - self._began > BLOCK_SECONDS:
             self._began = now
@@ -145,7 +145,7 @@ class Turns:
         self._is_on = on
 
     def publisher(self) -> Publisher:
-        """The one that is switched."""
+        """The publisher that is switched."""
         if self._publisher is None:
             source = source_of_process()
             assert source is not None, "plimsoll does not serve this process"
@@ -154,7 +154,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, allocator: str, interval: float, folder: Path) -> Found:
-    """Run a script in this process, which nothing else has used."""
+    """Run a script in this process, which has done nothing else."""
     import torch
 
     import plimsoll
@@ -206,7 +206,8 @@ def main() -> None:
     parser.add_argument("--intervals", default=f"{INTERVAL_SECONDS},0.01")
     parser.add_argument("--allocator", default="elastic")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the table is kept")
-    parser.add_argument("--here", type=float, help=argparse.SUPPRESS)  # train, with this interval
+    # train in this process, with this interval
+    parser.add_argument("--here", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -219,7 +220,7 @@ def main() -> None:
         text = f"{heading()}\n{sample_table(folder)}"
     print(text, flush=True)
     if arguments.path is not None:
-        os.environ["PLIMSOLL_PUBLISH"] = "0"  # but for the publisher that is switched
+        os.environ["PLIMSOLL_PUBLISH"] = "0"  # only the switched publisher runs
         script = arguments.path / f"{arguments.workload}.py"
         table = (
             f"{arguments.workload}, {arguments.steps} steps, {arguments.allocator}; ms of a step\n"

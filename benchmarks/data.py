@@ -6,10 +6,10 @@ Needs a GPU. Three tables:
 
 1. Batches in page-locked memory, whose copy takes 0.25, 0.5, 1 and 2 times the step's computing:
    the time of a step by events on the GPU, beside the longer one of copy and computing, each
-   measured alone, and the most device memory, in batches. The least of the repetitions counts: what
-   else runs on the host and its bus only ever adds.
+   measured alone, and the most device memory, in batches. The least of the repetitions counts,
+   because other load on the host and its bus only adds time.
 2. A DataLoader whose workers make the batches: the plain loop and the tutorials' loader with
-   `pin_memory=True`, PrefetchLoader with that and with PinnedCollate. Of each two epochs the second
+   `pin_memory=True`, PrefetchLoader with that and with PinnedCollate. The second of two epochs
    counts.
 3. A convolutional classifier on batches of five sizes: peak reserved over peak allocated, each in a
    process of its own, under PyTorch's allocator and plimsoll's.
@@ -47,20 +47,20 @@ WARM_UP = 10
 
 
 def moved(batch: Any) -> Any:
-    """A batch on the GPU, as far as the host goes."""
+    """Returns a batch on the GPU without waiting for the copy."""
     if isinstance(batch, tuple | list):
         return tuple(moved(part) for part in batch)
     return batch.to("cuda", non_blocking=True)
 
 
 def plain(loader: Iterable[Any]) -> Iterator[Any]:
-    """Copies on the stream that computes."""
+    """Copies on the computing stream."""
     for batch in loader:
         yield moved(batch)
 
 
 class TutorialLoader:
-    """What tutorials describe: the next batch on a side stream, and no more care than that."""
+    """The loader of tutorials: the next batch on a side stream, without further care."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader
@@ -79,7 +79,7 @@ class TutorialLoader:
 
 
 def ahead(loader: Iterable[Any]) -> Iterable[Any]:
-    """Ours."""
+    """Returns a PrefetchLoader."""
     return PrefetchLoader(loader, "cuda")
 
 
@@ -94,7 +94,7 @@ METHODS: dict[str, Callable[[Iterable[Any]], Iterable[Any]]] = {
 
 
 class Computing:
-    """Products of matrices that take as long as they should."""
+    """Matrix products of a chosen duration."""
 
     def __init__(self) -> None:
         self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
@@ -103,15 +103,15 @@ class Computing:
         self._ms = self.ms(100) / 100
 
     def products(self, ms: float) -> int:
-        """How many take so long."""
+        """Returns the number of products for a duration."""
         return max(1, round(ms / self._ms))
 
     def ms(self, products: int) -> float:
-        """How long so many take."""
+        """Returns the time of so many products."""
         return milliseconds(lambda: self.run(products))
 
     def steps_ms(self, size: int, products: int, steps: int) -> float:
-        """How long a step takes whose batch is there: `step_ms` without a copy."""
+        """Returns the time of a step whose batch has arrived: `step_ms` without a copy."""
         batch = torch.empty(size, dtype=torch.uint8, device="cuda")
 
         def work() -> None:
@@ -121,18 +121,18 @@ class Computing:
         return milliseconds(work) / steps
 
     def step(self, batch: Any, products: int) -> None:
-        """Queue what is done with a batch."""
+        """Queue the work on a batch."""
         batch.add_(1)
         self.run(products)
 
     def run(self, products: int) -> None:
-        """Queue them."""
+        """Queue products."""
         for _ in range(products):
             torch.mm(self._a, self._a, out=self._out)
 
 
 def milliseconds(work: Callable[[], Any]) -> float:
-    """On the GPU."""
+    """Returns the time of work on the GPU."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     work()
@@ -142,7 +142,7 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 
 def copy_ms(host: list[Any]) -> float:
-    """How long one batch is on the bus."""
+    """Returns the time of one batch on the bus."""
     device = torch.empty_like(host[0], device="cuda")
 
     def copy() -> None:
@@ -153,7 +153,7 @@ def copy_ms(host: list[Any]) -> float:
 
 
 def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: int) -> float:
-    """The mean from one batch's arrival to the next one's, after the first ones."""
+    """Returns the mean time from one batch's arrival to the next, after the first ones."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for number, batch in enumerate(batches):
         if number == WARM_UP:
@@ -166,7 +166,7 @@ def step_ms(batches: Iterable[Any], computing: Computing, products: int, steps: 
 
 
 def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
-    """The first table."""
+    """Makes the first table."""
     computing = Computing()
     host = [torch.ones(size, dtype=torch.uint8, pin_memory=True) for _ in range(4)]
     source = [host[number % 4] for number in range(steps)]
@@ -179,7 +179,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
     ]
     for ratio in RATIOS:
         products = computing.products(first_copy / ratio)
-        alone: list[tuple[float, float]] = []  # copy and compute, just before the loops
+        alone: list[tuple[float, float]] = []  # copy and computing, measured just before the loops
         found: dict[str, list[float]] = {name: [] for name in METHODS}
         memory = dict.fromkeys(METHODS, 0.0)
         for _ in range(repetitions):
@@ -206,7 +206,7 @@ def copies_beside_computing(size: int, steps: int, repetitions: int) -> str:
 
 
 class Images(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Samples that are there, so that making a batch is writing it."""
+    """Samples that exist already, so that making a batch is only writing it."""
 
     def __init__(self, count: int) -> None:
         self._images = torch.randint(0, 255, (64, 3, 224, 224), dtype=torch.uint8)
@@ -220,7 +220,7 @@ class Images(torch.utils.data.Dataset):  # type: ignore[misc]
 
 
 def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int) -> str:
-    """The second table."""
+    """Makes the second table."""
     settings: list[tuple[str, Any, dict[str, Any]]] = [
         ("non_blocking, pin_memory", plain, {"pin_memory": True}),
         ("tutorial, pin_memory", TutorialLoader, {"pin_memory": True}),
@@ -262,7 +262,7 @@ def batches_of_workers(workers: int, batch: int, batches: int, repetitions: int)
 
 
 def side_stream(data: list[Any]) -> Iterator[Any]:
-    """As prefetch_streams.py: on a side stream, with record_stream."""
+    """Loads on a side stream with record_stream, as prefetch_streams.py does."""
     copies = torch.cuda.Stream()
 
     def fetch(batch: Any) -> Any:
@@ -284,7 +284,7 @@ LOADERS = {"side stream": side_stream, "non_blocking": plain, "PrefetchLoader": 
 
 
 def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
-    """The model of prefetch_streams.py; peak reserved and allocated."""
+    """Trains the model of prefetch_streams.py; returns peak reserved and allocated."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
@@ -310,7 +310,7 @@ def train(loader: Callable[[list[Any]], Iterable[Any]], steps: int = 30) -> tupl
 
 
 def memory_of_training() -> str:
-    """The third table."""
+    """Makes the third table."""
     lines = [
         "a classifier on batches of five sizes, in MiB",
         f"{'':15} {'allocator':12} {'reserved':>9} {'allocated':>9} {'ratio':>6}",
@@ -337,7 +337,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--images", type=int, default=256, help="a batch of the second table")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
-    parser.add_argument("--here", help=argparse.SUPPRESS)  # train, with this loader and allocator
+    # train in this process, with this loader and allocator
+    parser.add_argument("--here", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here is not None:
         name, allocator = json.loads(arguments.here)
@@ -359,7 +360,7 @@ def main() -> None:
         made = table()
         print(made, flush=True)
         text += f"\n{made}"
-        save("data", text, arguments.results)  # now, for the next one may fail
+        save("data", text, arguments.results)  # saved now, because the next one may fail
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""How much of what it takes from the card the elastic allocator uses, on recorded programs.
+"""The share of its memory that the elastic allocator uses, on recorded programs.
 
     python benchmarks/elastic_replay.py [FOLDER]
 
-FOLDER holds recordings NAME.default.pickle.gz with NAME.default.json beside them, and, where the
-program was recorded under expandable segments as well, NAME.expandable.json: `max_memory_allocated`
-and `max_memory_reserved`, and `seconds`, the program's time. Utilization is the first over the
-second, at their peaks. Driver time is what the elastic allocator's calls take by the cost model,
-which is measured on an H100. Results go to benchmarks/results/elastic_replay.txt.
+FOLDER holds recordings NAME.default.pickle.gz with NAME.default.json beside them, and
+NAME.expandable.json if the program was also recorded under expandable segments:
+`max_memory_allocated` and `max_memory_reserved`, and `seconds`, the program's time. Utilization is
+the first over the second, at their peaks. Driver time is the time of the elastic allocator's calls
+by the cost model, which is measured on an H100. Results go to
+benchmarks/results/elastic_replay.txt.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ TRACES = Path(__file__).parents[2] / "shared" / "traces"
 
 
 def account(path: Path) -> dict[str, Any]:
-    """What the recorder noted of a program; empty if there is no such file."""
+    """Returns the recorder's notes on a program; empty if there is no such file."""
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
 
 def utilization(program: dict[str, Any]) -> str:
-    """Peak allocated over peak reserved; a dash where it is not known."""
+    """Peak allocated over peak reserved; a dash if unknown."""
     if not program:
         return "-"
     return f"{program['max_memory_allocated'] / program['max_memory_reserved']:.3f}"

@@ -1,7 +1,7 @@
-"""Whether what `plimsoll fit` says fits does fit, and takes the time that it says, on a GPU.
+"""Checks on a GPU that plans of `plimsoll fit` fit, and take the predicted time.
 
-`plan` searches here, without a GPU, and writes each changed copy that was tried; `measure` runs the
-copies on the machine with the GPU, those of the plans under a hard limit; `table` compares.
+`plan` searches without a GPU and writes each changed copy that it tried. `measure` runs the copies
+on a machine with a GPU, those of the plans under a hard limit. `table` compares.
 
     python benchmarks/fit.py plan build/fit [NAME…]
     python benchmarks/fit.py measure build/fit build/fit.json [NAME…]
@@ -41,18 +41,20 @@ SCRIPTS = {
     **{path.stem: path for path in sorted(OWN.glob("*.py"))},
     **{path.stem: path for path in sorted(WORKLOADS.glob("*.py"))},
 }
-SHARES = (0.8, 0.6, 0.45)  # of what a script takes as it is
-FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")  # of these, the least that they can take, too
+SHARES = (0.8, 0.6, 0.45)  # of the unchanged script's memory
+FLOORS = ("bert_varlen_amp", "gpt2_adamw", "vision")  # these are also run at their least memory
 FLOOR = 0.1
 AT_FLOOR = ("bert_varlen_amp-60", "gpt2_adamw-45", "lora-60", "mixtral_moe-80")
-"""Plans that are run with a little less than they reserve, and with a little more: those without
-copies to the host, whose pace would decide."""
+"""Plans that run with a little less than they reserve, and with a little more.
+
+They copy nothing to the host, whose pace would decide otherwise.
+"""
 GPU = "H200"
 PASSES = int(os.environ.get("PASSES", "2"))
-SECONDS = float(os.environ.get("SECONDS", "3600"))  # after these no further run is timed
+SECONDS = float(os.environ.get("SECONDS", "3600"))  # no further run is timed after so many seconds
 AT_A_TIME = 8
-ROOM = 120 << 30  # of a card, for what runs at a time
-STEPS = 9  # of a copy that is timed
+ROOM = 120 << 30  # of a card, for parallel runs
+STEPS = 9  # of a timed copy
 
 
 class EnoughError(Exception):
@@ -60,17 +62,17 @@ class EnoughError(Exception):
 
 
 class Quiet:
-    """Hears of each trial."""
+    """Ignores each trial."""
 
     def begins(self, names: Sequence[str]) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
     def ended(self, attempt: Attempt) -> None:
-        """Says nothing."""
+        """Does nothing."""
 
 
 def plan(folder: Path, names: Sequence[str]) -> None:
-    """Search, and write the copies; as many scripts at a time as there are four cores for each."""
+    """Search and write the copies; as many scripts in parallel as there are four cores for each."""
     folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
         for each in [pool.submit(_plan_one, folder, name) for name in names or SCRIPTS]:
@@ -139,11 +141,10 @@ def _copies(search: Search, folder: Path, name: str) -> Iterator[dict[str, Any]]
 
 
 def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
-    """Run the copies, in processes that have imported all before.
+    """Run the copies, in processes that have already imported everything.
 
-    Those that are to fit run several at a time, each in a process of its own; those whose steps are
-    timed run alone, one after the other in a process for each allocator, pass by pass, until the
-    time is up.
+    Runs that should fit are parallel, each in a process of its own. Timed runs are alone, one after
+    another in a process for each allocator, pass by pass, until the time is up.
     """
     import torch  # noqa: F401
     import transformers  # noqa: F401
@@ -181,7 +182,7 @@ def measure(folder: Path, out: Path, names: Sequence[str]) -> None:
 
 
 def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Copies of one script after those of another: single changes and plans, then the others."""
+    """Interleaves the scripts' copies: first single changes and plans, then all others."""
     first: dict[str, list[dict[str, Any]]] = {}
     rest: dict[str, list[dict[str, Any]]] = {}
     for plan in plans:
@@ -194,7 +195,7 @@ def _in_turns(plans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """Names, files, allocators and limits of what is to fit, or not to."""
+    """Yields names, files, allocators and limits of copies that should fit, or should not."""
     for plan in plans:
         floor = min(plan["runs"], key=lambda run: least_reserved(run["least"]))
         for run in plan["runs"]:
@@ -213,7 +214,7 @@ def _limited(plans: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str, dict[s
 
 
 def least_reserved(use: dict[str, Any]) -> int:
-    """What an allocator needs at the least."""
+    """Returns the least that an allocator needs."""
     from plimsoll.prediction.survey import AllocatorUse
 
     return AllocatorUse(**use).least_reserved_bytes
@@ -240,7 +241,7 @@ def _run_beside(
 
 
 def torch_name() -> str:
-    """The card and PyTorch, found out in a process of its own."""
+    """Names the card and PyTorch, from a process of its own."""
     import subprocess
 
     code = "import torch; print(torch.cuda.get_device_name(), torch.__version__)"
@@ -256,7 +257,7 @@ class Child:
         self._process, self._reader = process, reader
 
     def result(self) -> dict[str, Any]:
-        """What the process found; where the process died, that."""
+        """Returns the process's result, or that it died."""
         with os.fdopen(self._reader) as answer:
             text = answer.read()
         os.waitpid(self._process, 0)
@@ -293,7 +294,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
     parts: list[Any] = []
     losses: list[Any] = []
     backward = torch.Tensor.backward
-    cross_entropy = torch.nn.functional.cross_entropy  # which some copies put another in place of
+    cross_entropy = torch.nn.functional.cross_entropy  # some copies replace it
 
     def noted(loss: Any, *arguments: Any, **named: Any) -> None:
         parts.append(loss.detach())
@@ -344,7 +345,7 @@ def _run(file: Path, use: dict[str, str], limit: int | None) -> dict[str, Any]:
 
 
 def table(path: Path) -> None:
-    """Print what was found."""
+    """Print the results."""
     found = json.loads(path.read_text())
     print(found["gpu"])
     fits = {name: each["outcome"] for name, each in found["held"].items() if "fits" in name}
@@ -383,7 +384,7 @@ def table(path: Path) -> None:
 
 
 def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was measured of a copy, or of the same copy of another plan."""
+    """Returns the measurements of a copy, or of the same copy of another plan."""
     for plan in found["plans"]:
         for other in plan["runs"]:
             same = other["sha"] == run["sha"] and other["use"]["conf"] == run["use"]["conf"]
@@ -396,7 +397,7 @@ def _timed(found: dict[str, Any], run: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _seconds(found: dict[str, Any], run: dict[str, Any]) -> float | None:
     steps = [each["step_seconds"] for each in _timed(found, run) if each["step_seconds"]]
-    return min(steps, default=None)  # what else the machine does only makes a pass slower
+    return min(steps, default=None)  # other load on the machine only slows a pass
 
 
 def _row(

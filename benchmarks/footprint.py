@@ -1,4 +1,4 @@
-"""What a process holds of the host and of a card, for programs that must not grow."""
+"""A process's memory on the host and on a card, for programs that must not grow."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from plimsoll.base.units import format_size
 
 @dataclass(frozen=True)
 class Footprint:
-    """At one moment; sizes in bytes.
+    """The memory at one moment, in bytes.
 
     Attributes:
         resident: Memory of the host that the process has, page-locked memory included.
-        addresses: The process's address space, what only is set aside included.
+        addresses: The process's address space, reserved ranges included.
         maps: Lines of /proc/self/maps; Linux allows 65530 (vm.max_map_count).
-        page_locked: What the process has locked for copies.
+        page_locked: The process's page-locked memory for copies.
         card: Memory of the card that is in use, by all processes.
     """
 
@@ -30,7 +30,7 @@ class Footprint:
 
     @classmethod
     def now(cls, *, page_locked: int, card: int) -> Footprint:
-        """Of this process, after what nobody needs was freed."""
+        """Returns that of this process, after a garbage collection."""
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         status = dict(
@@ -48,7 +48,7 @@ class Footprint:
         )
 
     def growth_since(self, before: Footprint) -> dict[str, int]:
-        """How much more there is of each than before."""
+        """Returns the growth of each figure."""
         return {
             field.name: getattr(self, field.name) - getattr(before, field.name)
             for field in fields(self)

@@ -1,15 +1,15 @@
-"""What the scripts of the gallery take on a GPU, and what is predicted.
+"""The scripts of the gallery, measured on a GPU and predicted.
 
     python benchmarks/gallery.py measure [--only detection,peft/lora] [--jobs 3] [--record FOLDER]
     python benchmarks/gallery.py compare [--only detection] [--jobs 2]
     python benchmarks/gallery.py table
 
 `measure` runs on a GPU, each script in a process of its own, and writes gallery.json among the
-results after each; it takes only PyTorch and the libraries. With `--record`, which takes plimsoll,
+results after each; it needs only PyTorch and the libraries. With `--record`, which needs plimsoll,
 the same runs are recorded, as FOLDER/AREA.NAME.plim for `plimsoll predict --check`. `compare`
-predicts them for an H200 under the PyTorch of whoever runs it, prints both, and writes
+predicts them for an H200 under the PyTorch that runs it, prints both, and writes
 gallery_predicted.json. `table` writes docs/gallery.md from both files. Scripts that a run leaves
-out keep what was found of them.
+out keep their earlier results.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MIB = 1 << 20
 
 
 def run_here(path: Path, out: Path) -> None:
-    """Run a script in this process, and write its peaks: those of the whole run."""
+    """Run a script in this process, and write the peaks of the whole run."""
     import torch
 
     peaks = {"allocated_bytes": 0, "reserved_bytes": 0, "allocations": 0}
@@ -72,7 +72,7 @@ def run_here(path: Path, out: Path) -> None:
         if (reset := getattr(torch._C, name, None)) is not None:
             setattr(torch._C, name, _after(keep, reset))
     sys.argv = [str(path)]
-    sys.path[:2] = [str(path.parent)]  # instead of the project's folder and this file's
+    sys.path[:2] = [str(path.parent)]  # in place of the project's folder and this file's
     try:
         runpy.run_path(str(path), run_name="__main__")
     finally:
@@ -137,11 +137,11 @@ def measured(script: Script, record: Path | None) -> Figures:
 
 
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-"""Are empty for each script, as those of a prediction."""
+"""Caches that are empty for each script, as for a prediction."""
 
 
 def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None) -> None:
-    """Measure scripts; a few at a time, for each process counts its own memory."""
+    """Measure scripts, a few in parallel, since each process counts its own memory."""
     import torch
 
     kept = Measured.read(results)
@@ -156,7 +156,7 @@ def measure(scripts: list[Script], results: Path, jobs: int, record: Path | None
 
 
 def compare(scripts: list[Script], gpu: str, results: Path, jobs: int) -> None:
-    """Compare predictions with what was measured."""
+    """Compare predictions with the measurements."""
     torch = importlib.metadata.version("torch")
     truths = Measured.read(results)
     kept = Predicted.read(results)
@@ -215,7 +215,7 @@ def _shown(found: Figures) -> str:
 def _each(
     scripts: list[Script], run: Callable[[Script], Figures], jobs: int
 ) -> Iterator[tuple[Script, Figures]]:
-    """The scripts with what was found, each when it is done, a few at a time."""
+    """Yields the scripts with their results as they complete, a few in parallel."""
     with ThreadPoolExecutor(jobs) as pool:
         runs = {pool.submit(run, script): script for script in scripts}
         for done in as_completed(runs):
@@ -223,7 +223,7 @@ def _each(
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     if sys.argv[1:2] == ["here"]:
         run_here(Path(sys.argv[2]), Path(sys.argv[3]))
         return

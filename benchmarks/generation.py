@@ -1,11 +1,11 @@
-"""What transformers' `generate` takes, with a static and a paged cache: one process for each.
+"""Memory of transformers' `generate`, with a static and a paged cache, one process each.
 
     python benchmarks/generation.py KIND         measures on a GPU
     plimsoll predict benchmarks/generation.py --gpu H200 -- KIND
     python benchmarks/generation.py --compare MEASURED PREDICTED     two files of such lines
 
-Prints one line, RESULT and a JSON object: peaks of what is allocated and reserved, and what the
-card has in use at the end, in bytes. Needs transformers 5.17, no network and no model files.
+Prints one line, RESULT and a JSON object: peaks of allocated and reserved memory, and the card's
+memory in use at the end, in bytes. Needs transformers 5.17, no network and no model files.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def generate_paged(model: Any, **options: Any) -> None:
 
 
 def measure(kind: str) -> None:
-    """Generate, and print what it took."""
+    """Generate, and print the memory."""
     import torch
 
     torch.manual_seed(0)
@@ -103,7 +103,7 @@ def read(path: str) -> dict[str, dict[str, Any]]:
 
 
 def compare(measured_path: str, predicted_path: str) -> None:
-    """Print measured sizes, and by how much the predicted ones differ."""
+    """Print measured sizes, and the differences of the predicted ones."""
     measured, predicted = read(measured_path), read(predicted_path)
     print(f"{'':16}", *(f"{size + ', measured':>24}{'predicted':>10}" for size in SIZES))
     for kind in [kind for kind in KINDS if kind in measured and kind in predicted]:

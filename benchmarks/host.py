@@ -1,10 +1,10 @@
-"""What the host needs to queue work, by kinds of programs whose kernels are tiny.
+"""The host's time to queue work, by kinds of programs with tiny kernels.
 
     python benchmarks/host.py measure [--results FOLDER]
     python benchmarks/host.py compare [--results FOLDER]
 
-`measure` needs a GPU, and writes FOLDER/host.csv: what each case takes, in microseconds. `compare`
-runs the cases on a simulated GPU, and says what the simulated clock makes of them.
+`measure` needs a GPU, and writes FOLDER/host.csv: the time of each case, in microseconds. `compare`
+runs the cases on a simulated GPU, and prints the simulated clock's times.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ CASES: list[Callable[[], Callable[[Callable[[str], None]], None]]] = [
 
 
 def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
-    """What each part takes, in the unit of `now`; medians."""
+    """Returns the median time of each part, in the unit of `now`."""
     found: dict[str, list[float]] = {}
     for case in CASES:
         run = case()
@@ -239,7 +239,7 @@ def times(now: Callable[[], float], repetitions: int) -> dict[str, float]:
 
 
 def measure(results: Path) -> None:
-    """Measure all cases on a GPU, and write what they take."""
+    """Measure all cases on a GPU, and write their times."""
     rows = times(lambda: time.perf_counter() * 1e6, 15)
     with (results / "host.csv").open("w", newline="") as file:
         out = csv.writer(file)
@@ -250,7 +250,7 @@ def measure(results: Path) -> None:
 
 
 def compare(results: Path) -> None:
-    """Compare the simulated clock with what was measured."""
+    """Compare the simulated clock with the measurements."""
     from plimsoll.torch.simulated.start import running
 
     simulation = running()
@@ -271,7 +271,7 @@ def compare(results: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--results", type=Path, default=RESULTS)

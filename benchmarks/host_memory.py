@@ -1,13 +1,13 @@
-"""The host's memory: what PyTorch and CUDA take, and how far off predictions of the rest are.
+"""Host memory of PyTorch and CUDA, and the error of predictions for the rest.
 
     python benchmarks/host_memory.py parts                   # on a GPU: figures for host_use.py
     python benchmarks/host_memory.py compare                 # programs on the host alone
     python benchmarks/host_memory.py compare --device cuda   # on a GPU
 
-`parts` says what this process has in memory as more and more is used: of its own, and of files.
-`compare` runs the programs of `benchmarks/host` and looks at their memory meanwhile: what the
-processes have of their own, each page once, and what they share. It then predicts the same. Other
-programs that share memory meanwhile, such as loaders, are in the figures.
+`parts` prints this process's own memory and mapped files as it uses more and more libraries.
+`compare` runs the programs of `benchmarks/host` and reads their memory meanwhile: the processes'
+own memory, each page once, and shared memory. It then predicts the same. Shared memory of other
+programs that run meanwhile, such as loaders, is in the figures.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MIB = 1 << 20
 
 
 def main() -> None:
-    """Do what is asked."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("parts", "compare"))
     parser.add_argument("--device", default="cpu")
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _parts() -> None:
-    """A row for each part; a first row is what this program itself has."""
+    """Prints a row for each part; the first row is this program itself."""
     before = (0, 0)
 
     def row(name: str) -> None:
@@ -97,7 +97,7 @@ def _parts() -> None:
 
 
 def _compare(device: str, only: str) -> None:
-    """A table: measured and predicted, both beyond what Python, PyTorch and CUDA take."""
+    """Prints measured and predicted memory, both beyond that of Python, PyTorch and CUDA."""
     from machine import machine
 
     from plimsoll.prediction.host_use import CONTEXT, CUBLAS, CUDNN, PYTHON, TORCH
@@ -125,7 +125,7 @@ def _compare(device: str, only: str) -> None:
 
 
 def _bare(device: str) -> str:
-    """A program that uses what all the others use, and holds nothing."""
+    """Returns a program that uses the same libraries and holds nothing."""
     if device == "cpu":
         return "import torch, time; time.sleep(0.5)"
     return (
@@ -137,7 +137,7 @@ def _bare(device: str) -> str:
 
 
 def _measured(command: list[str]) -> int:
-    """The most that a program had in memory, of its own and shared, with those that it started."""
+    """Returns the peak of a program's own and shared memory, with its children."""
     shared_before = _fields(Path("/proc/meminfo"))["Shmem"]
     most = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -155,7 +155,7 @@ def _measured(command: list[str]) -> int:
 
 
 def _tree(root: int) -> list[int]:
-    """A process, and those that it started."""
+    """Returns a process with its descendants."""
     parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():

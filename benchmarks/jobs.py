@@ -1,18 +1,17 @@
-"""What training jobs of several ranks take on GPUs, and what is predicted.
+"""Training jobs of several ranks, measured on GPUs and predicted.
 
     python benchmarks/jobs.py measure [--only ddp_gpt2,experts] [--nproc 2] [--runs 2]
     python benchmarks/jobs.py compare [--only ddp_gpt2] [--nproc 2] [--gpu H200]
     python benchmarks/jobs.py table
 
-The jobs are in benchmarks/jobs. `measure` runs each several times, all once before any again, on as
-many GPUs of this machine as --nproc says, all if it says nothing, a process for each, with the
-environment that torchrun gives them. It takes only PyTorch and transformers, and cards that nobody
-else uses. It writes jobs.json among the results after each run, under the card's name, PyTorch's
-version, NCCL's and the number of ranks: what was found on other machines stays, and of the same one
-what was found before the command began does not. No run begins after --seconds.
-`compare` predicts the jobs, under the PyTorch of whoever runs it, holds them rank by rank against
-what was measured of that card and number of ranks, and writes jobs_predicted.json. `table` writes
-the table of docs/jobs.md from both.
+The jobs are in benchmarks/jobs. `measure` runs each several times, all once before any again, on
+--nproc GPUs of this machine, by default all. Each rank is a process with the environment that
+torchrun gives. It needs only PyTorch and transformers, and cards without other programs. After each
+run it writes jobs.json among the results, under the card's name, PyTorch's version, NCCL's and the
+number of ranks. Results of other machines stay; those of this machine from earlier commands are
+replaced. No run begins after --seconds. `compare` predicts the jobs under the PyTorch that runs it,
+compares each rank with the measurements of that card and number of ranks, and writes
+jobs_predicted.json. `table` writes the table of docs/jobs.md from both.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ BEGIN, END = "<!-- jobs: begin -->", "<!-- jobs: end -->"
 MIB = 1 << 20
 MOST_SECONDS = 600
 CLOSE = {"allocated_bytes": 0.005, "reserved_bytes": 0.015, "device_used_bytes": 0.02}
-"""Parts of what was measured by which a prediction may be off."""
+"""The relative error that a prediction may have."""
 FITTED = ("ddp_gpt2", "fsdp1_full", "hybrid_mesh", "pipeline_1f1b", "tensor_parallel")
-"""Those on which the rule for NCCL's memory may be changed."""
+"""The jobs from which the rule for NCCL's memory may be derived."""
 HELD_OUT = ("checkpoint", "ddp_compressed", "experts", "fsdp2_llama", "sequence_exchange")
-"""Those on which it is only tried."""
+"""The jobs on which that rule is only tested."""
 FIGURES = ("allocated_bytes", "reserved_bytes", "device_used_bytes", "nccl_bytes")
 
 Figures = dict[str, Any]
-"""Of one rank, by name; ranges are pairs under NAME_range."""
+"""The figures of one rank, by name; ranges are pairs under NAME_range."""
 
 
 def names(only: str) -> list[str]:
-    """The jobs that are asked for, or all."""
+    """Returns the selected jobs, or all."""
     found = sorted(path.stem for path in JOBS.glob("*.py") if _is_job(path))
     chosen = [name for name in only.split(",") if name] or found
     if unknown := set(chosen) - set(found):
@@ -89,7 +88,7 @@ def measure(jobs: Sequence[str], nproc: int, runs: int, seconds: float, results:
 
 
 def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
-    """One run: its ranks' figures, or why there are none."""
+    """Runs a job once; returns its ranks' figures, or why there are none."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder, f"said{rank}.txt") for rank in range(nproc)]
@@ -121,7 +120,7 @@ def _measured(name: str, nproc: int, most_seconds: float) -> Figures:
 
 
 def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most: float) -> str:
-    """Wait for all ranks, or for the first that fails; why it failed."""
+    """Waits for all ranks, or for the first that fails; returns why it failed."""
     began = time.monotonic()
     while True:
         statuses = [process.poll() for process in ranks]
@@ -137,7 +136,7 @@ def _ended(ranks: Sequence[subprocess.Popen[bytes]], said: Sequence[Path], most:
 
 
 def _place(rank: int, nproc: int, port: str) -> dict[str, str]:
-    """What torchrun tells a rank."""
+    """Returns the variables that torchrun sets for a rank."""
     return {
         **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
         **{"WORLD_SIZE": str(nproc), "LOCAL_WORLD_SIZE": str(nproc)},
@@ -154,7 +153,7 @@ def _free_port() -> int:
 
 
 def compare(jobs: Sequence[str], nproc: int, gpu: str, results: Path) -> None:
-    """Predict jobs, and hold them against what was measured."""
+    """Predict jobs, and compare them with the measurements."""
     version = importlib.metadata.version("torch")
     count = nproc or 2
     key = f"{gpu}, PyTorch {version}, {count} ranks"
@@ -215,7 +214,7 @@ def _predicted(name: str, nproc: int, gpu: str) -> Figures:
 
 
 def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a size hangs on values that nobody knows."""
+    """Whether a size depends on unknown values."""
     return any("its size depends" in str(each["what"]) for each in assumptions)
 
 
@@ -223,7 +222,7 @@ def _depends_on_data(assumptions: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str, list[Figures]]]:
-    """What was measured of a card and number of ranks: runs, by the machine's key and the job."""
+    """Returns the measured runs of a card and number of ranks, by the machine's key and the job."""
     return {
         key: jobs
         for key, jobs in kept.items()
@@ -232,7 +231,7 @@ def _truths(kept: Mapping[str, Any], gpu: str, nproc: int) -> dict[str, dict[str
 
 
 def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
-    """Each rank's figures beside those of all measured runs."""
+    """Returns each rank's figures beside those of all measured runs."""
     good = [each for each in measured if "ranks" in each]
     if "ranks" not in run:
         return []
@@ -251,7 +250,7 @@ def _beside(run: Figures, measured: Sequence[Figures]) -> list[str]:
 
 
 def _real(truth: Figures, name: str, run: Figures) -> int:
-    """What was measured; NCCL's part is what is neither PyTorch's nor the context's."""
+    """Returns a measured figure; NCCL's part is neither PyTorch's nor the context's."""
     if name == "nccl_bytes":
         return int(truth["outside_bytes"]) - int(run["context_bytes"])
     return int(truth[name])
@@ -270,7 +269,7 @@ def _held(figures: Figures, name: str, real: tuple[int, int]) -> str:
 
 
 def is_close(figures: Figures, name: str, real: tuple[int, int]) -> bool:
-    """Whether a figure is as close as it should be to what was measured, or its range has that."""
+    """Whether a figure is close enough to the measured one, or its range contains that."""
     low, high = figures.get(f"{name}_range") or (figures[name], figures[name])
     return bool(low * (1 - CLOSE[name]) <= real[1] and high * (1 + CLOSE[name]) >= real[0])
 
@@ -312,7 +311,7 @@ def _shown(run: Figures) -> str:
 
 
 def table(results: Path) -> None:
-    """Write the table of the page between its marks."""
+    """Write the table of the page between its markers."""
     predicted, measured = _read(results / "jobs_predicted.json"), _read(results / "jobs.json")
     parts = [
         _table_of(key, jobs, measured)
@@ -344,7 +343,7 @@ def _table_of(key: str, jobs: Mapping[str, Figures], measured: Mapping[str, Any]
 
 
 def _rows(name: str, run: Figures, runs: Sequence[Figures]) -> list[str]:
-    """A row for each rank; for all, where they are alike."""
+    """Returns a row for each rank, or one for all if they are alike."""
     link = f"[{name}](../benchmarks/jobs/{name}.py)"
     if "ranks" not in run:
         return [f"| {link} | | {str(run['why_not']).splitlines()[-1]} | | | | | | | | |"]
@@ -392,7 +391,7 @@ def _write(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "table"])
     parser.add_argument("--only", default="", help="names, with commas between")

@@ -1,12 +1,12 @@
-"""What single operations take on a GPU, in sweeps of sizes: the source of the simulated clock.
+"""Times of single operations on a GPU, over many sizes: the source of the simulated clock.
 
     python benchmarks/kernels.py measure [--only mm,conv] [--results FOLDER]
     python benchmarks/kernels.py compare [--only mm,conv] [--worst 20]
 
 `measure` needs a GPU, and writes FOLDER/kernels.csv: a row for each case, with the time on the GPU
 and the time of the call on the host, in nanoseconds. The GPU sleeps while the host queues a case
-many times, so that no time of the host is in the GPU's. `compare` runs the same cases on a
-simulated GPU and says, for each operation, how far the simulated clock is from that file.
+many times, so the GPU's time contains no time of the host. `compare` runs the same cases on a
+simulated GPU and prints, for each operation, the simulated clock's difference from that file.
 """
 
 from __future__ import annotations
@@ -536,7 +536,7 @@ def recurrent() -> Iterator[Case]:
 
 
 def copies() -> Iterator[Case]:
-    """Between host and device."""
+    """Copies between host and device."""
 
     def case(name: str, size: int, *, pinned: bool, to_device: bool) -> Case:
         def make() -> Callable[[], object]:
@@ -559,7 +559,7 @@ GROUPS = (
     recurrent, copies,
 )  # fmt: skip
 WAITS = {"nonzero", "index_by_mask", "item", "pageable_to_device", "pageable_from_device"}
-"""Whose call ends only when the GPU has done it: the time of the call is the time on the GPU."""
+"""Calls that end only when the GPU has finished: their time is the time on the GPU."""
 
 
 def cases(only: str) -> Iterator[Case]:
@@ -606,7 +606,7 @@ def measure_case(case: Case, sleep: float) -> tuple[float, float]:
 
 
 def measure(only: str, results: Path) -> None:
-    """Measure cases on a GPU, and write what they take."""
+    """Measure cases on a GPU, and write their times."""
     path = results / "kernels.csv"
     skipped = 0
     begin = time.time()
@@ -628,7 +628,7 @@ def measure(only: str, results: Path) -> None:
 
 
 def simulated_ns(case: Case) -> float:
-    """What the simulated clock says of a case."""
+    """Returns the simulated clock's time of a case."""
     call = case.make()
     call()
     torch.cuda.synchronize()
@@ -643,7 +643,7 @@ def simulated_ns(case: Case) -> float:
 
 
 def compare(only: str, worst: int, results: Path) -> None:
-    """Compare the simulated clock with what was measured."""
+    """Compare the simulated clock with the measurements."""
     with (results / "kernels.csv").open() as file:
         next(file)
         measured = {(row["operation"], row["case"]): row for row in csv.DictReader(file)}
@@ -667,7 +667,7 @@ def compare(only: str, worst: int, results: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--only", default="")

@@ -1,4 +1,4 @@
-"""The memory that NCCL takes of a card: by the number of ranks, by what they do, by group.
+"""NCCL's memory on a card by the number of ranks, by operation and by group.
 
     python benchmarks/nccl.py measure [--ranks 4,3,2] [--seconds 200] [--logs FOLDER]
     python benchmarks/nccl.py compare [--gpu H100]
@@ -58,13 +58,13 @@ EXPERIMENTS: dict[str, tuple[str, ...]] = {
     "groups_of_sends": ("all_to_all:1048576", "new_group", "all_to_all:1048576"),
     "halves": ("all_reduce:1048576", "halves", "all_reduce:1048576", "all_to_all:1048576"),
 }
-"""By name, what each rank does in turn: a statement, and of how many bytes."""
+"""The statements of each rank in order, with their bytes, by the experiment's name."""
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "all_reduce_8_channels": ("all_reduce", {"NCCL_MAX_NCHANNELS": "8"}),
     "all_reduce_1MiB_buffers": ("all_reduce", {"NCCL_BUFFSIZE": "1048576"}),
     "all_to_all_8_channels": ("all_to_all", {"NCCL_MAX_P2P_NCHANNELS": "8"}),
 }
-"""The same under NCCL's own settings."""
+"""Experiments under NCCL's own settings."""
 
 
 def work_of(name: str) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -90,7 +90,7 @@ class _Rank:
         self.group: Any = None
 
     def run(self, statements: Sequence[str]) -> list[tuple[str, int]]:
-        """Run statements; after each, the bytes of the card that are not PyTorch's."""
+        """Run statements; returns the card's bytes outside PyTorch after each."""
         self.torch.zeros(1, device=self.device)
         found = [("context", self._outside())]
         bound = statements[0] == "bound"
@@ -111,7 +111,7 @@ class _Rank:
         return self.torch.ones(size // 4, device=self.device)
 
     def bound(self) -> None:
-        """Nothing: the communicator was made with the group."""
+        """Do nothing: the communicator was made with the group."""
 
     def barrier(self) -> None:
         self.dist.barrier(self.group)
@@ -159,7 +159,7 @@ class _Rank:
             work.wait()
 
     def send_alone(self, size: int) -> None:
-        """From rank to rank, as a pipeline without batches does."""
+        """Send from rank to rank, as a pipeline without batches does."""
         if self.rank:
             self.dist.recv(self._bytes(size), self.rank - 1)
         if self.rank + 1 < self.count:
@@ -179,7 +179,7 @@ class _Rank:
 
 def measure(counts: Sequence[int], seconds: float, results: Path, logs: Path | None) -> None:
     """Measure every experiment with each number of ranks, and keep what was found."""
-    importlib.import_module("torch.distributed")  # once, for all processes
+    importlib.import_module("torch.distributed")  # imported once, for all processes
     began = time.monotonic()
     for count in counts:
         for name in (*EXPERIMENTS, *SETTINGS):
@@ -194,7 +194,7 @@ def measure(counts: Sequence[int], seconds: float, results: Path, logs: Path | N
 
 
 def _measured(name: str, count: int, logs: Path | None) -> dict[str, Any]:
-    """One experiment; once more where another program had taken its port."""
+    """Runs one experiment; again if another program had taken its port."""
     found = _tried(name, count, logs)
     return _tried(name, count, logs) if "EADDRINUSE" in found.get("why_not", "") else found
 
@@ -255,7 +255,7 @@ def _forked(what: Callable[[], None], environment: dict[str, str]) -> int:
 
 
 def _ended(processes: Sequence[int]) -> bool:
-    """Whether all ended well in time; those that did not are killed."""
+    """Returns whether all ended properly in time; the others are killed."""
     left, good = set(processes), True
     end = time.monotonic() + EXPERIMENT_SECONDS
     while left:
@@ -287,7 +287,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
-    """Measure simulated GPUs, and print what they take beside what real ones took."""
+    """Measure simulated GPUs, and print their memory beside that of real ones."""
     measured = json.loads(results.read_text())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "simulated.json")
@@ -312,7 +312,7 @@ def compare(gpu: str, counts: Sequence[int], results: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("--gpu", default="H100", help="the card that is simulated")

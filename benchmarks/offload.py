@@ -5,12 +5,12 @@
         [--allocators elastic,torch] [--deterministic]
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
-the settings take turns: the script as it is, under `save_on_cpu(pin_memory=True)`, under
+the settings alternate: the unchanged script, under `save_on_cpu(pin_memory=True)`, under
 `plimsoll.offload`, with the optimizer's state in shared memory, and with both. With a card of so
-many bytes the process may not take more from the GPU, and the budget is a part of it, for the
-allocator's own needs are besides. A step is from one `backward` to the next, by events on the GPU;
+many bytes the process may not take more from the GPU, and the budget is a part of it, since the
+allocator's own needs come on top. A step is from one `backward` to the next, by events on the GPU;
 the first quarter of the steps, at most five, does not count. Losses are compared bit for bit with
-those of the script as it is; two runs of one script give the same only with `--deterministic`
+those of the unchanged script; two runs of one script give equal losses only with `--deterministic`
 kernels. Results go to benchmarks/results/offload.txt.
 """
 
@@ -38,15 +38,15 @@ CARDS = "8400MiB,7GiB,6GiB,5500MiB,5GiB,4836MiB"
 
 @dataclass(frozen=True)
 class Setting:
-    """How a script is run.
+    """The settings of a run.
 
     Attributes:
         method: "plain", "save_on_cpu", "offload", "placed" (the optimizer's state in shared
             memory) or "both" of the last two.
         allocator: "torch", or one of plimsoll's.
         card_bytes: The most that the process may take from the GPU; 0 is all of it.
-        budget_bytes: For `plimsoll.offload`.
-        deterministic: PyTorch takes kernels that give the same result every time.
+        budget_bytes: The budget of `plimsoll.offload`.
+        deterministic: Whether PyTorch uses deterministic kernels.
     """
 
     method: str
@@ -56,19 +56,19 @@ class Setting:
     deterministic: bool = False
 
     def title(self) -> str:
-        """For the table."""
+        """Returns the title in the table."""
         card = format_size(self.card_bytes) if self.card_bytes else "all"
         return f"{self.method:12} {self.allocator:8} {card:>10}"
 
 
 @dataclass(frozen=True)
 class OffloadRun(Run):
-    """What one process found, and what moved.
+    """The results of one process, with the bytes moved.
 
     Attributes:
-        out_bytes: What the last step moved to host memory.
-        back_bytes: What it moved back.
-        waited_ms: How long the GPU stood still for it.
+        out_bytes: Bytes moved to host memory in the last step.
+        back_bytes: Bytes moved back in that step.
+        waited_ms: How long the GPU waited for these moves.
     """
 
     out_bytes: int = 0
@@ -77,15 +77,15 @@ class OffloadRun(Run):
 
 
 def run_here(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
-    """Run a script in this process, which nothing else has used."""
+    """Run a script in this process, which has done nothing else."""
     import torch
 
     import plimsoll
 
     if setting.deterministic:
-        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # which this asks for
-        torch.use_deterministic_algorithms(True)  # attention is not if it may only warn
-        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds up in any order
+        os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic cuBLAS needs it
+        torch.use_deterministic_algorithms(True)  # with warn_only, attention is not deterministic
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass adds in any order
     if setting.allocator != "torch":
         plimsoll.install(setting.allocator)  # type: ignore[arg-type]
     if setting.method in ("placed", "both"):
@@ -134,7 +134,7 @@ def run_apart(path: Path, setting: Setting, steps: int | None) -> OffloadRun:
 
 
 def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
-    """How a setting's runs ended."""
+    """Describes how a setting's runs ended."""
     failed = [run for run in runs if run.error is not None]
     if failed:
         return f"out of memory after {len(failed[0].results)} steps"
@@ -143,7 +143,7 @@ def describe(runs: list[OffloadRun], wanted: list[float]) -> str:
 
 
 def step_ms(runs: list[OffloadRun]) -> float | None:
-    """The median of the runs' median steps, if all of them came to their end."""
+    """Returns the median of the runs' median steps, if all of them finished."""
     if not all(run.step_ms and run.error is None for run in runs):
         return None
     return statistics.median(statistics.median(run.step_ms) for run in runs)
@@ -164,7 +164,7 @@ def row(setting: Setting, runs: list[OffloadRun], first: list[OffloadRun]) -> st
 
 
 def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | None) -> str:
-    """Run a script under all settings by turns; the table."""
+    """Run a script under alternating settings; returns the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
     runs: dict[Setting, list[OffloadRun]] = {setting: [] for setting in settings}
@@ -192,7 +192,7 @@ def compare(path: Path, settings: list[Setting], repetitions: int, steps: int | 
 
 
 def all_settings(arguments: argparse.Namespace) -> list[Setting]:
-    """What is compared, in the order of the table; the first is the script as it is."""
+    """Returns the settings in the order of the table; the first is the unchanged script."""
     methods = arguments.methods.split(",")
     settings = [Setting("plain", "torch")]
     if "save_on_cpu" in methods:
@@ -221,7 +221,8 @@ def main() -> None:
     parser.add_argument("--budget-share", type=float, default=0.98, help="of a card")
     parser.add_argument("--allocators", default="elastic", help="elastic, native, torch")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
-    parser.add_argument("--here", help=argparse.SUPPRESS)  # run a script, under this setting
+    # run a script in this process, under this setting
+    parser.add_argument("--here", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here is not None:
         run = run_here(arguments.path, Setting(**json.loads(arguments.here)), arguments.steps)
@@ -236,7 +237,7 @@ def main() -> None:
         )
         print(table)
         text += f"\n{table}"
-        save("offload", text, arguments.results)  # now, for the next one may fail
+        save("offload", text, arguments.results)  # saved now, because the next one may fail
 
 
 if __name__ == "__main__":

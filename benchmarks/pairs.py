@@ -1,19 +1,18 @@
-"""Pairs of runs of the same program, under PyTorch's allocator and the elastic one, and the odds.
+"""Compares steps under PyTorch's allocator and the elastic one by pairs of runs.
 
     python benchmarks/pairs.py SCRIPT ... [--seconds 400] [--least 6] [--deterministic]
     python benchmarks/pairs.py --table
 
 Each SCRIPT has a function `main(steps)`. A pair is two runs, one after the other, in an order that
 changes from pair to pair; each is a process of its own, forked from one that has imported the
-libraries and has not touched the GPU. What a pair yields is the ratio of the mean steps, as
-training.py takes them. All scripts get `--least` pairs; then the next pair is always that of the
-script whose interval is widest, until the time is over.
+libraries and has not touched the GPU. A pair yields the ratio of the mean steps, as training.py
+takes them. All scripts get `--least` pairs; then the next pair is always that of the script whose
+interval is widest, until the time is over.
 
 Every pair is a row of results/pairs.csv, to which later runs add theirs. The table, over all rows,
 gives each script's ratio by Hodges and Lehmann, with its 95 % interval by Wilcoxon's signed ranks,
-and what was taken from the card over the most that was in live blocks. Now and then a host that
-others share holds a run up for longer than all of its steps take: ranks pass over that, and a mean
-does not.
+and the memory taken from the card over the most in live blocks. A shared host sometimes delays a
+run for longer than all of its steps take: ranks ignore such outliers, a mean does not.
 
 With --deterministic one pair of each script runs with PyTorch's deterministic kernels, and its
 losses are compared to the bit. A script that uses an operation without such a kernel runs again
@@ -77,17 +76,17 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Of the elastic allocator's mean step to PyTorch's."""
+        """The ratio of the elastic allocator's mean step to PyTorch's."""
         return self.elastic_ms / self.torch_ms
 
     @property
     def taken_ratio(self) -> float:
-        """Of what was taken to what was allocated at the peak."""
+        """The ratio of reserved to allocated memory at the peak."""
         return self.elastic_taken_mib / self.elastic_allocated_mib
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The ratio in the middle, and where it lies with 95 %; anywhere, of less than six."""
+    """Returns the median ratio with its 95 % interval; unbounded for fewer than six pairs."""
     logs = [math.log(ratio) for ratio in ratios]
     pairs = itertools.combinations_with_replacement(logs, 2)
     averages = sorted(math.exp((one + other) / 2) for one, other in pairs)
@@ -100,7 +99,7 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
 
 
 def forked(path: Path, allocator: str, kernels: str) -> Run:
-    """Run a script in a process that is forked from this one."""
+    """Run a script in a process forked from this one."""
     reading, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -129,7 +128,7 @@ def forked(path: Path, allocator: str, kernels: str) -> Run:
 
 
 def use_deterministic_kernels(*, warn_only: bool) -> None:
-    """In a process that has not touched the GPU. Others fail, or only warn."""
+    """Select deterministic kernels, in a process that has not touched the GPU."""
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     import torch
 
@@ -164,7 +163,7 @@ def pair(path: Path, card: str, *, elastic_first: bool, deterministic: bool) -> 
 
 
 def read(file: Path) -> list[Pair]:
-    """All pairs that are kept."""
+    """Reads all kept pairs."""
     if not file.exists():
         return []
     kinds = {field.name: KINDS[str(field.type)] for field in fields(Pair)}
@@ -176,7 +175,7 @@ def read(file: Path) -> list[Pair]:
 
 
 def write(file: Path, pairs: Iterable[Pair]) -> None:
-    """Keep all pairs."""
+    """Writes all pairs."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="") as text:
         rows = csv.DictWriter(text, [field.name for field in fields(Pair)], lineterminator="\n")
@@ -185,7 +184,7 @@ def write(file: Path, pairs: Iterable[Pair]) -> None:
 
 
 def table(pairs: list[Pair]) -> str:
-    """What all pairs say."""
+    """Tabulates all pairs."""
     by_script: dict[str, list[Pair]] = defaultdict(list)
     for each in pairs:
         by_script[each.script].append(each)
@@ -224,15 +223,16 @@ def table(pairs: list[Pair]) -> str:
 
 
 def card_name() -> str:
-    """Of the first GPU, without touching it."""
+    """Returns the name of the first GPU without using it."""
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     found = subprocess.run(query, capture_output=True, text=True, check=True)
     return found.stdout.splitlines()[0]
 
 
 def measure(paths: list[Path], options: argparse.Namespace, kept: list[Pair]) -> None:
-    """Run pairs until the time is over; each is kept at once."""
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # CUDA itself would be lost to what is forked
+    """Run pairs until the time is over; each is saved at once."""
+    # otherwise forked processes could not use CUDA
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     for name in LIBRARIES:
         importlib.import_module(name)
     card = card_name()

@@ -1,11 +1,11 @@
-"""How fast a region leaves the card and comes back, beside what the bus does at best.
+"""The rate at which a region leaves the card and returns, beside the bus's best rate.
 
     python benchmarks/pause.py [--size 20GiB] [--repetitions 5]
 
-A region of tensors of all sizes is paused to page-locked memory and resumed, again and again; the
-first time, which locks the memory, is a row of its own. The bus is measured in the same process by
-copies of 1 GiB between page-locked memory and the card. Contents are compared after each resume,
-and a CUDA graph that was captured before runs again. Results go to benchmarks/results/pause.txt.
+A region of tensors of all sizes is paused to page-locked memory and resumed repeatedly; the first
+time, which locks the memory, is a row of its own. The bus is measured in the same process by copies
+of 1 GiB between page-locked memory and the card. Contents are compared after each resume, and a
+CUDA graph captured before runs again. Results go to benchmarks/results/pause.txt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COPIES = 8
 
 
 def fill(size: int) -> list[torch.Tensor]:
-    """Tensors of many sizes, that much in sum, of which no two have the same content."""
+    """Returns tensors of many sizes with distinct contents and this total."""
     import torch
 
     tensors: list[torch.Tensor] = []
@@ -46,7 +46,7 @@ def fill(size: int) -> list[torch.Tensor]:
 
 
 def sums(tensors: list[torch.Tensor]) -> list[int]:
-    """What tells whether a content is the same: a sum in which every byte has a weight."""
+    """Returns digests of contents: sums in which every byte has a weight."""
     import torch
 
     found = []
@@ -74,14 +74,14 @@ def bus_rate(*, to_card: bool) -> float:
 
 
 def seconds(what: str) -> tuple[float, int]:
-    """How long pausing or resuming takes, and the bytes that it moves."""
+    """Returns the time of pausing or resuming, and the bytes moved."""
     began = time.perf_counter()
     moved = plimsoll.pause("measured") if what == "pause" else plimsoll.resume("measured")
     return time.perf_counter() - began, moved
 
 
 def measure(size: int, repetitions: int) -> str:
-    """The table."""
+    """Makes the table."""
     import torch
 
     with plimsoll.region("measured"):

@@ -1,4 +1,4 @@
-"""Predict scripts and compare with what they really used.
+"""Predicts scripts and compares the predictions with their real use.
 
     python benchmarks/predict.py FOLDER [--truth FOLDER] [--gpu NAME]
 
@@ -24,7 +24,7 @@ from plimsoll.prediction.predict import predict
 
 
 def truth_of(name: str, folder: Path | None) -> dict[str, float]:
-    """Peak bytes and seconds of the real run; empty where there is none."""
+    """Peak bytes and seconds of the real run; empty without one."""
     for path in (folder / f"{name}.default.json", folder / f"{name}.json") if folder else ():
         if path.exists():
             found = json.loads(path.read_text())

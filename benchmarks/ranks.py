@@ -45,7 +45,7 @@ GiB = 1 << 30
 
 
 class Footprint:
-    """The most memory of this process and its children; pages that they share count for each."""
+    """The most memory of this process and its children; shared pages count for each."""
 
     def __init__(self) -> None:
         self.most_bytes = 0
@@ -78,7 +78,7 @@ def _resident_bytes(process: int) -> Iterator[int]:
 
 
 def shards(random: np.random.Generator, ranks: int) -> list[float]:
-    """Uneven in one of the ways there are: all, the last one smaller, or a few larger."""
+    """Returns uneven shards of one kind: all uneven, the last one smaller, or a few larger."""
     kind = int(random.integers(4))
     if kind == 0:
         return [1.0] * ranks
@@ -94,7 +94,7 @@ def job(
 ) -> None:
     """Write the recordings of a job."""
     random = np.random.default_rng(number)
-    # The peak of one of them is its optimizer's, and a larger batch leaves it as it is.
+    # The peak of one of them is its optimizer's, which a larger batch does not change.
     known_to_fill = [path for path in RECORDED if "bert" not in path.name]
     recorded = known_to_fill if "full" in faulty.values() else RECORDED
     program = program_of(recorded[number % len(recorded)])
@@ -102,7 +102,7 @@ def job(
     # Varying lengths fragment all ranks, more than a fault adds.
     lengths = 1.0 if faulty else float(random.choice([1.0, 0.9, 0.7]))
     sizes = shards(random, ranks)
-    is_alike = bool(random.integers(2))  # all ranks end after as many events, or each after its own
+    is_alike = bool(random.integers(2))  # whether all ranks end after the same number of events
     marks = bool(random.integers(2))
     known: dict[Rank, History] = {}
     for rank in range(ranks):
@@ -123,14 +123,14 @@ def job(
 
 
 def look(folder: Path, processes: int | None = 2) -> set[tuple[int, str]]:
-    """Rank and kind of all outliers of a folder."""
+    """Returns rank and kind of all outliers of a folder."""
     read = read_job(folder, processes=processes)
     assert not read.not_read, read.not_read
     return {(one.rank, one.kind) for one in read.outliers}
 
 
 def clean(out: list[str], events: int, jobs: int) -> None:
-    """Healthy jobs: who is named all the same."""
+    """Explain healthy jobs, and count false alarms."""
     named: list[str] = []
     for number in range(jobs):
         with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def clean(out: list[str], events: int, jobs: int) -> None:
 
 
 def faults(out: list[str], events: int, jobs: int) -> None:
-    """One fault in each job: whether it is found, and who else is named."""
+    """Explain jobs with one fault each, and count hits and false alarms."""
     for kind in FAULTS:
         found = others = 0
         missed: list[str] = []
@@ -162,7 +162,7 @@ def faults(out: list[str], events: int, jobs: int) -> None:
 
 
 def large(out: list[str], events: int, ranks: int, processes: int) -> None:
-    """A large job: its time, its memory, and what is found."""
+    """Explain a large job: time, memory, and outliers."""
     random = np.random.default_rng(7)
     chosen = random.choice(ranks, min(OF_EACH_KIND * len(FAULTS), ranks // 4), replace=False)
     faulty = {int(rank): FAULTS[place % len(FAULTS)] for place, rank in enumerate(chosen)}
@@ -208,7 +208,7 @@ def large(out: list[str], events: int, ranks: int, processes: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that are asked for."""
+    """Run the selected parts."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--ranks", type=int, default=1024)

@@ -1,13 +1,13 @@
-"""Whether the largest batch that is predicted for a recipe is the largest, on a GPU.
+"""Checks on a GPU that the largest batch predicted for a recipe is the largest.
 
     python benchmarks/recipes.py predict build/recipes [NAME…]
     python benchmarks/recipes.py measure build/recipes [NAME…]
     python benchmarks/recipes.py table build/recipes
 
-`predict` searches, without a GPU, for the largest batch within a limit, to the last one. `measure`
-runs that batch, and the next one, on the machine with the GPU, each in a process of its own whose
-allocator has a hard limit; it takes only PyTorch and the recipe's libraries, and no weights.
-`table` compares. Names are those of the cases; both should run under the same PyTorch.
+`predict` searches, without a GPU, for the exact largest batch within a limit. `measure` runs that
+batch, and the next one, on the machine with the GPU, each in a process of its own whose allocator
+has a hard limit; it needs only PyTorch and the recipe's libraries, and no weights. `table`
+compares. Names are those of the cases; both should run under the same PyTorch.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ CASES = {
 
 
 def predict(folder: Path, names: Sequence[str]) -> None:
-    """Search for each largest batch, and write what is to be run."""
+    """Search for each largest batch, and write the runs."""
     import plimsoll
     from plimsoll.prediction.recipes.recipe import recipe
 
@@ -116,7 +116,7 @@ def predict(folder: Path, names: Sequence[str]) -> None:
         )  # fmt: skip
         made.saved(place / "recipe.py", force=True)
         predicted = {
-            "arguments": made.arguments[2:],  # without the model, which is elsewhere there
+            "arguments": made.arguments[2:],  # without the model, whose path differs there
             "largest": found.largest,
             "limit": case.limit_gib * GIB,
             "gpu": found.gpu,
@@ -159,7 +159,7 @@ def _measured(place: Path, predicted: dict[str, Any], batch: int) -> dict[str, A
 
 
 def run(limit: int, command: Sequence[str]) -> None:
-    """In a process of its own: run a script under a limit, and print what came of it."""
+    """Run a script under a limit in this process, and print the outcome."""
     import torch
 
     total = torch.cuda.get_device_properties(0).total_memory
@@ -183,7 +183,7 @@ def run(limit: int, command: Sequence[str]) -> None:
 
 
 def table(folder: Path, names: Sequence[str]) -> None:
-    """Print what was found."""
+    """Print the results."""
     print(f"{'recipe':20} {'limit':>8} {'largest':>8}  {'it':14} {'reserved':>10}  the next one")
     right = count = 0
     machines = set()

@@ -1,18 +1,17 @@
-"""What recording costs a program.
+"""The cost of recording a program.
 
     python benchmarks/record.py [FOLDER [--workload gpt2_adamw] [--steps 1200] [--repetitions 3]]
         [--settings torch,torch-without-stacks,elastic]
 
 First the parts, on the processor: the number of a call stack, and emptying the buffer into the
-file, which a thread does for all events together.
+file, which a thread does for many events together.
 
 With FOLDER, which holds scripts NAME.py with a function `main(steps)`, a GPU's step time. It is
-measured twice. In one process, by turns: blocks of steps that are recorded and that are not, in the
-order on, off, off, on, so that slow changes cancel; the first two steps of a block do not count.
-And in processes of their own, which take turns too, one of which records from its first step to its
-last, and one of which never did: for PyTorch goes on to tell whoever once followed its events. A
-step is from one `backward` to the next, by events on the GPU. Results go to
-benchmarks/results/record.txt.
+measured twice. First in one process: blocks of steps with and without recording, in the order on,
+off, off, on, so that slow changes cancel; the first two steps of a block do not count. Then in
+alternating processes of their own, which record from the first step to the last, or never: once a
+program has followed PyTorch's events, PyTorch continues to report them. A step is from one
+`backward` to the next, by events on the GPU. Results go to benchmarks/results/record.txt.
 """
 
 from __future__ import annotations
@@ -39,19 +38,19 @@ from plimsoll.torch.session.record import record
 
 BLOCK_STEPS = 20
 NOT_COUNTED = 2
-FIRST_BLOCKS = 2  # of a process, which do not count; nor does the last one
+FIRST_BLOCKS = 2  # the first blocks of a process do not count; nor does the last one
 LEAST_STEPS = 4 * (FIRST_BLOCKS + 2) * BLOCK_STEPS
 ORDER = (True, False, False, True)
 EVENTS = 4200
-"""What a step of 29 ms with 2,500 events puts into the buffer between two looks at it."""
+"""The events of a step of 29 ms with 2,500 events between two readings of the buffer."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and what is recorded of it."""
+    """An allocator, and the parts of it that are recorded."""
 
     title: str
-    allocator: str = ""  # plimsoll's
+    allocator: str = ""  # one of plimsoll's allocators
     stacks: bool = True
 
 
@@ -66,7 +65,7 @@ SETTINGS = {
 
 
 def capture_nanoseconds(depth: int) -> tuple[int, float]:
-    """The levels of this call stack, and the least time to number it again."""
+    """Returns the levels of this call stack, and the least time to number it again."""
     if depth > 0:
         return capture_nanoseconds(depth - 1)
     number = _core.capture_stack()
@@ -84,7 +83,7 @@ def capture_nanoseconds(depth: int) -> tuple[int, float]:
 
 
 def writing(folder: Path) -> tuple[float, float]:
-    """Processor microseconds to write the events of one look, and bytes of the file an event."""
+    """Returns processor microseconds to write the events of one reading, and bytes an event."""
     allocator = Allocator(SimulatedGpu("80GB"))
     chance = random.Random(1)
     recorder = record(folder / "parts.plim", allocator=allocator)
@@ -104,7 +103,7 @@ def writing(folder: Path) -> tuple[float, float]:
 
 
 def parts_table(folder: Path) -> str:
-    """Both, as text."""
+    """Returns both tables as text."""
     lines = ["a call stack that was seen before"]
     for depth in (5, 30, 60):
         levels, nanoseconds = capture_nanoseconds(depth)
@@ -122,12 +121,12 @@ def parts_table(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """What one process found.
+    """The results of one process.
 
     Attributes:
         on_ms: The mean step of each block that was recorded.
-        off_ms: And of each that was not.
-        events: Recorded in a step.
+        off_ms: The mean step of each block that was not recorded.
+        events: Events recorded in a step.
         dropped: Events that were lost.
     """
 
@@ -146,11 +145,11 @@ class Turns:
         self._stacks = stacks
         self._recorder: Recorder | None = None
         self._steps = 0
-        self.blocks: list[tuple[int, bool]] = []  # the first step of each
+        self.blocks: list[tuple[int, bool]] = []  # the first step of each block
         self.events = self.dropped = self.recorded_steps = 0
 
     def step(self) -> None:
-        """Another step begins."""
+        """Note the begin of a step."""
         if self._steps % BLOCK_STEPS == 0:
             on = self._order[len(self.blocks) % len(self._order)]
             self.switch(on=on)
@@ -159,7 +158,7 @@ class Turns:
         self._steps += 1
 
     def switch(self, *, on: bool) -> None:
-        """Record from now on, or no more."""
+        """Start or stop recording."""
         if self._recorder is not None and not on:
             self._recorder.stop()
             self.events += self._recorder.event_count
@@ -171,7 +170,7 @@ class Turns:
 
 
 def train_here(path: Path, steps: int, setting: Setting, order: tuple[bool, ...]) -> Found:
-    """Run a script in this process, which nothing else has used."""
+    """Run a script in this process, which has done nothing else."""
     import torch
 
     if setting.allocator:
@@ -219,18 +218,18 @@ def row(title: str, off: list[float], on: list[float], found: Found, error: floa
 
 
 def error_by_turns(off: list[float], on: list[float]) -> float:
-    """Of the difference between blocks that follow each other, which share slow changes."""
+    """Returns the error of the difference between adjacent blocks, which share slow changes."""
     differences = [a - b for a, b in zip(on, off, strict=False)]
     return float(statistics.stdev(differences) / len(differences) ** 0.5)
 
 
 def error_apart(off: list[float], on: list[float]) -> float:
-    """Of the difference between blocks that have nothing to do with each other."""
+    """Returns the error of the difference between independent blocks."""
     return float(sum(statistics.variance(ms) / len(ms) for ms in (on, off)) ** 0.5)
 
 
 def compare(script: Path, steps: int, repetitions: int, names: list[str]) -> str:
-    """The table of a script."""
+    """Makes the table of a script."""
     lines = [
         f"{script.stem}, {steps} steps; ms of a step",
         f"{'':44} {'off':>9} {'on':>9} {'more':>8} {'std. error':>10} {'events/step':>12} "
@@ -265,7 +264,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--settings", default="torch,torch-without-stacks,elastic")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the tables are kept")
-    parser.add_argument("--here", help=argparse.SUPPRESS)  # train, under this setting
+    # train in this process, under this setting
+    parser.add_argument("--here", help=argparse.SUPPRESS)
     parser.add_argument("--order", default="turns", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.repetitions < 2:

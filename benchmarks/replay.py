@@ -1,9 +1,9 @@
-"""How fast recordings are replayed: the engine, the whole command, and a trace that only streams.
+"""The speed of replays: the engine, the whole command, and a trace that only streams.
 
     python benchmarks/replay.py [--events 50000000] [RECORDING]
 
-The recording is repeated, with what it leaves alive freed in between, until the Parquet trace has
-the stated number of events. Results go to benchmarks/results/replay.txt as well.
+The recording is repeated, with frees of its remaining blocks in between, until the Parquet trace
+has the stated number of events. Results go to benchmarks/results/replay.txt as well.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def command_seconds(path: Path, runs: int = 5) -> float:
 
 
 def closed(recording: Recording) -> EventBatch:
-    """The events of the first device, and frees of what they leave alive or pending."""
+    """Returns the events of the first device, with frees of its live or pending blocks."""
     (batch,) = _joined(recording)
     action, address = batch.action, batch.address
     alive: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What every result begins with, and where it is kept."""
+"""The heading of every result, and the file of the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def heading() -> str:
-    """The date, the machine with its GPUs, and the versions of what matters."""
+    """Returns the date, the machine with its GPUs, and the relevant versions."""
     versions = [f"plimsoll {importlib.metadata.version('plimsoll-gpu')}"]
     for package in ("torch", "transformers"):
         try:
@@ -35,6 +35,6 @@ def _gpus() -> str:
 
 
 def save(name: str, text: str, folder: Path = RESULTS) -> None:
-    """Keep a result as NAME.txt."""
+    """Write a result as NAME.txt."""
     folder.mkdir(exist_ok=True, parents=True)
     (folder / f"{name}.txt").write_text(text)

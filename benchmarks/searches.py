@@ -1,12 +1,12 @@
-"""What networks for images take with torch.backends.cudnn.benchmark, and without.
+"""Memory of networks for images with torch.backends.cudnn.benchmark, and without.
 
     python benchmarks/searches.py measure NETWORK [--benchmark] [--bfloat16]
     python benchmarks/searches.py compare FILE
 
-`measure` trains a network for four steps on whatever GPU there is, a simulated one too, and prints
-a line of JSON: the bytes of each step's peak, allocated and reserved. `compare` predicts what the
-lines of a file were measured from, holds the first and the last step against them, and says whether
-the peaks of the whole run lie in the prediction's ranges. Both need torchvision.
+`measure` trains a network for four steps on a GPU, real or simulated, and prints a line of JSON:
+the bytes of each step's peak, allocated and reserved. `compare` predicts the runs in a file of such
+lines, compares the first and the last step, and checks that the peaks of the whole run lie in the
+prediction's ranges. Both need torchvision.
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "yolo": (_Detector, (8, 3, 640, 640)),
     "video": (_torchvision("r3d_18"), (4, 3, 16, 112, 112)),
 }
-"""Each with the sizes of its input."""
+"""The networks, with the sizes of their inputs."""
 
 
 def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:
-    """Train for some steps; the peaks of each."""
+    """Train for some steps; returns the peaks of each."""
     torch.backends.cudnn.benchmark = benchmark
     torch.manual_seed(0)
     make, sizes = NETWORKS[name]
@@ -166,7 +166,7 @@ def measure(name: str, *, benchmark: bool, bfloat16: bool) -> dict[str, Any]:
 
 
 def compare(file: Path) -> None:
-    """Predict what the lines of a file were measured from."""
+    """Predict the runs in a file of measurements."""
     for line in file.read_text().splitlines():
         truth = json.loads(line)
         options = [
@@ -201,7 +201,7 @@ def _row(truth: dict[str, Any], found: dict[str, Any], prediction: dict[str, Any
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare"])
     parser.add_argument("of", help="a network, or a file")

@@ -1,15 +1,15 @@
-"""Minutes of all that programs do to PyTorch's memory, at random, under the elastic allocator.
+"""Random use of PyTorch's memory for minutes, under the elastic allocator.
 
     python benchmarks/soak.py [--seconds 600] [--memory 24GiB] [--threads 3] [--seed 1]
 
-Threads on streams of their own take tensors of random sizes, write to them, let other streams use
-them and look what they hold before they go. The main thread captures CUDA graphs, into pools of
-their own and into a region, replays and destroys them; makes and drops `torch.cuda.MemPool`s,
-pauses and resumes regions, copies from page-locked memory, empties the cache, changes the fraction
-and asks for more than there is. Ten times, with all threads at rest, it writes a row: the
-allocator's books are checked, its statistics must agree with its blocks and the driver, and from
-the second row on the host's memory, the maps and what the card holds beside the allocator's memory
-may not grow. Exit status 1: something did. Results go to benchmarks/results/soak.txt.
+Threads on streams of their own allocate tensors of random sizes, write to them, let other streams
+use them and check their contents before freeing them. The main thread captures CUDA graphs, into
+pools of their own and into a region, replays and destroys them; makes and drops
+`torch.cuda.MemPool`s, pauses and resumes regions, copies from page-locked memory, empties the
+cache, changes the fraction and requests more than exists. Ten times, with all threads at rest, it
+writes a row: the allocator's books are checked, and its statistics must agree with its blocks and
+the driver. From the second row on the host's memory, the maps and the card's memory beside the
+allocator's may not grow. Exit status 1: a check failed. Results go to benchmarks/results/soak.txt.
 
 It runs on simulated GPUs too, which hold no values: `plimsoll run --simulate H100 --allocator
 elastic benchmarks/soak.py --seconds 20`.
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 ROWS = 10
 REGIONS = ("weights", "kv-cache")
-MOST_HOST_GROWTH = 64 * MiB  # Python's and the driver's own, over the whole run
+MOST_HOST_GROWTH = 64 * MiB  # of Python's and the driver's own memory, over the whole run
 MOST_MAPS_GROWTH = 500
-MOST_CARD_GROWTH = 64 * MiB  # kernels that are loaded when they are first used
+MOST_CARD_GROWTH = 64 * MiB  # kernels that are loaded on first use
 
 
 @dataclass
 class Graph:
-    """A captured graph that adds one, and where it reads and writes."""
+    """A captured graph that adds one, with its input and output."""
 
     graph: torch.cuda.CUDAGraph
     source: torch.Tensor
@@ -81,7 +81,7 @@ class Soak:
     # --- what it does ----------------------------------------------------------------------------
 
     def run(self, seconds: float) -> Iterator[str]:
-        """Rows, as they come."""
+        """Yields rows as they complete."""
         threads = [
             threading.Thread(target=self.work, args=(i,), daemon=True)
             for i in range(len(self.workers))
@@ -102,7 +102,7 @@ class Soak:
         self.end()
 
     def work(self, number: int) -> None:
-        """A worker's thread."""
+        """Runs a worker's thread."""
         try:
             while not self.over.is_set():
                 with self.locks[number]:
@@ -112,7 +112,7 @@ class Soak:
 
     @contextlib.contextmanager
     def at_rest(self) -> Iterator[None]:
-        """No worker does anything."""
+        """Stops all workers meanwhile."""
         import torch
 
         with contextlib.ExitStack() as held:
@@ -123,7 +123,7 @@ class Soak:
             yield
 
     def act(self) -> None:
-        """One of the rare things; where the card is full, some graphs and pools go."""
+        """Do one of the rare actions; on a full card, some graphs and pools are dropped first."""
         import torch
 
         what = self.random.choice(
@@ -139,7 +139,7 @@ class Soak:
         self.own.act()
 
     def capture(self) -> None:
-        """A graph that adds one, in a pool of its own or in a region."""
+        """Capture a graph that adds one, in a pool of its own or in a region."""
         import torch
 
         if len(self.graphs) > 8:
@@ -155,7 +155,7 @@ class Soak:
         self.graphs.append(Graph(graph, source, result, in_region))
 
     def replay(self) -> None:
-        """Some graph, with something new to read."""
+        """Replay some graph with new input."""
         if not self.graphs:
             return
         graph = self.random.choice(self.graphs)
@@ -168,7 +168,7 @@ class Soak:
             require(bool((graph.result == 2 * (value + 1)).all()), "a graph computes another value")
 
     def pool(self) -> None:
-        """A MemPool with a tensor, in the place of another."""
+        """Replace a MemPool with a tensor."""
         import torch
 
         if len(self.pools) > 4:
@@ -194,7 +194,7 @@ class Soak:
             plimsoll.pause(*self.random.sample(names, self.random.randrange(1, len(names) + 1)))
 
     def pinned(self) -> None:
-        """From page-locked memory to the card and back."""
+        """Copy from page-locked memory to the card and back."""
         import torch
 
         host = torch.empty(self.own.size(), dtype=torch.uint8, pin_memory=True)
@@ -207,21 +207,21 @@ class Soak:
             require(bool((back == value).all()), "a copy brings another value")
 
     def empty(self) -> None:
-        """Give back what is free."""
+        """Release free memory."""
         import torch
 
         with self.at_rest():
             torch.cuda.empty_cache()
 
     def fraction(self) -> None:
-        """More or less of the card."""
+        """Change the fraction of the card."""
         import torch
 
         part = self.random.choice((1.0, 1.2, 1.5)) * self.memory / self.total
         torch.cuda.set_per_process_memory_fraction(min(1.0, part))
 
     def too_much(self) -> None:
-        """More than there is."""
+        """Request more than exists."""
         import torch
 
         with contextlib.suppress(torch.OutOfMemoryError):
@@ -231,7 +231,7 @@ class Soak:
     # --- what must hold --------------------------------------------------------------------------
 
     def footprint(self) -> Footprint:
-        """Of this process; the card's is what is in use beside the allocator's memory."""
+        """Returns this process's footprint; its card is the memory beside the allocator's."""
         import torch
 
         free, total = torch.cuda.mem_get_info()
@@ -241,10 +241,10 @@ class Soak:
         )
 
     def check_books(self) -> None:
-        """The allocator's statistics against its blocks."""
+        """Compare the allocator's statistics with its blocks."""
         import torch
 
-        torch.cuda.empty_cache()  # what waits for other streams is done as well
+        torch.cuda.empty_cache()  # frees that wait for other streams complete too
         engine_of().check_invariants()
         segments = plimsoll.memory_snapshot()["segments"]
         active = sum(segment["allocated_size"] for segment in segments)
@@ -255,7 +255,7 @@ class Soak:
         require(active >= mine, f"{active} bytes are allocated, {mine} are alive")
 
     def alive(self) -> Iterator[int]:
-        """The bytes of each tensor that the program has, rounded as the allocator does."""
+        """Yields the bytes of each live tensor, rounded as the allocator does."""
         tensors = [tensor.data for worker in [*self.workers, self.own] for tensor in worker.live]
         tensors += [tensor.data for kept in self.kept.values() for tensor in kept]
         tensors += [tensor.data for _, tensor in self.pools]
@@ -263,14 +263,14 @@ class Soak:
         return (-(-tensor.nbytes // 512) * 512 for tensor in tensors)
 
     def row(self, seconds: float) -> str:
-        """What there is now, if it has not grown."""
+        """Returns a row of the present state, after checking that it has not grown."""
         import torch
 
         self.check_books()
         now = self.footprint()
         self.rows.append(now)
         growth = now.growth_since(self.rows[:2][-1])
-        # Whether page-locked memory is resident depends on the driver.
+        # Depending on the driver, page-locked memory is resident or not.
         host = min(growth["resident"], growth["resident"] - growth["page_locked"])
         require(host <= MOST_HOST_GROWTH, f"the host's memory grew by {size_text(host)}")
         require(growth["maps"] <= MOST_MAPS_GROWTH, f"{growth['maps']:+} maps")
@@ -283,7 +283,7 @@ class Soak:
         )
 
     def end(self) -> None:
-        """Free all: only what PyTorch keeps for itself may be left."""
+        """Free all: only PyTorch's own memory may be left."""
         import torch
 
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -304,7 +304,7 @@ class Soak:
 
 
 def is_away(name: str) -> bool:
-    """Whether a region is paused, which nobody may have entered yet."""
+    """Whether a region is paused; it may not exist yet."""
     try:
         return plimsoll.is_paused(name)
     except plimsoll.InputError:

@@ -1,14 +1,14 @@
-"""A day of a program that does all that programs do to an allocator, on a simulated GPU.
+"""Random use of an allocator for a simulated day, on a simulated GPU.
 
     python benchmarks/soak_simulated.py [--simulated-hours 24] [--seed 1]
 
-Each step takes a second or so of simulated time: tensors of random sizes on six streams, uses by
+Each step takes about a second of simulated time: tensors of random sizes on six streams, uses by
 other streams, private pools that come and go as those of graphs do, regions that are paused and
-resumed, a fraction that changes, caches that are emptied seldom. A tenth of the time goes by before
-the first look; from there on the host's memory, the maps of the process and the driver's addresses,
-events and mappings may not grow. The allocator's books are checked now and then, and must agree
-with the program's and the driver's; at the end nothing may be left. Exit status 1: something grew
-or does not agree. A seed's run is always the same.
+resumed, a fraction that changes, and rarely an emptied cache. The first reading is after a tenth of
+the time. From there on the host's memory, the maps of the process and the driver's addresses,
+events and mappings may not grow. The allocator's books are checked at intervals, and must agree
+with the program's and the driver's; at the end nothing may be left. Exit status 1: a figure grew or
+does not agree. A seed's run is always the same.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ MOST_MAPS_GROWTH = 64
 
 @dataclass(frozen=True)
 class Engines:
-    """The one engine, for `plimsoll.region` and its like."""
+    """The only engine, for `plimsoll.region` and related functions."""
 
     engine: Engine
     allocator: str = "elastic"
 
     def open(self, _device: int) -> Engine:
-        """It."""
+        """Returns it."""
         return self.engine
 
     def opened(self) -> Mapping[int, Engine]:
-        """It."""
+        """Returns it."""
         return {0: self.engine}
 
 
 @dataclass
 class Block:
-    """What lives."""
+    """A live block."""
 
     size: int
     region: str
@@ -66,7 +66,7 @@ class Block:
 
 
 class Program:
-    """A program at random, and what it knows of its own memory."""
+    """A random program, with its own books."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -84,7 +84,7 @@ class Program:
     # --- what it does ----------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Some requests and frees, and seldom something else."""
+        """Do some requests and frees, and rarely another action."""
         for _ in range(self.random.randrange(4, 24)):
             if len(self.live) < MOST_LIVE and self.random.random() < 0.55:
                 self.take(self._size(), self._region())
@@ -107,7 +107,7 @@ class Program:
         self.machine.advance(self.random.uniform(0.5, 1.5))
 
     def take(self, size: int, region: str, pool: MemoryPool | None = None) -> None:
-        """Ask for memory; a card that is full is no error."""
+        """Request memory; a full card is no error."""
         stream = self.random.randrange(STREAMS)
         try:
             with plimsoll.region(region):
@@ -123,25 +123,25 @@ class Program:
         self._count("requests")
 
     def free(self, address: int) -> None:
-        """Give memory back, paused or not."""
+        """Free a block, paused or not."""
         self.allocator.free(address)
         del self.live[address]
 
     def use_on_another_stream(self) -> None:
-        """Of what lives."""
+        """Use a live block on another stream."""
         if self.live:
             self.allocator.record_stream(self._any(), self.random.randrange(STREAMS))
             self._count("uses by other streams")
 
     def come_and_go(self) -> None:
-        """A pool with some memory, as a graph's that is captured and destroyed."""
+        """Make a pool with some memory and release it, like that of a destroyed graph."""
         pool = self.allocator.make_pool()
         self._take_and_free(pool)
         self._release(pool)
         self._count("pools")
 
     def capture_into_a_region(self) -> None:
-        """As a graph that is paused with its region, and lives until the next one."""
+        """Make a pool in a region, like that of a graph, which lives until the next one."""
         if plimsoll.is_paused("graphs"):
             return
         pool, engine = plimsoll.graph_pool("graphs"), self.allocator.engine
@@ -154,7 +154,7 @@ class Program:
         self._count("graphs in a region")
 
     def hold_a_pool(self) -> None:
-        """Pools that live for some time."""
+        """Make or release a long-lived pool."""
         if len(self.pools) == MOST_POOLS:
             pool = self.pools.pop(self.random.randrange(MOST_POOLS))
             for address in [a for a, block in self.live.items() if block.pool is pool]:
@@ -165,7 +165,7 @@ class Program:
         self._count("pools")
 
     def pause_or_resume(self) -> None:
-        """One region, or those that can be, at once."""
+        """Pause one region or all that can be, or resume them."""
         away = [name for name in REGIONS if plimsoll.is_paused(name)]
         here = [name for name in REGIONS if name not in away]
         names = self.random.sample(here, self.random.randrange(len(here) + 1)) if here else []
@@ -184,14 +184,14 @@ class Program:
                 raise
 
     def change_the_fraction(self) -> None:
-        """Of the card."""
+        """Change the fraction of the card."""
         self.allocator.set_per_process_memory_fraction(self.random.choice((0.5, 0.8, 1.0)))
         self._count("fractions")
 
     # --- what must hold --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """The allocator's books against its own, the program's and the driver's."""
+        """Compare the allocator's books with its statistics, the program and the driver."""
         self.allocator.check_invariants()
         alive = sum(block.size for block in self.live.values())
         require(self.allocator.memory_allocated() == alive, "allocated is not what lives")
@@ -201,7 +201,7 @@ class Program:
         require(stats["paused_bytes.current"] == paused, "paused is not what regions say")
 
     def check_reserved(self) -> None:
-        """What is reserved against what the driver gave, once nothing is on its way."""
+        """Compare reserved memory with the driver's, once no work is pending."""
         self.machine.advance(1000)
         self.allocator.empty_cache()
         require(
@@ -230,19 +230,19 @@ class Program:
         require(left.handles == left.mappings == left.events == 0, f"the driver has {left}")
 
     def footprint(self) -> Footprint:
-        """Of this process; the card is a simulated one."""
+        """Returns the footprint of this process; the card is simulated."""
         return Footprint.now(
             page_locked=self.allocator.engine.host_reserved_bytes(),
             card=self.gpu.dedicated_used_bytes,
         )
 
     def _release(self, pool: MemoryPool) -> None:
-        """As PyTorch does: what is free of it stays cached."""
+        """Release a pool as PyTorch does: its free memory stays cached."""
         self.allocator.engine.release_pool(*pool.id)
         pool.released = True
 
     def _take_and_free(self, pool: MemoryPool | None = None) -> None:
-        """Temporary tensors, which are freed in any order."""
+        """Allocate temporary tensors and free them in any order."""
         before = set(self.live)
         for _ in range(self.random.randrange(1, 6)):
             self.take(self._size(), "", pool)
@@ -250,7 +250,7 @@ class Program:
             self.free(address)
 
     def _shed(self) -> None:
-        """A program that finds the card full lets go of a third of what it has."""
+        """Free a third of all blocks, as a program does that finds the card full."""
         self._count("out of memory")
         for address in self.random.sample(list(self.live), len(self.live) // 3):
             self.free(address)
@@ -272,13 +272,13 @@ class Program:
 
 
 def require(holds: bool, what: str) -> None:
-    """End the run, with one line, if it does not."""
+    """End the run with one line if a check fails."""
     if not holds:
         sys.exit(f"soak_simulated: {what}")
 
 
 def run(hours: float, seed: int) -> str:
-    """A run, and what it came to."""
+    """Runs the program; returns a summary."""
     began = time.monotonic()
     program = Program(seed)
     until, steps = hours * 3600, 0

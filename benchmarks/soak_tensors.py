@@ -1,4 +1,4 @@
-"""Tensors at random, that know what they hold: what each thread of benchmarks/soak.py does."""
+"""Random tensors with known contents, the work of each thread of benchmarks/soak.py."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Tensor:
-    """A tensor, and what it holds."""
+    """A tensor with its expected contents."""
 
     data: torch.Tensor
     value: int
 
 
 class Tensors:
-    """Tensors at random, of one thread on one stream."""
+    """Random tensors of one thread on one stream."""
 
     def __init__(self, seed: int, budget: int) -> None:
         import torch
@@ -37,7 +37,7 @@ class Tensors:
         self.has_values = running() is None
 
     def act(self) -> None:
-        """A request, or a free."""
+        """Do a request or a free."""
         import torch
 
         with torch.cuda.stream(self.stream):
@@ -52,7 +52,7 @@ class Tensors:
                 self.drop()
 
     def size(self) -> int:
-        """From 1 byte to 256 MiB or the budget's quarter, small ones often."""
+        """Returns a size from 1 byte to 256 MiB or a quarter of the budget, often a small one."""
         most = min(256 * MiB, self.budget // 4)
         return int(min(most, 2 ** self.random.uniform(0, most.bit_length())))
 
@@ -81,20 +81,20 @@ class Tensors:
             self.check(tensor)
 
     def check(self, tensor: Tensor) -> None:
-        """Nobody else wrote there."""
+        """Check that no other writer has changed the tensor."""
         import torch
 
         if not self.has_values:
             return
         try:
             is_whole = bool((tensor.data == tensor.value).all())
-        except torch.OutOfMemoryError:  # to compare takes memory, too
+        except torch.OutOfMemoryError:  # the comparison needs memory too
             self.counts["out of memory"] += 1
             return
         require(is_whole, "a tensor holds something else")
 
 
 def require(holds: bool, what: str) -> None:
-    """End the run, with one line, if it does not."""
+    """End the run with one line if a check fails."""
     if not holds:
         sys.exit(f"soak: {what}")

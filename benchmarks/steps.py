@@ -1,12 +1,12 @@
-"""How long a step of a script takes on a GPU, and what the simulated clock says.
+"""The time of a script's step on a GPU, and on the simulated clock.
 
     python benchmarks/steps.py measure FOLDER [--only gpt,vit] [--results FOLDER]
     python benchmarks/steps.py compare FOLDER [--only gpt,vit] [--gpu H200]
 
 FOLDER holds the recorded workloads, NAME.py with a function `main(steps)`; the scripts of
 benchmarks/steps and their variants are measured too. A step is as in benchmarks/training.py.
-`measure` writes steps.json: a row for each script with its median step; with --profiled also how
-often each operation is called, and what its kernels take. `compare` runs the same scripts on a
+`measure` writes steps.json: a row for each script with its median step; with --profiled also the
+number of calls of each operation, and the time of its kernels. `compare` runs the same scripts on a
 simulated GPU.
 """
 
@@ -45,7 +45,7 @@ PAIRS: list[tuple[str, str]] = [
     ("unet channels_last=False", "unet channels_last=True"),
     ("unet batch=4", "unet batch=16"),
 ]
-"""What people choose between."""
+"""Variants that people choose between."""
 TIMEOUT_SECONDS = 500
 STEPS = {"gpt2_adamw": 12, "mixtral_moe": 12, "resnet_amp": 12, "prefetch_streams": 30}
 
@@ -63,7 +63,7 @@ def parse(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def run_here(path: Path, options: dict[str, Any], *, profiled: bool) -> dict[str, Any]:
-    """Run a script in this process; its steps, and what its operations took."""
+    """Run a script in this process; returns its steps, and the times of its operations."""
     import torch
 
     torch.cuda.init()
@@ -125,7 +125,7 @@ def run_apart(name: str, folder: Path, *, profiled: bool, gpu: str = "") -> dict
 
 
 def names_of(folder: Path, only: str) -> list[str]:
-    """The scripts and variants, or those that are asked for."""
+    """Returns the scripts and variants, or the selected ones."""
     every = [*sorted(path.stem for path in folder.glob("*.py")), *OWN]
     for pair in PAIRS:
         every += [name for name in pair if name not in every]
@@ -153,7 +153,7 @@ def measure(folder: Path, only: str, results: Path, *, profiled: bool) -> None:
 
 
 def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
-    """Compare the simulated clock with what was measured."""
+    """Compare the simulated clock with the measurements."""
     rows = json.loads((results / "steps.json").read_text())
     errors = []
     for name in names_of(folder, only):
@@ -176,7 +176,7 @@ def compare(folder: Path, only: str, gpu: str, results: Path) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["measure", "compare", "here"])
     parser.add_argument("folder", type=Path)

@@ -1,9 +1,9 @@
-"""How long a sweep takes, and whether its rows are what single predictions say, to the byte.
+"""The time of a sweep, and whether its rows equal single predictions, to the byte.
 
     python benchmarks/sweep.py ../shared/workloads
 
-Three scripts, six cards, four configurations: 72 predictions, one process a core. Some rows, one in
-`--every`, are predicted again, alone.
+Three scripts, six cards, four configurations: 72 predictions, one process a core. One row in
+`--every` is predicted again, alone.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def is_alone_the_same(row: Row) -> bool:
-    """Whether a prediction of its own says the same, but for what is measured of this host."""
+    """Whether a separate prediction is equal, except for measurements of this host."""
     case = row.case
     alone = plimsoll.predict(case.program, gpu=case.gpu or "", conf=case.conf or "")
     values = json.loads(json.dumps({**alone.to_dict(), "timeline": None}))

@@ -1,9 +1,9 @@
-"""How fast the product templates of PyTorch's compiler are on a GPU, by their tiles.
+"""The speed of the product templates of PyTorch's compiler on a GPU, by their tiles.
 
     python benchmarks/templates.py [FILE]
 
-Writes one row for each product and each way that `max-autotune` tries: what PyTorch calls itself,
-and each template with its tile. The simulated clock knows templates by these times
+Writes one row for each product and each candidate of `max-autotune`: PyTorch's own kernel, and each
+template with its tile. The simulated clock knows templates by these times
 (src/plimsoll/torch/simulated/csrc/timing).
 """
 
@@ -27,7 +27,7 @@ SIZES = [
     (64, 4096, 4096),
     (16, 4096, 11008),
 ]
-"""Rows, columns, and what is summed."""
+"""Rows, columns, and the length of the sum."""
 TYPES = ("bfloat16", "float32")
 COLUMNS = ("BLOCK_M", "BLOCK_K", "BLOCK_N", "num_stages", "num_warps")
 
@@ -63,7 +63,7 @@ def measure(writer: Any) -> None:
 
 
 def main() -> None:
-    """Write the rows to the file that is named."""
+    """Write the rows to the named file."""
     path = Path(sys.argv[1] if len(sys.argv) > 1 else "templates.csv")
     with path.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -1,9 +1,9 @@
-"""Runs tests of PyTorch's in this process, a line of JSON each, as they begin and as they end.
+"""Runs PyTorch's tests in this process, with a line of JSON when each begins and ends.
 
     python benchmarks/torch_test_process.py list FOLDER MODULE...
     python benchmarks/torch_test_process.py run FOLDER RESULTS SECONDS NAME...
 
-The tests' modules lie in FOLDER, and what else they import in FOLDER/site. A name is
+The tests' modules are in FOLDER, and their other imports in FOLDER/site. A name is
 MODULE.CLASS.TEST. A test that takes longer than SECONDS ends the process.
 """
 
@@ -24,19 +24,19 @@ from typing import Any
 
 Problem = (
     tuple[type[BaseException], BaseException, TracebackType]
-    | tuple[None, None, None]  # which unittest's types allow
+    | tuple[None, None, None]  # allowed by unittest's types
 )
 
 
 def installed_allocator() -> str:
-    """Which of plimsoll's allocators is under PyTorch in this process, or torch."""
+    """Names plimsoll's allocator under PyTorch in this process, or torch."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
 
 
 def where(folder: Path, problem: Problem) -> str:
-    """The innermost line of the tests' own files, and what the error says, without their text."""
+    """Returns the innermost line in the tests' own files, and the error's message."""
     kind, error, trace = problem
     frames = traceback.extract_tb(trace)
     own = [frame for frame in frames if Path(frame.filename).parent == folder]
@@ -46,10 +46,10 @@ def where(folder: Path, problem: Problem) -> str:
 
 
 class Outcome(unittest.TestResult):
-    """How one test ended: passed, skipped or failed, and why."""
+    """The end of one test: passed, skipped or failed, and why."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with a test that passes."""
+        """Begins with a test that passes."""
         super().__init__()
         self.folder = folder
         self.outcome = "passed"
@@ -60,19 +60,19 @@ class Outcome(unittest.TestResult):
             self.outcome, self.why = "failed", where(self.folder, problem)
 
     def addError(self, test: unittest.TestCase, err: Problem) -> None:  # noqa: N802
-        """Note an error, in the test or in what sets it up."""
+        """Note an error in the test or its setup."""
         super().addError(test, err)
         self._fail(err)
 
     def addFailure(self, test: unittest.TestCase, err: Problem) -> None:  # noqa: N802
-        """Note an assertion that does not hold."""
+        """Note a failed assertion."""
         super().addFailure(test, err)
         self._fail(err)
 
     def addSubTest(  # noqa: N802
         self, test: unittest.TestCase, subtest: unittest.TestCase, err: Problem | None
     ) -> None:
-        """Note a part of a test that does not hold."""
+        """Note a failed part of a test."""
         super().addSubTest(test, subtest, err)
         if err is not None:
             self._fail(err)
@@ -90,7 +90,7 @@ class Outcome(unittest.TestResult):
 
 
 def load(name: str) -> dict[str, unittest.TestCase]:
-    """All tests of a module, by name; what PyTorch's `load_tests` asks of a script is not asked."""
+    """Returns all tests of a module by name, ignoring PyTorch's `load_tests`."""
     module = importlib.import_module(name)
     classes = [
         value
@@ -116,7 +116,7 @@ def run(folder: Path, results: Path, seconds: float, names: list[str]) -> None:
     if installed_allocator() != wanted:
         raise SystemExit(f"the allocator in place is {installed_allocator()}, not {wanted}")
     viewer: Any = importlib.import_module("torch.cuda._memory_viz")
-    # What draws is a program that it downloads; many places have the function.
+    # The drawing is done by a downloaded program; several modules hold the function.
     viewer.format_flamegraph.__code__ = (lambda lines, _script=None: lines).__code__
     known: dict[str, unittest.TestCase] = {}
     for module in dict.fromkeys(name.split(".")[0] for name in names):
@@ -141,7 +141,7 @@ def run(folder: Path, results: Path, seconds: float, names: list[str]) -> None:
                 seconds=round(time.monotonic() - started, 3),
             )
     sys.stdout.flush()
-    os._exit(0)  # what a test left behind is not waited for
+    os._exit(0)  # threads that a test left behind are not waited for
 
 
 def main(verb: str, folder: Path, rest: list[str]) -> None:

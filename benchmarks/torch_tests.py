@@ -1,19 +1,19 @@
-"""Which of PyTorch's own tests of CUDA's memory pass under each allocator. On a GPU.
+"""Runs PyTorch's own tests of CUDA's memory on a GPU under each allocator.
 
     python benchmarks/torch_tests.py FOLDER
 
 FOLDER holds PyTorch's test_cuda.py, test_cuda_multigpu.py, test_cuda_trace.py and
-test_cuda_primary_ctx.py, VERSION, the version that they are of, and site, what they import beside
-PyTorch. They are PyTorch's, and no part of this project.
+test_cuda_primary_ctx.py, their version in VERSION, and their other imports in site. They are
+PyTorch's, and no part of this project.
 
 Each test runs under PyTorch's allocator and each of plimsoll's. Tests run in batches, several
-processes at a time; those that fail run again, each in a process of its own. Those that pass under
+processes at a time; failed ones run again, each in a process of its own. Tests that pass under
 PyTorch's allocator and still fail under another run once more with the card for themselves, at last
-under PyTorch's too: some pass there only because others have filled the cache. The last run counts.
-Results go to benchmarks/results/torch_tests.txt.
+under PyTorch's too: some pass there only because earlier tests have filled the cache. The last run
+counts. Results go to benchmarks/results/torch_tests.txt.
 
-Exit status: 0 none fails but under PyTorch's allocator too, or because it asserts PyTorch's
-segments, 1 others do, or some did not run.
+Exit status: 0 if every failing test also fails under PyTorch's allocator, or asserts PyTorch's
+segments; 1 if another test fails, or some did not run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHILD = Path(__file__).with_name("torch_test_process.py")
 BATCH = 12
 TEST_SECONDS = 60
 FORGOTTEN = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
-# Tests that ask for the sizes of PyTorch's segments, which `elastic` does without.
+# Tests that assert the sizes of PyTorch's segments, which `elastic` does not have.
 ASSERT_SEGMENTS = {
     "test_graph_memory_stats_and_use_result_after_destroy_graph": (
         "expects segments of 2 and 20 MiB to be reserved"
@@ -52,7 +52,7 @@ ASSERT_SEGMENTS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a test ended."""
+    """The end of a test."""
 
     outcome: str  # passed, skipped, failed or not run
     why: str = ""
@@ -72,11 +72,11 @@ class Runner:
     again: Table = field(default_factory=lambda: {name: {} for name in ALLOCATORS})
 
     def left(self) -> float:
-        """How many seconds are left."""
+        """Returns the seconds left."""
         return self.ends - time.monotonic()
 
     def start(self, allocator: str, arguments: Sequence[str], log: Path) -> int | None:
-        """Run a process to its end; return its exit status, or nothing where time ran out."""
+        """Runs a process to its end; returns its exit status, or None when time ran out."""
         kept = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -91,7 +91,7 @@ class Runner:
             with suppress(subprocess.TimeoutExpired):
                 status = process.wait(max(self.left(), 1))
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with whatever it left running
+                os.killpg(process.pid, signal.SIGKILL)  # with all processes that it left running
             process.wait()
         return status
 
@@ -106,7 +106,7 @@ class Runner:
         return names
 
     def run(self, allocator: str, names: Sequence[str]) -> None:
-        """Run tests in one process, and in another one after each that ended it."""
+        """Run tests in one process, and the rest in a new one after each test that ended it."""
         found = self.results[allocator]
         remaining = list(names)
         with tempfile.TemporaryDirectory() as scratch:
@@ -146,7 +146,7 @@ class Runner:
                 done.result()
 
     def failing(self, allocator: str) -> list[str]:
-        """Tests that fail under the allocator, but for those that fail under PyTorch's too."""
+        """Returns tests that fail under the allocator but not under PyTorch's."""
         return [
             name
             for name, outcome in self.results[allocator].items()
@@ -155,7 +155,7 @@ class Runner:
         ]
 
     def repeat(self, allocators: Iterable[str], jobs: int) -> None:
-        """Run again, alone, what fails."""
+        """Run failing tests again, alone."""
         units = [(allocator, name) for allocator in allocators for name in self.failing(allocator)]
         before = {unit: self.results[unit[0]][unit[1]] for unit in units}
         self.run_all(((allocator, [name]) for allocator, name in units), jobs)
@@ -165,18 +165,18 @@ class Runner:
 
 
 def batches(names: Sequence[str], size: int) -> list[list[str]]:
-    """Tests in groups that take about as long as each other."""
+    """Splits tests into groups of about equal duration."""
     count = -(-len(names) // size)
     return [list(names[first::count]) for first in range(count)]
 
 
 def explanation(allocator: str, name: str) -> str:
-    """Why a test cannot pass under an allocator; empty if it should."""
+    """Returns why a test cannot pass under an allocator; empty if it should."""
     return ASSERT_SEGMENTS.get(name.rpartition(".")[2], "") if allocator == "elastic" else ""
 
 
 def differing(results: Table) -> dict[tuple[str, str], Outcome]:
-    """What passes under PyTorch's allocator and not under another one, by allocator and test."""
+    """Returns tests that pass under PyTorch's allocator and not under another one."""
     return {
         (allocator, name): outcome
         for allocator in ALLOCATORS[1:]
@@ -186,7 +186,7 @@ def differing(results: Table) -> dict[tuple[str, str], Outcome]:
 
 
 def table(results: Table, again: Table) -> str:
-    """The results as text."""
+    """Formats the results."""
 
     def count(allocator: str, wanted: str, module: str = "") -> int:
         return sum(
@@ -228,13 +228,13 @@ def table(results: Table, again: Table) -> str:
 
 
 def kind_of(why: str) -> str:
-    """The kind of error, without where it was and what it says."""
+    """Returns the kind of an error, without its place and message."""
     place, _, rest = why.partition(": ")
     return rest.partition(": ")[0] or place
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -267,7 +267,7 @@ def main() -> int:
     if not names:
         raise SystemExit(f"no test's name contains {options.only!r}")
     groups = batches(names, BATCH)
-    # The first of plimsoll's compiles what the others share.
+    # The first run compiles the libraries for the others.
     first = [("native", groups[0]), *(("torch", group) for group in groups)]
     runner.run_all(first, options.jobs)
     report("all ran under PyTorch's allocator")

@@ -1,4 +1,4 @@
-"""Training under PyTorch's allocators and plimsoll's, by turns.
+"""Training under PyTorch's allocators and plimsoll's, in alternation.
 
     python benchmarks/training.py FOLDER [--workloads gpt2_adamw,...] [--repetitions 5]
         [--settings torch,expandable,async,elastic,planned,native] [--steps N] [--fraction 0.10]
@@ -11,14 +11,14 @@
 where OWN is `FOLDER/NAME.py --here ""`, and `--steps N` if the script has another number here.
 
 FOLDER holds scripts NAME.py with a function `main(steps)`. Every run is a process of its own, and
-the settings take turns. A step is from one `backward` to the next, or one call of `generate`, by
+the settings alternate. A step is from one `backward` to the next, or one call of `generate`, by
 events on the GPU; the first quarter of the steps, at most five, does not count. Losses are compared
 bit for bit with those of the first run under PyTorch's allocator.
 
-What a program really takes from the card is what `mem_get_info` shows between the end of `main`,
-when all that was ever cached is still held, and the return of all of it. A context and what
-libraries hold for themselves is in neither. With --fraction, no more may be taken than that part of
-an 80 GB H100, whatever card it is. Results go to benchmarks/results/training.txt.
+A program's memory on the card is the difference of `mem_get_info` between the end of `main`, when
+all cached memory is still held, and the release of all of it. Contexts and the libraries' own
+memory are in neither reading. With --fraction, the limit is that part of an 80 GB H100, on any
+card. Results go to benchmarks/results/training.txt.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 H100_BYTES = 85_017_493_504
-"""What CUDA calls the total memory of an H100 80GB."""
+"""The total memory of an H100 80GB, as CUDA reports it."""
 STEPS = {"gpt2_adamw": 40, "mixtral_moe": 20, "resnet_amp": 20}
-"""Of scripts whose own number is too small to time."""
+"""The number of steps of scripts whose own number is too small to time."""
 TIMEOUT_SECONDS = 300
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An allocator, and how a process gets it."""
+    """An allocator, and the way a process gets it."""
 
     title: str
     conf: str = ""
-    allocator: str = ""  # plimsoll's
+    allocator: str = ""  # one of plimsoll's allocators
     is_planned: bool = False
 
 
@@ -77,15 +77,15 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Run:
-    """What one process found.
+    """The results of one process.
 
     Attributes:
-        step_ms: Milliseconds of each step that counts.
-        results: The loss of each step, or a checksum of what was generated.
+        step_ms: The milliseconds of each counted step.
+        results: The loss of each step, or a checksum of the generated tokens.
         peak_allocated_bytes: The most in live blocks.
-        peak_reserved_bytes: The most taken from the driver, by the allocator's own account.
-        taken_bytes: Really taken from the card, by the driver's account.
-        retries: Requests that were tried again after the cache was released; then memory went back
+        peak_reserved_bytes: The most reserved from the driver, by the allocator's statistics.
+        taken_bytes: The bytes taken from the card, by the driver.
+        retries: Requests that were retried after releasing the cache; then memory was released
             before the end, and `taken_bytes` is less than at the peak.
         error: Why `main` failed.
     """
@@ -103,7 +103,7 @@ class Run:
 
 
 class Steps:
-    """Notes when steps begin and end, and what came of them, without waiting for the GPU."""
+    """Notes the begin and end of steps, and their results, without waiting for the GPU."""
 
     CAPACITY = 4096
 
@@ -121,7 +121,7 @@ class Steps:
         return event
 
     def watch_training(self) -> None:
-        """A step ends where `backward` begins; its loss goes to pinned host memory."""
+        """Record training: a step ends where `backward` begins; its loss goes to pinned memory."""
         tensor = self._torch.Tensor
         backward = tensor.backward
 
@@ -142,7 +142,7 @@ class Steps:
         tensor.backward = marked
 
     def watch_generation(self) -> None:
-        """A step is one call of `generate`."""
+        """Record generation: a step is one call of `generate`."""
         from transformers.generation.utils import GenerationMixin
 
         generate = GenerationMixin.generate
@@ -158,20 +158,20 @@ class Steps:
         GenerationMixin.generate = marked
 
     def results(self) -> list[float]:
-        """All losses or checksums; the GPU is idle."""
+        """Returns all losses or checksums; the GPU must be idle."""
         if self._losses is None:
             return self._results
         losses: list[float] = self._losses[: self._count].tolist()
         return losses
 
     def milliseconds(self) -> list[float]:
-        """Of the steps that count; the GPU is idle."""
+        """Returns the times of the counted steps; the GPU must be idle."""
         times = [begin.elapsed_time(end) for begin, end in self._marks]
         return times[min(5, len(times) // 4) :]
 
 
 def load_main(path: Path) -> Any:
-    """The function `main` of a script."""
+    """Returns the function `main` of a script."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
@@ -181,13 +181,13 @@ def load_main(path: Path) -> Any:
 
 
 def card_in_use(torch: Any) -> int:
-    """Bytes of the card that anybody uses."""
+    """Returns the bytes of the card in use by all programs."""
     free, total = torch.cuda.mem_get_info()
     return int(total - free)
 
 
 def shared_bytes() -> int:
-    """Reserved memory that is not on the card."""
+    """Returns the reserved memory outside the card."""
     from plimsoll.engine.current import opened_engine
 
     engine = opened_engine(0)
@@ -200,7 +200,7 @@ def run_watched(
     limit: int | None,
     around: AbstractContextManager[Any] | None = None,
 ) -> Run:
-    """Run a script in this process, which nothing else has used, inside a `with` block."""
+    """Run a script in this process, which has done nothing else, inside a `with` block."""
     import torch
 
     torch.cuda.init()
@@ -258,7 +258,7 @@ def run_here(
 
 
 def found_by(command: list[str], title: str, conf: str = "") -> dict[str, Any]:
-    """Run a command under a configuration of PyTorch's allocator; the JSON it prints last."""
+    """Run a command under a configuration of PyTorch's allocator; returns its last JSON."""
     drop = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PLIMSOLL_ALLOCATOR")
     environment = {name: value for name, value in os.environ.items() if name not in drop}
     if conf:
@@ -292,14 +292,14 @@ def run_apart(
 
 
 def largest_difference(results: list[float], wanted: list[float]) -> float:
-    """Relative; of steps that both have."""
+    """Returns the largest relative difference over the common steps."""
     return max(
         (abs(a - b) / max(abs(b), 1e-30) for a, b in zip(results, wanted, strict=False)), default=0
     )
 
 
 def describe(runs: list[Run], wanted: list[float]) -> str:
-    """How a setting's runs ended."""
+    """Describes how a setting's runs ended."""
     failed = [run for run in runs if run.error is not None]
     if failed:
         return f"out of memory after {len(failed[0].results)} steps"
@@ -332,7 +332,7 @@ def row(setting: Setting, runs: list[Run], first: list[Run]) -> str:
     line += f" {allocated / MIB:10.1f}"
     line += f" {median(runs, lambda run: run.peak_reserved_bytes) / MIB:10.1f}"
     line += f" {taken / MIB:10.1f}"
-    given_back = any(run.retries for run in runs)  # before the end, so more was taken
+    given_back = any(run.retries for run in runs)  # released before the end, so more was taken
     line += f" {'>=' if given_back else ''}{taken / allocated:.3f}".rjust(9)
     return line + f"  {describe(runs, first[0].results)}"
 
@@ -345,7 +345,7 @@ def compare(
     limit: int | None,
     plans: Path,
 ) -> str:
-    """Run a script under all settings by turns; the table."""
+    """Run a script under alternating settings; returns the table."""
     if steps is None:
         steps = STEPS.get(path.stem)
     runs: dict[str, list[Run]] = {setting.title: [] for setting in settings}
@@ -391,7 +391,8 @@ def main() -> None:
         "--plans", type=Path, default=Path("plans"), help="NAME.json of each script"
     )
     parser.add_argument("--plan", help=argparse.SUPPRESS)  # of the script that runs here
-    parser.add_argument("--here", help=argparse.SUPPRESS)  # run a script, under this allocator
+    # run a script in this process, under this allocator
+    parser.add_argument("--here", help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here is not None:
@@ -416,7 +417,7 @@ def main() -> None:
         )
         print(table)
         text += f"\n{table}"
-        save("training", text, arguments.results)  # now, for the next one may fail
+        save("training", text, arguments.results)  # saved now, because the next one may fail
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Scripts whose sizes hang on random numbers, or on data: measured on a GPU, and predicted.
+"""Scripts whose sizes depend on random numbers or on data: measured on a GPU, and predicted.
 
     python benchmarks/unknown.py [FOLDER] [--gpu NAME]
 
-Each script runs once on the GPU and is predicted, on the card that is named and by the same
-PyTorch. Sizes are MiB; the range is what the choice of data is worth.
+Each script runs once on the GPU and is predicted, on the named card and with the same PyTorch.
+Sizes are MiB; the range shows the effect of the data.
 """
 
 from __future__ import annotations

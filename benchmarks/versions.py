@@ -1,4 +1,4 @@
-"""What the same scripts are predicted to take under one PyTorch and another.
+"""Predictions for the same scripts under several versions of PyTorch.
 
     python benchmarks/versions.py predict FOLDER --results FOLDER   # under the installed PyTorch
     python benchmarks/versions.py table --results FOLDER            # of all that were done
@@ -25,7 +25,7 @@ Peaks = dict[str, dict[str, int] | str]
 
 
 def predicted(folder: Path) -> Peaks:
-    """Peaks in bytes by the script's name, or why there are none."""
+    """Returns peaks in bytes by the script's name, or why there are none."""
     found: Peaks = {}
     for path in [ROOT / "examples" / "train_gpt.py", *sorted(folder.glob("*.py"))]:
         try:

@@ -4,8 +4,8 @@
 
 The trace is made here, the same every time: a training run whose steps have batches of varying
 length and skip some of their operations at random, so that no two are alike. A headless Chromium
-opens the page and is given scripted input, a turn of the wheel in every frame; frames are counted
-by requestAnimationFrame. Results go to benchmarks/results/view.txt as well.
+opens the page and gets scripted input, a turn of the wheel in every frame; frames are counted by
+requestAnimationFrame. Results go to benchmarks/results/view.txt as well.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ ARENA_SIZES = {
 class Training:
     """A training run, step by step, as events.
 
-    Activations and temporaries live in arenas of their own and are freed in the reverse order, so
-    that an address is what lies below; gradients lie at fixed places.
+    Activations and temporaries have arenas of their own and are freed in reverse order, so an
+    address is the sum of the sizes below; gradients have fixed addresses.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Training:
         self.events = 0
 
     def setup(self) -> EventBatch:
-        """The segments, and the parameters with their optimizer's states."""
+        """Returns the segments, and the parameters with their optimizer's states."""
         actions, addresses, sizes, stacks = [], [], [], []
         for arena, base in ARENAS.items():
             actions.append(Action.SEGMENT_ALLOC)
@@ -103,7 +103,8 @@ class Training:
         small = 512 + self._random.integers(0, 2048, (3, len(runs))) * 8
 
         alloc, free = [Action.ALLOC], [Action.FREE_REQUESTED, Action.FREE_COMPLETED]
-        # Forward: the activation stays, two temporaries do not. Backward: one more, then it goes.
+        # Forward: the activation stays, two temporaries are freed. Backward: one more temporary,
+        # then the activation is freed.
         forward = self._weave(
             [(alloc, place, size, stack), (alloc + free, scratch, small[0], stack + 4000),
              (alloc + free, scratch, small[1], stack + 8000)]
@@ -125,7 +126,7 @@ class Training:
     def _weave(
         parts: list[tuple[list[Action], NDArray[Any], NDArray[Any], NDArray[Any]]],
     ) -> tuple[NDArray[Any], ...]:
-        """The events of each operation in turn."""
+        """Interleaves the events of each operation."""
         count = len(parts[0][1])
         actions = [action for part in parts for action in part[0]]
         columns = [np.tile(actions, count)]
@@ -152,7 +153,7 @@ class Training:
 
 
 def frames(stack: int) -> list[tuple[str, int, str]]:
-    """Where a stack of the run comes from."""
+    """Returns the frames of a stack of the run."""
     torch = "/opt/site-packages/torch/"
     call = (torch + "nn/modules/module.py", 1780, "_call_impl")
     start = ("/home/me/train.py", 88, "main")
@@ -181,7 +182,7 @@ def write_trace(path: Path, events: int) -> int:
 
 
 def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
-    """Write the page in a process of its own: seconds, peak resident bytes, what it says."""
+    """Write the page in a process of its own; returns seconds, peak resident bytes, output."""
     program = (
         "import json, pathlib, sys, time\n"
         "start = time.perf_counter()\n"
@@ -201,7 +202,7 @@ def make_page(trace: Path, page: Path) -> tuple[float, int, dict[str, Any]]:
 
 @contextmanager
 def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
-    """Serve a page of at most so many bytes in a process of its own: its address, its process."""
+    """Serve a page of at most so many bytes in a process of its own; yields address and process."""
     program = (
         "import sys\n"
         "from plimsoll.page.server import PageServer\n"
@@ -226,13 +227,13 @@ def server(trace: Path, most_bytes: int) -> Iterator[tuple[str, int]]:
 
 
 def memory(pid: int, what: str) -> int:
-    """Resident bytes of a process: now (VmRSS), or at most (VmHWM)."""
+    """Returns resident bytes of a process: now (VmRSS), or at most (VmHWM)."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split(f"{what}:")[1].split()[0]) * 1024
 
 
 def first_paint(page: Page, address: str) -> tuple[float, float]:
-    """Seconds from opening to the first picture, and to the last block being at hand."""
+    """Returns seconds from opening to the first picture, and to the last block's arrival."""
     begin = time.perf_counter()
     page.goto(address, wait_until="commit")
     page.wait_for_selector("html[data-state=ready]", state="attached", timeout=120_000)
@@ -241,7 +242,7 @@ def first_paint(page: Page, address: str) -> tuple[float, float]:
     return painted / 1e3, ready
 
 
-# In every frame an input, as a wheel or a key would send it, and the time since the last frame.
+# Sends an input in every frame, as from a wheel or a key, and records the time between frames.
 _PLAY = """
 async ({ frames, input }) => {
   const canvas = document.querySelector(".timeline canvas[tabindex]");
@@ -268,7 +269,7 @@ async ({ frames, input }) => {
 
 
 def frame_rates(page: Page) -> list[tuple[str, float, float]]:
-    """Of each kind of movement: frames a second, and those of the slowest frame but 5 %."""
+    """Returns for each movement the frames a second, on average and at the slowest 5 %."""
     rows = []
     for name, script in (
         ("zoom in, from all to single events", ("zoomIn", 130)),

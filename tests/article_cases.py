@@ -1,4 +1,4 @@
-"""What is known of the snippets of five articles: what they lack, and what they have to show.
+"""Facts about the snippets of five articles: their missing definitions, and their expected output.
 
 Windows is about the memory that GPUs share there, Tutorial about managing CUDA memory, Mechanism
 about how PyTorch allocates, Smi about why nvidia-smi shows more than tensors take, Preallocation
@@ -22,36 +22,36 @@ def anything(_output: str) -> bool:
 
 
 def says(*parts: str) -> Callable[[str], bool]:
-    """Prints all of it, in this order."""
+    """Checks that all parts are printed, in this order."""
     pattern = ".*?".join(rf"(?<![\d.]){re.escape(part)}(?!\d|\.\d)" for part in parts)
     return lambda output: re.search(pattern, output, re.DOTALL) is not None
 
 
 def summarizes(*expected: tuple[int, int]) -> Callable[[str], bool]:
-    """Memory summaries with these MiB, allocated and reserved."""
+    """Checks memory summaries with these MiB, allocated and reserved."""
     return lambda output: summaries(output) == list(expected)
 
 
 def warns(output: str) -> bool:
-    """A line for most epochs, with ever more memory."""
+    """Checks for a line in most epochs, with ever more memory."""
     grown = [float(re.findall(r"\d+\.\d+", line)[0]) for line in output.splitlines()]
     return len(grown) >= 5 and grown == sorted(grown) and grown[0] < grown[-1]
 
 
 @dataclass(frozen=True)
 class Case:
-    """How a snippet is run, and what is checked; the code is ours."""
+    """How a snippet is run and checked; the added code is ours."""
 
     before: str = ""
-    """Python that gives the snippet what it lacks."""
+    """Python that defines the snippet's missing names."""
     after: str = ""
-    """Python that asserts what the snippet does not print."""
+    """Python that asserts facts that the snippet does not print."""
     inside: dict[str, str] = field(default_factory=dict)
-    """Python to put before the first line that begins so."""
+    """Python to insert before the first line with this beginning."""
     options: tuple[str, ...] = ()
     gpu: str = "V100-16GB"
     prints: Callable[[str], bool] = anything
-    """Whether what is printed is right."""
+    """Whether the output is right."""
 
 
 TWO = ("--gpus", "2")
@@ -181,7 +181,7 @@ assert x_gpu.to("cuda") is x_gpu
 assert torch.cuda.memory_allocated() == 0
 assert torch.cuda.memory_reserved() == 20 << 20
 """,
-                # It deletes its tensor a second time.
+                # The snippet deletes its tensor a second time.
                 "torch.cuda.synchronize()": "assert torch.cuda.memory_reserved() == 0" + TENSOR,
             },
             after="assert torch.cuda.memory_reserved() == 0",
@@ -397,6 +397,6 @@ assert torch.cuda.memory_allocated() - before <= 512  # the loss
             options=("--allocator", "uncached"),
         ),
     ],
-    # It guesses 512: 381.5 are rounded to 2 MiB.
+    # The article guesses 512: 381.5 are rounded to 2 MiB.
     (PREALLOCATION, 2): [Case(prints=says("0.00", "382.00", "382.00", "0.00"))],
 }

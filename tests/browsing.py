@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
-SECONDS = 10  # that a state is waited for
+SECONDS = 10  # the longest wait for a state
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -30,7 +30,7 @@ if not CHROMIUM.exists():
 
 
 class Open(Protocol):
-    """Opens an address in a window of its own, as `opened_pages` says."""
+    """Opens an address in a window of its own, as `opened_pages` describes."""
 
     def __call__(
         self,
@@ -41,7 +41,7 @@ class Open(Protocol):
         noted: str | None = None,
         **options: Any,
     ) -> Page:
-        """Open it, and wait until all of it is there."""
+        """Open it, and wait until it is complete."""
 
 
 def started_browser() -> Iterator[Browser]:
@@ -53,10 +53,10 @@ def started_browser() -> Iterator[Browser]:
 
 
 def opened_pages(browser: Browser) -> Iterator[Open]:
-    """A fixture: opens addresses; in the end there was no error, and no request but to the page.
+    """A fixture: opens addresses; checks for errors, and for requests to other addresses.
 
-    `allowed` is how else requests may begin, `noted` what the console may say; options are those
-    of a window, such as its `viewport`.
+    `allowed` are beginnings of further allowed requests, `noted` expected messages of the console;
+    options are those of a window, such as its `viewport`.
     """
     contexts = []
     troubles: list[str] = []
@@ -98,27 +98,27 @@ def opened_pages(browser: Browser) -> Iterator[Open]:
 
 
 def written(tmp_path: Path, *recordings: Any, most_bytes: int = MOST_BYTES) -> str:
-    """The address of a page of these recordings."""
+    """Returns the address of a page of these recordings."""
     page = tmp_path / "page.html"
     page.write_text(make_page([prepare(one) for one in recordings], most_bytes=most_bytes).html)
     return page.as_uri()
 
 
 def moment(page: Page) -> int:
-    """The event that is looked at."""
+    """Returns the selected event."""
     value = page.get_attribute(".timeline canvas[role=slider]", "aria-valuenow")
     assert value is not None
     return int(value)
 
 
 def press(page: Page, *keys: str) -> None:
-    """Press some keys, one after the other."""
+    """Press keys one after another."""
     for key in keys:
         page.keyboard.press(key)
 
 
 def wait_for(page: Page, holds: Callable[[], bool]) -> None:
-    """Look in every frame of the page until something holds."""
+    """Check in every frame of the page until a condition holds."""
     end = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < end, f"not after {SECONDS} s"
@@ -126,19 +126,19 @@ def wait_for(page: Page, holds: Callable[[], bool]) -> None:
 
 
 def wait_for_value(page: Page, expected: object, read: Callable[[Page], object]) -> None:
-    """Wait until the page says what is expected."""
+    """Wait until the page shows the expected value."""
     with suppress(AssertionError):
         wait_for(page, lambda: read(page) == expected)
     assert read(page) == expected
 
 
 def wait_for_other(page: Page, before: object, read: Callable[[Page], object]) -> None:
-    """Wait until the page says something else than before."""
+    """Wait until the page shows another value than before."""
     wait_for(page, lambda: read(page) != before)
 
 
 def window(page: Page) -> list[str]:
-    """What is written when the pictures are drawn again: the ticks, which are the window."""
+    """Returns the ticks, which change when the pictures are drawn for another window."""
     found: list[str] = page.evaluate(
         """() => new Promise((done) => {
           const texts = [];

@@ -1,4 +1,4 @@
-"""Calls a function of a module: a program that lives in a test's own file.
+"""Calls a function of a module, as a program in a test's own file.
 
 The arguments are the module's name, the function's, and the function's arguments as a list in JSON.
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    """Call the function itself, without what a decorator makes of it for pytest."""
+    """Call the function itself, without pytest's decorators."""
     module, name, arguments = sys.argv[1:]
     sys.argv = [module]
     sys.path.insert(0, str(ROOT))

@@ -1,4 +1,4 @@
-"""What all tests rely on."""
+"""The common setup of all tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ watch_lines()
 
 
 def pytest_configure() -> None:
-    """Interrupts interrupt, though a shell starts what it runs in the background without them.
+    """Restore Ctrl-C: a shell starts background programs with interrupts ignored.
 
-    Tests do not see the cards that were measured on this machine.
+    Tests do not see cards measured on this machine.
     """
     os.environ["PLIMSOLL_CARDS"] = os.devnull
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def limited_files(most: int) -> Iterator[None]:
-    """No file of this process, and of those that it starts, grows beyond so many bytes."""
+    """Limit the size of files written by this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -1,7 +1,7 @@
-"""Runs scripts, each in a process forked from this one, where PyTorch is imported already.
+"""Runs scripts, each in a process forked from this one, which has imported PyTorch.
 
-A line of stdin says which, in JSON: the script with its arguments, the folder to run it in, and
-the files for its stdin, stdout and stderr. A line of stdout is its exit status.
+A line of stdin has a script with its arguments, the folder to run it in, and the files for its
+stdin, stdout and stderr, in JSON. A line of stdout is its exit status.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def run(command: list[str], folder: str, *files: str) -> None:
 
 
 def main() -> None:
-    """Run one script after the other, until stdin ends."""
+    """Run scripts one after another, until stdin ends."""
     with os.fdopen(os.dup(1), "w") as answers, os.fdopen(os.dup(0)) as requests:
         while line := requests.readline():
             child = os.fork()

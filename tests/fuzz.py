@@ -1,12 +1,12 @@
-"""Files from strangers: recordings of every format are mutated, then read and used as people do.
+"""Mutates recordings of every format, then reads and uses them as untrusted files.
 
     python -m tests.fuzz --cases 200
     python -m tests.fuzz --cases 500 --commands
     python -m tests.fuzz --seconds 3600 --workers 2 --keep build/fuzz/found
 
-Only the product's own errors may come of it, within a time and a memory. Half of the cases are
-bytes that were changed; the other half are well-formed files, with right checksums, that say what
-no program does. Each case has a number, which makes it: `--first N --cases 1` runs case N again.
+Only the product's own errors are allowed, within a time and a memory limit. Half of the cases are
+changed bytes; the other half are well-formed files, with right checksums, that contain impossible
+histories. The number of a case determines it: `--first N --cases 1` runs case N again.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _VALUES: tuple[Any, ...] = (
 
 @cache
 def snapshot(name: str) -> bytes:
-    """A recording of the project's own, which Python's reader may read."""
+    """A recording of this project, safe for Python's own reader."""
     if name == "elastic":
         return elastic_snapshot()
     if name == "two devices":
@@ -104,7 +104,7 @@ def elastic_snapshot() -> bytes:
 
 
 def joined_snapshots(*names: str) -> bytes:
-    """Joins recordings into one of a program that uses a device for each."""
+    """Joins recordings into one of a program with a device for each."""
     merged, *others = (pickle.loads(snapshot(name)) for name in names)
     merged["device_traces"] = [merged["device_traces"][0]]
     for device, other in enumerate(others, 1):
@@ -136,7 +136,7 @@ def seed(name: str, form: str) -> bytes:
 
 
 def write_plim(recording: Recording, path: Path) -> None:
-    """The events of each device in two batches, the second of which ends the recording."""
+    """Writes the events of each device in two batches, the second of which ends the recording."""
     traces = [trace for trace in recording.devices if trace.event_count]
     writer = StreamWriter(path, traces[0].frames, recording.settings)
     for trace in traces:
@@ -155,7 +155,7 @@ def write_plim(recording: Recording, path: Path) -> None:
 
 
 def mutate_bytes(content: bytes, chance: random.Random) -> bytes:
-    """A few bytes changed, lost, repeated or put in."""
+    """Changes, removes, repeats or inserts a few bytes."""
     damaged = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
         place = chance.randrange(len(damaged) + 1)
@@ -182,7 +182,7 @@ def mutate_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_tree(value: Any, chance: random.Random) -> Any:
-    """Some places of plain data replaced, dropped, repeated, or shared with other places."""
+    """Replaces, drops, repeats or shares parts of plain data."""
     for _ in range(chance.choice((1, 1, 2, 5))):
         container, key = _place(value, chance)
         if container is None:
@@ -204,7 +204,7 @@ def mutate_tree(value: Any, chance: random.Random) -> Any:
 
 
 def _place(value: Any, chance: random.Random) -> tuple[Any, Any]:
-    """A container and a key or place in it, none if there is no container."""
+    """Returns a container and a key or index in it; none without containers."""
     container, key = None, None
     while isinstance(value, dict | list) and value:
         container = value
@@ -220,7 +220,7 @@ def mutate_pickle(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutate_columns(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBatch:
-    """A value, a row or a run of rows of a batch changed."""
+    """Changes a value, a row or a run of rows of a batch."""
     if batch.num_rows == 0:
         return batch
     match chance.randrange(4):
@@ -244,7 +244,7 @@ def mutate_columns(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBat
 
 
 def unpack_plim(content: bytes) -> tuple[pa.Schema, Any, list[tuple[pa.RecordBatch, Any]]]:
-    """The schema, the header, and each batch with what it says."""
+    """Returns the schema, the header, and each batch with its metadata."""
     with pa.ipc.open_stream(content) as stream:
         schema = stream.schema
         parts = []
@@ -256,7 +256,7 @@ def unpack_plim(content: bytes) -> tuple[pa.Schema, Any, list[tuple[pa.RecordBat
 
 
 def mutate_plim(content: bytes, chance: random.Random) -> bytes:
-    """A stream of other facts or events, whose checksums are right."""
+    """Returns a stream with other facts or events and right checksums."""
     schema, header, parts = unpack_plim(content)
     tree = [header, *(facts for _, facts in parts)]
     if chance.random() < 0.5:
@@ -280,7 +280,7 @@ def pack_plim(
     parts: Sequence[tuple[pa.RecordBatch, Any]],
     compression: str | None = "zstd",
 ) -> bytes:
-    """A stream of batches and what each says, with the checksums that its writer would give it."""
+    """Returns a stream of batches and their metadata, with the checksums of its writer."""
     text = json.dumps(header).encode()
     checksum = zlib.crc32(text)
     schema = schema.with_metadata({b"plimsoll": text, b"plimsoll.crc": str(checksum).encode()})
@@ -330,13 +330,13 @@ _WELL_FORMED: dict[str, Callable[[bytes, random.Random], bytes]] = {
 
 
 def make_case(number: int) -> tuple[str, bytes]:
-    """The format and the bytes of a case."""
+    """Returns the format and the bytes of a case."""
     chance = random.Random(number)
     form = FORMATS[number % len(FORMATS)]
     content = seed(chance.choice(SEEDS), form)
     if chance.random() < 0.5:
         return form, mutate_bytes(content, chance)
-    # What was put together may be no data of this format: circular, or of other types.
+    # The result may be invalid for this format: circular, or of other types.
     with contextlib.suppress(ValueError, TypeError, RecursionError, OverflowError, LookupError):
         content = _WELL_FORMED[form](content, chance)
     return form, content
@@ -346,7 +346,7 @@ def make_case(number: int) -> tuple[str, bytes]:
 
 
 def exercise(path: Path, chance: random.Random) -> None:
-    """Do with a file what people do. What is no `InputError` is a fault."""
+    """Use a file as people do. Any error but `InputError` is a fault."""
     with contextlib.suppress(InputError):
         recording = read_recording(path, needs_history=False)
         for trace in recording.devices:
@@ -373,14 +373,14 @@ def exercise(path: Path, chance: random.Random) -> None:
 
 
 class BrokenError(Exception):
-    """A command did what no command may do."""
+    """A command behaved as no command may."""
 
 
 def give_to_command(path: Path, chance: random.Random) -> None:
     """Give a file to one of the commands.
 
     Raises:
-        BrokenError: If it ended otherwise than commands do, or took too much memory.
+        BrokenError: If it ended in an unexpected way, or took too much memory.
     """
     page = path.with_suffix(".out.html")
     verbs = (["replay", path], ["explain", "--no-advice", path], ["view", path, "-o", page])
@@ -404,13 +404,13 @@ def run_cases(
     until: float,
     what: Callable[[Path, random.Random], None] = exercise,
 ) -> None:
-    """Run cases one by one; the file of each is in `folder` while it runs, and stays if it is bad.
+    """Runs cases one by one; each case's file is in `folder` while it runs, and stays if it fails.
 
     Args:
-        numbers: Of the cases.
-        folder: For their files.
-        until: When to end, on the monotonic clock.
-        what: Is done with each file; what it raises is told.
+        numbers: The numbers of the cases.
+        folder: The folder for their files.
+        until: The end, on the monotonic clock.
+        what: Called with each file; its errors are reported.
     """
     for number in numbers:
         if time.monotonic() > until:
@@ -418,7 +418,7 @@ def run_cases(
         form, content = make_case(number)
         path = folder / f"case-{number}.{form}"
         path.write_bytes(content)
-        signal.alarm(2 * MOST_SECONDS)  # which ends the process
+        signal.alarm(2 * MOST_SECONDS)  # the alarm ends the process
         began = time.monotonic()
         try:
             what(path, random.Random(number))
@@ -465,7 +465,7 @@ def main() -> int:
 
 
 _BATCH = 2000
-"""Cases a process: so that what one leaves behind does not count for the others."""
+"""Cases of a process, so that leftovers of one do not count for many."""
 
 
 def _drive(given: argparse.Namespace, folder: Path) -> int:
@@ -494,7 +494,7 @@ def _drive(given: argparse.Namespace, folder: Path) -> int:
         for worker in workers:
             if worker.returncode != 0:
                 print(f"a worker ended with status {worker.returncode}", file=sys.stderr)
-        for case in folder.glob("case-*"):  # those at which workers ended
+        for case in folder.glob("case-*"):  # the cases at which workers died
             case.rename(folder / f"found-{case.name}")
         at += batch
         print(f"{done:,} cases, {len(list(folder.glob('found-*')))} found", flush=True)

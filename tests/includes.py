@@ -1,4 +1,4 @@
-"""Reads which C++ files of a folder include each other, for the tests of layers."""
+"""Reads the includes among the C++ files of a folder, for the tests of layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def included(path: Path) -> list[str]:
 
 
 def circle(names: Mapping[str, list[str]]) -> list[str]:
-    """Some names each of which includes the next, and the last one the first; [] without any."""
+    """Returns names that include each other in a circle; [] without any."""
     done: set[str] = set()
 
     def search(name: str, path: list[str]) -> list[str]:
@@ -38,9 +38,9 @@ def circle(names: Mapping[str, list[str]]) -> list[str]:
 
 
 def units(root: Path) -> dict[str, list[str]]:
-    """The units below a folder, each a header with its source, and those that each one includes.
+    """Returns the units below a folder, each a header with its source, and their includes.
 
-    Files name each other from the folder on.
+    Includes are relative to the folder.
     """
     of_unit: dict[str, list[str]] = {}
     for path in sources(root):

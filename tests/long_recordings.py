@@ -1,4 +1,4 @@
-"""Streaming traces of any length, written fast: one step of a program again and again."""
+"""Streaming traces of any length, written fast: one step of a program is repeated."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write_long(path: Path, events: int, *, marks: bool) -> None:
     """Write so many events, or a few more.
 
     Args:
-        path: Of the file.
-        events: How many.
-        marks: Whether the program says where its steps end.
+        path: The path of the file.
+        events: The number of events.
+        marks: Whether the program marks the ends of its steps.
     """
     random = np.random.default_rng(1)
     writer = StreamWriter(path, _frames)

@@ -23,7 +23,7 @@ _INDEX = {"metadata": {}, "weight_map": {"lm_head.weight": "model-00001-of-00001
 
 
 def llama_files() -> dict[str, bytes]:
-    """The files of a small Llama's repository but for those of its weights, by name."""
+    """Returns the files of a small Llama's repository by name, without weights."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = ["<unk>", "<s>", "</s>", *(f"word{number}" for number in range(997))]
@@ -46,7 +46,7 @@ class LoopbackHub:
 
     Attributes:
         address: Its address, for HF_ENDPOINT.
-        asked: The paths that were asked for, in order.
+        asked: The requested paths, in order.
         models: The files of each model, by the model's name.
         gated: The names of the models that need a token.
     """

@@ -1,9 +1,8 @@
 """Recordings of many ranks, made from a real one: shards, lengths, stages, clocks, and faults.
 
-A real history is taken apart into what stays over all steps, and one step, which is repeated. Sizes
-are changed, and an allocator on a simulated GPU serves the requests, so that addresses, segments
-and failures are those that PyTorch's rules give. Only what a fault changes is different from
-healthy ranks.
+A real history is split into memory that stays over all steps, and one step, which is repeated.
+Sizes are changed, and an allocator on a simulated GPU serves the requests, so addresses, segments
+and failures follow PyTorch's rules. A faulty rank differs from healthy ones only by its fault.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ CARD_BYTES = 80 << 30
 _START_US = 1_700_000_000_000_000
 _CAPACITY = 1 << 18
 _LARGE = 1 << 20
-_PADDED = 16  # data is padded to so many lengths; what fragments does not
+_PADDED = 16  # data is padded to so many lengths, except for the fault "fragmented"
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A request, or a free of what was asked for in this step, or (`carried`) in the one before."""
+    """A request, or a free of a request in this step or (`carried`) in the previous one."""
 
     is_request: bool
     slot: int
@@ -51,7 +50,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """What a recorded program does: once, for what stays, and then in each step."""
+    """The actions of a recorded program: once for lasting memory, then in each step."""
 
     once: list[Operation]
     step: list[Operation]
@@ -60,15 +59,15 @@ class Program:
 
 @dataclass(frozen=True)
 class Rank:
-    """How one rank differs from the recorded program.
+    """The differences of one rank from the recorded program.
 
     Attributes:
-        events: About how many it has.
-        shard: What its parameters, and what stays with them, are of the recorded ones.
-        stage: Which stage of a pipeline, of `stages`; each leaves out another part of a step.
-        lengths: Steps have data of varying length, down to this part of the recorded one.
-        seed: Of all that is random.
-        fault: What is wrong with it.
+        events: The approximate number of events.
+        shard: The size of its parameters and related memory, relative to the recorded ones.
+        stage: Its stage of a pipeline, of `stages`; each leaves out another part of a step.
+        lengths: The least length of a step's data, relative to the recorded one.
+        seed: The seed of all randomness.
+        fault: Its fault.
     """
 
     events: int
@@ -82,7 +81,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class History:
-    """What happened to a rank's memory."""
+    """The history of a rank's memory."""
 
     events: EventBatch
     segments: list[_core.SegmentInfo]
@@ -92,7 +91,7 @@ class History:
 
 @cache
 def program_of(path: Path) -> Program:
-    """The program of a recording, whose third step is the one that is repeated."""
+    """Returns the program of a recording, whose third step is repeated."""
     recording = read_recording(path)
     (trace,) = recording.devices
     lifetimes = find_lifetimes(trace)
@@ -114,7 +113,8 @@ def program_of(path: Path) -> Program:
         ]
         return [operation for _, operation in sorted(rows, key=lambda row: row[0])]
 
-    # What stays of the first step, such as an optimizer's state, is there from the beginning here.
+    # Lasting memory from the first step, such as an optimizer's state, exists from the beginning
+    # here.
     stays = np.flatnonzero((lifetimes.start < bounds[1]) & (lifetimes.end >= bounds[-2]))
     once = [
         Operation(True, slot, int(lifetimes.size[slot]), int(lifetimes.stack[slot]))
@@ -124,7 +124,7 @@ def program_of(path: Path) -> Program:
     freed = {one.slot for one in step if not one.is_request}
     left = [one for one in step if one.is_request and one.slot not in freed]
     step = [one for one in step if not one.carried]
-    # What a step leaves to the next one is freed at the end of it.
+    # Memory that a step leaves to the next one is freed at the end of that step.
     step += [Operation(False, one.slot) for one in left]
     stacks = {one.stack for one in (*once, *step)}
     return Program(once, step, {stack: trace.frames(stack) for stack in stacks})
@@ -196,7 +196,7 @@ class _Run:
                 else:
                     waiting.add(key)
                 continue
-            # What is as large as a weight, such as its gradient, hangs on shards, not on the data.
+            # Tensors as large as a weight, such as its gradient, depend on shards, not on the data.
             scale = self._rank.shard if one.size in self._weights else length
             if is_fragmenting and one.size > _LARGE:
                 scale *= float(self._random.uniform(0.6, 1.4))
@@ -222,7 +222,7 @@ def _buffer() -> _core.EventBuffer:
 
 
 def _of_stage(step: list[Operation], rank: Rank) -> list[Operation]:
-    """Without the requests that other stages make: a stretch of the step, another for each."""
+    """Leaves out the requests of other stages: a different stretch of the step for each."""
     if rank.stages == 1:
         return step
     requests = [one.slot for one in step if one.is_request]
@@ -233,7 +233,7 @@ def _of_stage(step: list[Operation], rank: Rank) -> list[Operation]:
 
 
 def _swapped(step: list[Operation]) -> list[Operation]:
-    """Its second half before its first."""
+    """Puts a step's second half before its first."""
     half = len(step) // 2
     return [*step[half:], *step[:half]]
 

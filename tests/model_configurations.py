@@ -1,4 +1,4 @@
-"""Small configurations of many families of models, as the hub has them."""
+"""Small configurations of many families of models, in the hub's form."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ TEXT: dict[str, dict[str, Any]] = {
         "decoder_start_token_id": 0,
     },
 }
-"""Those that write."""
+"""Models that generate text."""
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "bert": {
@@ -172,7 +172,7 @@ ALL = TEXT | ENCODERS | SPEECH | DIFFUSION
 
 
 def write_configurations(folder: Path) -> None:
-    """A folder for each, with its config.json."""
+    """Writes a folder for each, with its config.json."""
     for name, values in ALL.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(values))

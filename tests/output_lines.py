@@ -1,4 +1,4 @@
-"""Holds what `--json` prints against the schema: each line of every command that a test runs.
+"""Validates the output of `--json` against the schema, for every command that a test runs.
 
 Commands in this process print by `json_line`. The output of other processes is checked where a test
 captures it with `subprocess.run`.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 BEGIN = '{"schema": '
 HAS_CHECKER = find_spec("jsonschema") is not None
-"""Whether the package is here that checks; where only the lowest versions are, it is not."""
+"""Whether the validating package is installed; the lowest versions of dependencies lack it."""
 
 
 @functools.cache
@@ -34,12 +34,12 @@ def _checker() -> Any:
 
 
 def check_line(line: str) -> None:
-    """Raises AssertionError if a line is none of those that the schema has."""
+    """Raises AssertionError if a line matches none of the schema's kinds."""
     checker = _checker()
     error = next(checker.iter_errors(json.loads(line)), None)
     if error is None:
         return
-    # The kind of line that is meant is the one that has the most keys of this one.
+    # The intended kind is the one with the most keys of this line.
     complaints: dict[int, list[Any]] = {}
     for each in error.context:
         complaints.setdefault(each.schema_path[0], []).append(each)
@@ -61,7 +61,7 @@ def check_line(line: str) -> None:
 
 
 def kinds_of(line: str) -> list[str]:
-    """The kinds of lines that a line is, by name: one, if the schema is right."""
+    """Returns the names of the kinds that a line matches: one, if the schema is right."""
     from jsonschema import Draft202012Validator
 
     schema, found = _checker().schema, json.loads(line)
@@ -81,7 +81,7 @@ def check_output(output: str | bytes | None) -> None:
 
 
 def watch_lines() -> None:
-    """From now on, checks what commands print with `--json`. Call it before plimsoll is used."""
+    """Checks the `--json` output of commands from now on. Call it before plimsoll is used."""
     if not HAS_CHECKER:
         return
     make, run = json_text.json_line, subprocess.run

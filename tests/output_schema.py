@@ -1,4 +1,4 @@
-"""Makes the JSON Schema of what `--json` prints, from the classes whose results are printed.
+"""Makes the JSON Schema of the output of `--json`, from the classes of the printed results.
 
 Keys and types are those of the classes, descriptions are from their docstrings. After a change:
 
@@ -61,7 +61,7 @@ class Definitions:
     """The definitions of classes, by name.
 
     Attributes:
-        made: Those so far.
+        made: The definitions so far.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Definitions:
         self._classes: dict[str, type] = {}
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type; a dataclass is a definition that it refers to."""
+        """Returns the schema of a type; a dataclass becomes a reference to a definition."""
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if kind in _PLAIN:
             return {"type": _PLAIN[kind]}
@@ -97,7 +97,7 @@ class Definitions:
         raise TypeError(f"there is no schema of {kind!r}")
 
     def keys(self, kind: type) -> dict[str, Any]:
-        """The properties of a dataclass, with the descriptions of its docstring."""
+        """Returns the properties of a dataclass, with the descriptions of its docstring."""
         hints: dict[str, Any] = {}
         told: dict[str, str] = {}
         for base in reversed([each for each in kind.__mro__ if dataclasses.is_dataclass(each)]):
@@ -138,7 +138,7 @@ def _first_sentence(kind: type) -> str:
 
 
 def _names_for(kind: type) -> dict[str, Any]:
-    """The names of a class's module, with those that it imports for types alone."""
+    """Returns the names in a class's module, with those imported only for types."""
     module = sys.modules[kind.__module__]
     names = dict(vars(module))
     for node in ast.parse(inspect.getsource(module)).body:
@@ -148,7 +148,7 @@ def _names_for(kind: type) -> dict[str, Any]:
 
 
 def make_schema() -> dict[str, Any]:
-    """The schema of every line that `--json` prints."""
+    """Returns the schema of every line that `--json` prints."""
     made = Definitions()
     lines = _lines(made)
     version = {"const": SCHEMA, "description": "Grows when a key goes or changes its meaning."}
@@ -166,7 +166,7 @@ def make_schema() -> dict[str, Any]:
 
 
 def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
-    """The kinds of lines, by name."""
+    """Returns the kinds of lines, by name."""
     prediction = made.keys(PredictionParts)
     prediction["device_used_range_bytes"] = {
         **prediction["peak_reserved_range_bytes"],
@@ -284,7 +284,7 @@ def _machine(made: Definitions) -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The contents of the schema's file."""
+    """Returns the contents of the schema's file."""
     return json.dumps(make_schema(), indent=1) + "\n"
 
 

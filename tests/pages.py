@@ -10,8 +10,8 @@ A page is run from top to bottom in one folder, beside a copy of `examples`:
 - `<!-- exit 1 -->` before a console block is the status with which each of its commands ends;
 - other languages, such as mermaid and diff, are not run.
 
-`python -m tests.pages docs/tutorial.md` runs a page, writes what its commands print now where that
-differs, and gives the blocks to the page in Chinese.
+`python -m tests.pages docs/tutorial.md` runs a page, updates outputs that differ, and copies the
+blocks to the Chinese page.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", re.M)
 PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s at|building|waiting for) [^\n]*\n", re.M)
-"""What slow machines are told, and others are not."""
+"""Lines that only slow machines print."""
 ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
 _SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
 _MOST_SECONDS = 600
-"""For a command."""
+"""The longest run of a command."""
 
 
 def pages() -> list[Path]:
-    """Those whose blocks are run, in English."""
+    """Returns the English pages whose blocks are run."""
     folders = [*DOCS.glob("how-to/*.md"), *DOCS.glob("tour/*.md")]
     single = [DOCS / f"{name}.md" for name in ("tutorial", "errors", "comparisons")]
     found = [*single, *sorted(folders)]
@@ -64,7 +64,7 @@ def is_shown(torch: str) -> bool:
 
 
 def in_chinese(page: Path) -> Path:
-    """The page of the same content in Chinese, which may not exist."""
+    """Returns the Chinese version of a page, which may not exist."""
     return page.with_suffix(".zh.md")
 
 
@@ -77,11 +77,11 @@ class Block:
     status: int
     text: str
     start: int
-    """Where its text begins in the page."""
+    """The position of its text in the page."""
 
 
 def blocks(page: str) -> list[Block]:
-    """In the page's order."""
+    """Returns the blocks in the page's order."""
     return [
         Block(
             match["language"], match["title"], int(match["status"] or 0), match["text"],
@@ -93,21 +93,21 @@ def blocks(page: str) -> list[Block]:
 
 @dataclass(frozen=True)
 class Step:
-    """A command or a program of a page, and what the page shows of its output."""
+    """A command or a program of a page, with its shown output."""
 
     what: str
     shown: str
     span: tuple[int, int]
-    """Where that stands in the page."""
+    """The position of the shown output in the page."""
     printed: str = ""
-    """What it really prints."""
+    """The real output."""
     status: int = 0
-    """The status with which it really ends."""
+    """The real exit status."""
     wanted_status: int = 0
 
     @property
     def is_right(self) -> bool:
-        """Whether it does what the page shows."""
+        """Whether the real output and status agree with the page."""
         return self.status == self.wanted_status and agrees(self.shown, self.printed)
 
 
@@ -170,7 +170,7 @@ def shell(
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether the output is the one that is shown, but for what `…` stands for."""
+    """Whether the output agrees with the shown one, in which `…` matches any text."""
     lines = [
         r"(?:[^\n]*\n)*?" if line.strip() == "…" else _pattern(line) + r"[ ]*\n"
         for line in shown.rstrip().splitlines()
@@ -180,7 +180,7 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def renewed(shown: str, printed: str) -> str:
-    """The output as it is now, as far as what was shown of the old one said."""
+    """Returns the new output, shortened like the old one."""
     new = [line.rstrip() for line in printed.rstrip().splitlines()]
     old = shown.rstrip().splitlines()
     cut = next((number for number, line in enumerate(old) if line.strip() == "…"), len(old))
@@ -205,7 +205,7 @@ def _commands(block: Block, folder: Path) -> Iterator[Step]:
 
 
 def _output(command: str, folder: Path) -> tuple[str, int]:
-    """What a command prints on both streams, and its status."""
+    """Returns the output of a command on both streams, and its status."""
     done = shell(command, folder, merged=True)
     return done.stdout.replace(f"{folder}/", ""), done.returncode
 

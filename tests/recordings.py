@@ -1,4 +1,4 @@
-"""The recordings that tests use: small ones in the project, large ones where they are at hand."""
+"""The recordings for tests: small ones in the project, large ones where available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = ROOT.parent / "shared" / "traces"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A snapshot that PyTorch wrote on a GPU, and what it said of itself then."""
+    """A snapshot that PyTorch wrote on a GPU, with its figures at that moment."""
 
     path: Path
     facts: dict[str, Any]
@@ -48,7 +48,7 @@ class Recorded:
 
 
 def or_skipped(found: Iterable[object]) -> list[Any]:
-    """What to run a test with: one skip, that says why, where the large ones are not at hand."""
+    """Returns the recordings for a test, or one skip with a reason if they are missing."""
     reason = f"the large recordings are not in {LARGE}"
     return list(found) or [pytest.param(None, marks=pytest.mark.skip(reason=reason))]
 

@@ -1,8 +1,8 @@
-"""Programs on simulated GPUs, for tests: as the command runs them, or quickly.
+"""Runs programs on simulated GPUs for tests: as the command does, or faster.
 
-A program is a file, a few lines of text, or a function of a test's own file, which the process
-imports. Importing PyTorch on simulated GPUs takes seconds. So a process that has done that once
-forks for each program: it is a process of its own all the same.
+A program is a file, a few lines of text, or a function in a test's own file, which the process
+imports. Importing PyTorch on simulated GPUs takes seconds. So a process that has done it once forks
+for each program, which still has a process of its own.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ GPU = "A100-80GB"
 Program = Path | str | Callable[..., None]
 _Parameters = ParamSpec("_Parameters")
 _MOST_SIMULATORS = 4
-"""That have PyTorch in memory at a time."""
+"""The most processes with PyTorch in memory at a time."""
 _MOST_SECONDS = 600
-"""For a program, and for importing PyTorch before the first one."""
+"""The longest run of a program, and of importing PyTorch before the first one."""
 
 
 def on_simulated_gpus(
     *options: str, gpu: str = GPU
 ) -> Callable[[Callable[_Parameters, None]], Callable[_Parameters, None]]:
-    """Let a test run in a process of its own that has simulated GPUs, in an empty folder."""
+    """Run a test in a process of its own with simulated GPUs, in an empty folder."""
 
     def decorate(test: Callable[_Parameters, None]) -> Callable[_Parameters, None]:
         @wraps(test)
@@ -58,7 +58,7 @@ def output_of(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """What a program prints, once it has ended well; see `simulate`."""
+    """Returns the output of a program that must end with status 0; see `simulate`."""
     done = simulate(
         program, *options, arguments=arguments, gpu=gpu, folder=folder, environment=environment
     )
@@ -75,11 +75,11 @@ def simulate(
     stdin: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with the options of `plimsoll run --simulate`.
+    """Runs a program to its end, with the options of `plimsoll run --simulate`.
 
-    It runs in `folder`, or in an empty one that goes with it; text becomes `script.py` there. The
-    arguments of a function are what JSON can hold. With an environment, even an empty one, the
-    command itself runs the program, for it and PyTorch read some of that when they start.
+    It runs in `folder`, or in a temporary one; text becomes `script.py` there. The arguments of a
+    function must be valid JSON. With an environment, even an empty one, the command itself runs the
+    program, because the command and PyTorch read parts of it at their start.
     """
     with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
         folder = Path(place)
@@ -99,7 +99,7 @@ def simulate(
 
 
 def summaries(output: str) -> list[tuple[int, int]]:
-    """Allocated and reserved MiB, now, by every memory_summary() printed."""
+    """Returns allocated and reserved MiB from every printed memory_summary()."""
     scale = {"B": 0, "KiB": 1 / 1024, "MiB": 1, "GiB": 1024}
     rows = re.findall(r"\| (Allocated memory|GPU reserved memory) +\| +(\d+) (\w+)", output)
     values = [round(int(value) * scale[unit]) for _, value, unit in rows]
@@ -107,7 +107,7 @@ def summaries(output: str) -> list[tuple[int, int]]:
 
 
 def _command(program: Program, arguments: Sequence[object], folder: Path) -> list[str]:
-    """The script to run, and its arguments."""
+    """Returns the script to run, and its arguments."""
     if isinstance(program, str):
         path = folder / "script.py"
         path.write_text(program)
@@ -157,14 +157,14 @@ _simulators: dict[tuple[str, tuple[str, ...]], _Simulator] = {}
 
 
 def _simulator(gpu: str, options: tuple[str, ...]) -> _Simulator:
-    """The one that has such GPUs; the one that was asked for longest ago makes room for a new one.
+    """Returns the process with such GPUs; a new one replaces the least recently used.
 
-    Its own standard error is this process's.
+    Its standard error is this process's.
     """
     simulator = _simulators.pop((gpu, options), None)
     if simulator is None or simulator.is_closed:
         simulator = _Simulator(gpu, options)
-    _simulators[gpu, options] = simulator  # the last one used is the last one of them
+    _simulators[gpu, options] = simulator  # the most recently used one comes last
     while len(_simulators) > _MOST_SIMULATORS:
         _simulators.pop(next(iter(_simulators))).close()
     return simulator

@@ -1,8 +1,8 @@
 """The Python snippets of an article about PyTorch that is plain text.
 
-An article may fence its code, as Markdown does. Otherwise a snippet is what a run of lines must be
-to be a program: it is Python, it does something, and it speaks of torch. Copies of web pages lose
-indentation; a body without one ends with the statement that leaves it, or is one line.
+An article may fence its code, as Markdown does. Otherwise a snippet is a run of lines that can be a
+program: it is Python, it does something, and it mentions torch. Copies of web pages lose
+indentation; a body without indentation ends with the statement that leaves it, or is one line.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Snippet:
     article: str
     """The file's name without its ending."""
     number: int
-    """Among the article's snippets, from 1."""
+    """The number among the article's snippets, from 1."""
     code: str
 
     @property
     def missing(self) -> set[str]:
-        """The names that it takes from somewhere else."""
+        """Returns the names that it does not define."""
         table = symtable.symtable(self.code, "snippet", "exec")
         own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned()}
         own |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_imported()}
@@ -48,7 +48,7 @@ class Snippet:
 
 
 def read_snippets(folder: Path) -> list[Snippet]:
-    """Of all articles in a folder."""
+    """Returns the snippets of all articles in a folder."""
     return [
         Snippet(path.stem, number, code)
         for path in sorted(folder.iterdir())
@@ -58,7 +58,7 @@ def read_snippets(folder: Path) -> list[Snippet]:
 
 
 def snippets(article: str) -> list[str]:
-    """In the article's order."""
+    """Returns the snippets in the article's order."""
     fenced = [
         textwrap.dedent(code)
         for _, language, code in FENCED.findall(article)
@@ -76,7 +76,7 @@ def is_python(code: str) -> bool:
 
 
 def runs(lines: list[str]) -> Iterator[str]:
-    """The longest runs of lines that are programs."""
+    """Yields the longest runs of lines that are programs."""
     while lines:
         program = leading_program(lines)
         if program and speaks_of_torch(program):
@@ -85,7 +85,7 @@ def runs(lines: list[str]) -> Iterator[str]:
 
 
 def leading_program(lines: list[str]) -> list[str]:
-    """As many lines from the first one on as are Python; each bad line is where to end before."""
+    """Returns the longest program at the beginning; it ends before a bad line."""
     margin = depth(lines[0])
     lines = [line[min(margin, depth(line)) :] for line in lines]
     while lines:
@@ -102,7 +102,7 @@ def leading_program(lines: list[str]) -> list[str]:
 
 
 def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
-    """With an indented body, if the error is that it has lost its indentation."""
+    """Returns the lines with an indented body, if lost indentation is the error."""
     opener = re.match(r"expected an indented block .* on line (\d+)", error.msg)
     if not opener or not error.lineno or not int(opener[1]) < error.lineno <= len(lines):
         return None
@@ -121,12 +121,12 @@ def indented(lines: list[str], error: SyntaxError) -> list[str] | None:
 
 
 def depth(line: str) -> int:
-    """How far it is indented."""
+    """Returns the indentation of a line."""
     return len(line) - len(line.lstrip())
 
 
 def does_nothing(node: ast.stmt) -> bool:
-    """A heading or a sentence that happens to be Python: words with marks between them."""
+    """Whether a statement is a heading or a sentence that happens to be Python."""
     if isinstance(node, ast.AnnAssign):
         return node.value is None
     return isinstance(node, ast.Expr) and not any(

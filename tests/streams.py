@@ -1,8 +1,8 @@
-"""A model of streams that finds uses of memory before what was queued on it is over.
+"""A model of streams that finds uses of memory before earlier queued work on it is over.
 
 A dispatch mode, for a process with simulated GPUs. Every stream, and the host, has a vector clock:
-what it is known to come after. Events carry clocks from one to another. A piece of memory remembers
-who read and wrote it last; whoever comes next, by whatever tensor, must come after that.
+the work that is known to precede it. Events carry clocks from stream to stream. Each piece of
+memory remembers its last reader and writer; the next access, by any tensor, must come after them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Access:
 
 
 class RaceError(AssertionError):
-    """Two uses of the same memory, in no order."""
+    """Two unordered uses of the same memory."""
 
 
 class Streams(TorchDispatchMode):  # type: ignore[misc]
-    """Watches all operations and events while it is entered."""
+    """Observes all operations and events while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,11 +155,11 @@ class Streams(TorchDispatchMode):  # type: ignore[misc]
 
 
 def key_of(stream: Any) -> tuple[int, int]:
-    """What tells streams apart."""
+    """Returns a key of a stream."""
     return stream.device.index, stream.stream_id
 
 
 def tensors(tree: Any) -> list[Any]:
-    """All tensors with memory in what an operation takes or gives."""
+    """Returns all tensors with memory among an operation's inputs or results."""
     found = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
     return [t for t in found if t.device.type != "meta" and t.numel() > 0]

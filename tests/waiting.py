@@ -1,4 +1,4 @@
-"""Waiting for what will be so sooner or later, on a machine however busy."""
+"""Waits for conditions that will hold, even on a busy machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 120.0
-"""For what a busy machine does sooner or later."""
+"""The longest wait on a busy machine."""
 
 
 def wait_for(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
-    """Ask again and again until the answer counts as true; the answer."""
+    """Call the condition until its result is true; returns that result."""
     ends = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < ends, f"not so within {seconds} s"
@@ -23,6 +23,6 @@ def wait_for(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T
 
 
 def without_beats(text: str) -> str:
-    """What a command says, but for where it is, which it says now and then if it takes long."""
+    """Returns a command's output without the progress lines of slow runs."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("plimsoll: after "))

@@ -25,7 +25,7 @@ class Ended(NamedTuple):
     output: str
     errors: str
     refused: list[tuple[str, str]]
-    """The path of each file that was refused, and the program that asked for it."""
+    """The path of each refused file, and the program that requested it."""
 
 
 def library() -> ctypes.CDLL:

@@ -32,7 +32,7 @@ class Lora(nn.Module):
         nn.init.zeros_(self.up.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """What both give."""
+        """Returns the sum of both layers."""
         return self.base(x) + self.up(self.down(x))
 
 

@@ -9,7 +9,7 @@ BATCH, LENGTH, STEPS = 2, 2048, 4
 def main():
     """Train for a few steps."""
     torch.manual_seed(0)
-    config = LlamaConfig()  # of Llama 2, 7 B
+    config = LlamaConfig()  # Llama 2, 7 B
     with torch.device("meta"):
         model = LlamaForCausalLM(config).to(torch.bfloat16)
     model = model.to_empty(device="cuda")

@@ -30,4 +30,4 @@ if __name__ == "__main__":
     with torch.no_grad():
         for batch in loader:
             model(batch.to(device, non_blocking=True)).sum().item()
-            time.sleep(0.3 if device == "cpu" else 0)  # as a GPU that is busy
+            time.sleep(0.3 if device == "cpu" else 0)  # the pace of a busy GPU

@@ -1,9 +1,9 @@
-"""What all jobs share: they begin, end, and tell what they took.
+"""The common parts of all jobs: they begin, end, and report their memory.
 
-With JOB_REPORT, a folder, each rank writes rank<R>.json there in the end: the most that PyTorch
-had allocated and reserved, and the most that the card held, seen at the end of each step: all of
-it, and what was not PyTorch's. A rank's card must be its own. Without JOB_REPORT nothing is looked
-at, but the host waits for the card at the end of each step all the same.
+With JOB_REPORT, a folder, each rank writes rank<R>.json there at the end: the most that PyTorch had
+allocated and reserved, and the most that the card held at the end of each step: all of it, and the
+part that was not PyTorch's. Each rank must have a card of its own. Without JOB_REPORT nothing is
+measured, but the host still waits for the card at the end of each step.
 """
 
 import json
@@ -26,12 +26,12 @@ def begin(bound=False):
 
 
 def own_data():
-    """From here on random numbers are this rank's own."""
+    """Seed this rank's own random numbers."""
     torch.manual_seed(1 + dist.get_rank())
 
 
 def stepped():
-    """A step has ended."""
+    """Note the end of a step."""
     torch.cuda.synchronize()
     if "JOB_REPORT" not in os.environ:
         return

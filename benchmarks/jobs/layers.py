@@ -1,4 +1,4 @@
-"""A model as jobs have them: attention, gated layers, norms."""
+"""A model of the kind that jobs train: attention, gated layers, norms."""
 
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ class Gated(nn.Module):
 
 
 class Block(nn.Module):
-    """One of a model's."""
+    """One block of a model."""
 
     def __init__(self, width, heads, inner):
         super().__init__()
@@ -72,7 +72,7 @@ class Model(nn.Module):
 
 
 def loss_of(logits, tokens):
-    """Of the next token."""
+    """The loss of the next token."""
     return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 

@@ -82,7 +82,7 @@ class Block(nn.Module):
 
 
 class Stage(nn.Module):
-    """What a rank of the pipeline holds."""
+    """The layers of a rank of the pipeline."""
 
     def __init__(self, index):
         super().__init__()

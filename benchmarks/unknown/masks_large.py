@@ -1,4 +1,4 @@
-"""Random masks of many elements, and what is selected by unknown data."""
+"""Random masks of many elements, and selections by unknown data."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Sparse activations: what is above zero in a layer's output, by data."""
+"""Sparse activations: the elements above zero in a layer's output, by data."""
 
 import torch
 from torch import nn

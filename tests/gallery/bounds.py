@@ -1,4 +1,4 @@
-"""How close a prediction has to be to what the card took, and which scripts are known to differ."""
+"""The accuracy required of predictions for the gallery, and scripts with known differences."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tests.gallery.results import short
 
 @dataclass(frozen=True)
 class Bounds:
-    """The largest differences, as parts of what was measured.
+    """The largest relative differences from the measured figures.
 
     Attributes:
-        allocated: Of peak allocated.
-        reserved: Of peak reserved.
-        why: Why they are others than `CLOSE`.
-        fewer_bytes: How much less either may be besides.
+        allocated: The bound for peak allocated.
+        reserved: The bound for peak reserved.
+        why: Why they differ from `CLOSE`.
+        fewer_bytes: By how much more either may be too low.
     """
 
     allocated: float
@@ -34,7 +34,7 @@ OTHER_VERSION = Bounds(
 )
 WITHOUT_WORKSPACES = replace(OTHER_VERSION, reserved=0.25, fewer_bytes=66 << 20)
 """From 2.15 on, which keeps no workspaces of cuBLAS (those of two threads on a GPU of 9.0), so that
-free blocks are others. No card was measured under it."""
+free blocks differ. No card was measured under it."""
 _CONVOLUTIONS = "workspaces of cuDNN for convolutions that nobody has measured (docs/predict.md)"
 KNOWN: dict[str, Bounds] = {
     "audio/wav2vec2": Bounds(0.005, 0.035, _CONVOLUTIONS),
@@ -53,14 +53,14 @@ KNOWN: dict[str, Bounds] = {
     ),
     "ultralytics/yolo_training": Bounds(0.011, 0.02, _CONVOLUTIONS),
 }
-"""Scripts that differ by more under the very PyTorch that was measured, and why."""
+"""Scripts with larger differences under the measured PyTorch, and why."""
 
 ELSEWHERE = {"diffusers/vae_tiling": 0.17}
-"""Parts of reserved by which scripts of few large tensors differ under other versions."""
+"""Bounds for reserved memory of scripts with few large tensors under other versions."""
 
 
 def bounds_of(name: str, torch: str, measured_torch: str) -> Bounds:
-    """What a prediction under one PyTorch is held to, measured with another or the same."""
+    """Returns the bounds for a prediction under one PyTorch, measured under another or the same."""
     if short(torch) == short(measured_torch):
         return KNOWN.get(name, CLOSE)
     usual = WITHOUT_WORKSPACES if _keeps_no_workspaces(torch) else OTHER_VERSION
@@ -75,7 +75,7 @@ def _keeps_no_workspaces(torch: str) -> bool:
 
 
 def holds(found: Figures, measured: Figures, bounds: Bounds = CLOSE) -> bool:
-    """Whether both peaks are within the bounds, or within their range where sizes hang on data."""
+    """Whether both peaks are within the bounds, or within their range if sizes depend on data."""
     pairs = (
         (found.allocated_bytes, found.allocated_range, measured.allocated_bytes, bounds.allocated),
         (found.reserved_bytes, found.reserved_range, measured.reserved_bytes, bounds.reserved),

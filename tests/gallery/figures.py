@@ -1,4 +1,4 @@
-"""What a script of the gallery takes: as measured on a card, or as predicted."""
+"""The memory of a gallery script, measured on a card or predicted."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _REFUSED = re.compile(r"\brefuse[ds]?\b|\bnot simulated\b")
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run took, or why there are no figures.
+    """The figures of one run, or why there are none.
 
     Attributes:
-        why_not: Why there are none: "" where there are.
+        why_not: Why there are no figures; "" if there are.
         allocated_bytes: The most in live blocks.
-        reserved_bytes: The most taken from the driver.
-        allocated_range: The least and the most, where a size is not certain; of a prediction alone.
-        reserved_range: The same of `reserved_bytes`.
+        reserved_bytes: The most reserved from the driver.
+        allocated_range: The least and the most, if a size is uncertain; only for a prediction.
+        reserved_range: The range of `reserved_bytes`.
         by_data: Whether a size depends on data that the prediction does not know.
-        allocations: How many there were; of a measurement alone.
-        seconds: That the run took, its start included.
-        versions: Of the libraries that the script needs.
+        allocations: The number of allocations; only for a measurement.
+        seconds: The time of the run, its start included.
+        versions: The versions of the script's libraries.
     """
 
     why_not: str = ""
@@ -46,18 +46,18 @@ class Figures:
     versions: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The inverse of `from_dict`: what differs from the defaults."""
+        """Returns the values that differ from the defaults."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`."""
+        """Makes figures from the result of `to_dict`."""
         ranges = {name: tuple(values[name]) for name in values if name.endswith("_range")}
         return cls(**{**values, **ranges})
 
 
 def predicted(script: Script, gpu: str = GPU) -> Figures:
-    """What a script is predicted to take, in an empty folder; under the PyTorch of this process."""
+    """Predicts a script in an empty folder, under the PyTorch of this process."""
     if missing := script.missing():
         return Figures(why_not=f"not installed: {', '.join(missing)}")
     command = [
@@ -107,7 +107,7 @@ def predicted(script: Script, gpu: str = GPU) -> Figures:
 
 
 def last_lines(text: str) -> str:
-    """The end of what a command that failed said."""
+    """Returns the last lines of a failed command."""
     return "\n".join(text.strip().splitlines()[-12:])
 
 

@@ -23,7 +23,7 @@ _COLUMNS = """\
 
 
 def page(scripts: Sequence[Script], measured: Measured, predicted: Predicted) -> str:
-    """The page, of all that was measured and predicted."""
+    """Returns the page with all measurements and predictions."""
     preferred = _preferred(predicted, measured.torch)
     parts = [_HEAD, _introduction(scripts, measured, predicted)]
     for area in dict.fromkeys(script.name.split("/")[0] for script in scripts):
@@ -40,7 +40,7 @@ def page(scripts: Sequence[Script], measured: Measured, predicted: Predicted) ->
 
 
 def _preferred(predicted: Predicted, torch: str) -> list[tuple[str, dict[str, Figures]]]:
-    """Predictions by version: first that which was measured, then as they are kept."""
+    """Returns predictions by version: the measured version first, then in their stored order."""
     return sorted(predicted.figures.items(), key=lambda item: item[0] != short(torch))
 
 

@@ -1,6 +1,6 @@
-"""The scripts that `make test` runs, about a sixth: they take PyTorch and transformers alone.
+"""The sixth of the scripts that `make test` runs: they need only PyTorch and transformers.
 
-Besides those whose libraries have stand-ins.
+Scripts whose libraries have stand-ins run too.
 """
 
 QUICK = frozenset(

@@ -1,6 +1,6 @@
-"""What was found of the gallery, in benchmarks/results: measured on a card, and predicted.
+"""The gallery's results in benchmarks/results: measured on a card, and predicted.
 
-Both files keep what was found of scripts that a later run leaves out.
+Both files keep the results of scripts that a later run leaves out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 @dataclass
 class Measured:
-    """What scripts took on a card.
+    """The scripts' memory on a card.
 
     Attributes:
         gpu: The card.
         torch: PyTorch's version.
-        figures: By the script's name.
+        figures: The figures by the script's name.
     """
 
     gpu: str = ""
@@ -32,37 +32,37 @@ class Measured:
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """What the file says; nothing, where there is none."""
+        """Reads the file; empty without one."""
         values = _read(folder / "gallery.json")
         figures = _figures(values.get("scripts", {}))
         return cls(values.get("gpu", ""), values.get("torch", ""), figures)
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Keep it."""
+        """Write the file."""
         scripts = _values(self.figures)
         values = {"gpu": self.gpu, "torch": self.torch, "scripts": scripts}
         _write(folder / "gallery.json", values)
 
     def of(self, name: str) -> Figures | None:
-        """What a script took, if it was measured."""
+        """Returns a script's figures, if it was measured."""
         found = self.figures.get(name)
         return None if found is None or found.why_not else found
 
 
 @dataclass
 class Predicted:
-    """What scripts were predicted to take, by PyTorch's version (as 2.11) and the script's name."""
+    """The scripts' predictions, by PyTorch's version (such as 2.11) and the script's name."""
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path = RESULTS) -> Self:
-        """What the file says; nothing, where there is none."""
+        """Reads the file; empty without one."""
         values = _read(folder / "gallery_predicted.json")
         return cls({version: _figures(each) for version, each in values.items()})
 
     def write(self, folder: Path = RESULTS) -> None:
-        """Keep it."""
+        """Write the file."""
         versions = sorted(self.figures, key=lambda text: [int(part) for part in text.split(".")])
         values = {version: _values(self.figures[version]) for version in versions}
         _write(folder / "gallery_predicted.json", values)

@@ -1,11 +1,11 @@
-"""The gallery's scripts, and what they say of themselves.
+"""The gallery's scripts, and the facts in their docstrings.
 
 A script is `AREA/NAME.py` in this folder. Its docstring says in the first line what it shows, and
 then, where it is so, `Needs: …`, the libraries that it takes besides PyTorch and NumPy, `Sizes hang
 on data.`, and `Only simulated.`: its libraries have stand-ins, and are not installed for a GPU. The
 last line that it prints begins with `done:`.
 
-Knows neither PyTorch nor plimsoll: the scripts are measured where plimsoll is not.
+Independent of PyTorch and plimsoll: the scripts are measured where plimsoll is not installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALWAYS_THERE = ("torch", "numpy")
 
 
 class ScriptRuleError(ValueError):
-    """A file of the gallery that breaks a rule of it."""
+    """A file of the gallery breaks a rule."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Script:
     Attributes:
         name: AREA/NAME.
         path: The file.
-        shows: What it shows: a sentence.
+        shows: Its subject, a sentence.
         needs: PyPI's names of the libraries, besides PyTorch and NumPy.
-        by_data: Whether sizes of tensors hang on data.
+        by_data: Whether sizes of tensors depend on data.
         only_simulated: Whether its libraries have stand-ins, and no GPU runs it.
-        last_line: How the last line that it prints begins.
+        last_line: The beginning of its last printed line.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Script:
     last_line: str
 
     def missing(self) -> list[str]:
-        """The libraries that are not installed here, and have no stand-ins."""
+        """Returns the libraries that are not installed here and have no stand-ins."""
         needs = () if self.only_simulated else self.needs
         return [name for name in needs if version_of(name) is None]
 
@@ -59,13 +59,13 @@ class Script:
         return any(line.startswith(self.last_line) for line in output.splitlines())
 
     def versions(self) -> dict[str, str]:
-        """The versions of the libraries that are installed here."""
+        """Returns the versions of its libraries that are installed here."""
         found = {name: version_of(name) for name in self.needs}
         return {name: version for name, version in found.items() if version is not None}
 
 
 def version_of(library: str) -> str | None:
-    """The version of a library, or None where it is not installed."""
+    """Returns the version of a library, or None if it is not installed."""
     try:
         return importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
@@ -73,10 +73,10 @@ def version_of(library: str) -> str | None:
 
 
 def read_script(path: Path) -> Script:
-    """What a script says of itself.
+    """Reads a script's docstring.
 
     Raises:
-        ScriptRuleError: If it does not say what it shows, or how it ends.
+        ScriptRuleError: If it lacks its subject, or its last line.
     """
     name = f"{path.parent.name}/{path.stem}"
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def read_script(path: Path) -> Script:
 
 
 def all_scripts(only: str = "") -> list[Script]:
-    """The scripts by name, or those that `only` names: AREA/NAME or AREA, with commas between."""
+    """Returns the scripts by name, or those in `only`: AREA/NAME or AREA, with commas between."""
     scripts = [read_script(path) for path in sorted(FOLDER.glob("[!_]*/*.py"))]
     if not only:
         return scripts

@@ -1,4 +1,4 @@
-"""Every script of the gallery is predicted, and takes what the card took where it was measured."""
+"""Every script of the gallery is predicted, and matches the measurement if there is one."""
 
 from __future__ import annotations
 

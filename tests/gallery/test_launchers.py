@@ -17,7 +17,7 @@ DEEPSPEED = ("deepspeed", "--num_gpus", "2")
 
 
 def need(library: str) -> None:
-    """Skip without it; some are for CUDA builds, and cannot be imported here."""
+    """Skip without the library; some need CUDA builds and cannot be imported here."""
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
 

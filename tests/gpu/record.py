@@ -65,12 +65,12 @@ OUTPUT_SUFFIXES = (".pickle.gz", ".json", ".error.txt")
 
 
 class UnsupportedError(Exception):
-    """What a program is about is missing from this PyTorch; the program is skipped."""
+    """This PyTorch lacks the program's subject; the program is skipped."""
 
 
 @dataclasses.dataclass
 class Run:
-    """What a program is given: randomness, the card's size, and a place for caught errors."""
+    """The input of a program: randomness, the card's size, and a list for caught errors."""
 
     rng: random.Random
     total_memory: int
@@ -108,7 +108,7 @@ class Heap:
         return True
 
     def pop(self, index: int) -> torch.Tensor:
-        """Remove one tensor and hand it over; the last one takes its place."""
+        """Remove and return one tensor; the last one takes its place."""
         tensors = self.tensors
         tensors[index], tensors[-1] = tensors[-1], tensors[index]
         tensor = tensors.pop()
@@ -135,7 +135,7 @@ class Heap:
         return int(math.exp(self.rng.uniform(math.log(low), math.log(high))))
 
     def churn(self, steps: int, cap: int, high: int = 200 * MIB, period: int = 250) -> None:
-        """Allocate and free at random, growing and shrinking by turns.
+        """Allocate and free at random, alternately growing and shrinking.
 
         At most `cap` bytes are alive; `high` is the largest request and `period` the number of
         steps in one phase. An out-of-memory error frees a third and the churn goes on.
@@ -162,7 +162,7 @@ def record_history(max_entries: int = MAX_ENTRIES, stacks: bool = False) -> None
 
 
 def set_allocator_settings(settings: str) -> None:
-    """Change the allocator's settings in mid-run, by the name that this PyTorch has for it."""
+    """Change the allocator's settings in mid-run, by the function of this PyTorch."""
     setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     if setter is None:
         setter = torch.cuda.memory._set_allocator_settings
@@ -197,7 +197,7 @@ def inside(pool: torch.cuda.MemPool, stream: torch.cuda.Stream | None = None) ->
         yield
 
 
-# The programs. What each returns stays alive until the snapshot is written.
+# The programs. Their results stay alive until the snapshot is written.
 
 
 def churn(run: Run, steps: int = 4000, cap: float = 0.05, high: int = 200 * MIB) -> object:
@@ -249,7 +249,7 @@ def empty_cache(run: Run) -> object:
 
 
 def streams(run: Run, steps: int = 500, cap: float = 0.04, high: int = 100 * MIB) -> object:
-    """Blocks of four streams, used and freed while long kernels run on another one."""
+    """Blocks of four streams, used and freed while long kernels run on a fifth."""
     heap = Heap(run)
     all_streams = [torch.cuda.current_stream(), *(new_stream() for _ in range(3))]
     for step in range(steps):

@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """Skip a test where one of the libraries is not installed."""
+    """Skip a test if one of the libraries is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not installed here: {', '.join(missing)}")
 
@@ -46,11 +46,11 @@ def under_both(library: str) -> Callable[[Callable[[str], None]], Callable[[str]
 
 def install(allocator: Any = "elastic", **options: Any) -> None:
     plimsoll.install(allocator, **options)
-    torch.cuda.init()  # before, PyTorch has no statistics
+    torch.cuda.init()  # PyTorch has no statistics before
 
 
 _BUILDING = re.compile(r"^plimsoll: (?:building|waiting for) [^\n]*\n", re.M)
-"""A program says this when it builds a library of plimsoll's, or waits for another to do so."""
+"""The messages of a program that builds a library, or waits for another process to do so."""
 
 
 def run_python(text: str) -> str:
@@ -246,7 +246,7 @@ def test_the_command_puts_cupy_on_the_same_memory(tmp_path: Path) -> None:
 
 
 def numba_for_this_numpy() -> None:
-    """Give NumPy back the old names that numba-cuda before 0.24 still asks a newer one for."""
+    """Give NumPy back the old names that numba-cuda before 0.24 still uses."""
     import numpy
 
     for old, new in {"row_stack": "vstack", "in1d": "isin", "trapz": "trapezoid"}.items():
@@ -306,7 +306,7 @@ def test_what_numba_frees_is_not_used_again_while_a_kernel_has_it(allocator: str
         stream = streams[step % 4]
         gone = cuda.device_array(size, numpy.float32, stream=stream)
         fill[size // 256, 256, stream](gone, -1.0, 20000)  # long, and still running when
-        del gone  # its memory is given back
+        del gone  # its memory is freed
         result = cuda.device_array(size, numpy.float32, stream=streams[(step + 1) % 4])
         fill[size // 256, 256, streams[(step + 1) % 4]](result, float(step), 1)
         kept.append(result)
@@ -385,7 +385,7 @@ def test_rmms_buffers_are_of_the_same_memory(allocator: str) -> None:
 @in_a_process
 def test_all_of_them_in_one_program() -> None:
     install(cupy=True, numba=True)
-    plimsoll.install(cupy=True, numba=True)  # again, which changes nothing
+    plimsoll.install(cupy=True, numba=True)  # again, without effect
     import cupy
     from numba import cuda
 

@@ -23,7 +23,7 @@ from tests.gpu.behaviours.runner import complaint, run  # noqa: E402
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> Results:
-    """What the behaviours that are tested observe under all allocators."""
+    """The observations of the tested behaviours under all allocators."""
     tested = {
         behaviour.name
         for item in request.session.items

@@ -29,7 +29,7 @@ def full(mib: int, value: int, region: str = "") -> Any:
 
 
 def holds(tensor: Any, value: int) -> bool:
-    return int(tensor.amin()) == value == int(tensor.amax())  # in next to no memory of their own
+    return int(tensor.amin()) == value == int(tensor.amax())  # needs almost no memory itself
 
 
 @pytest.mark.alone
@@ -153,7 +153,7 @@ def test_page_locked_memory_is_kept_for_the_next_pause_until_somebody_asks() -> 
 
 
 class Other:
-    """A process beside the test's, that answers requests."""
+    """A process beside the test's that answers requests."""
 
     def __init__(self, serve: Callable[[Any, Any], None]) -> None:
         from torch import multiprocessing
@@ -164,13 +164,13 @@ class Other:
         self._process.start()
 
     def ask(self, request: Any) -> Any:
-        """What it answers, when all that is queued here is done."""
+        """Returns its answer, once all work queued here is done."""
         torch.cuda.synchronize()
         self._requests.put(request)
         return self._answers.get(timeout=SECONDS)
 
     def ends(self) -> bool:
-        """Whether it ends by itself, and well."""
+        """Whether it ends by itself with status 0."""
         self._process.join(SECONDS)
         return bool(self._process.exitcode == 0)
 
@@ -219,7 +219,7 @@ def test_weights_go_from_one_process_to_the_other_while_both_take_turns() -> Non
 
 
 def look(requests: Any, answers: Any) -> None:
-    """A process that has what it was sent until it is told to let go."""
+    """A process that holds the sent tensors until it is asked to release them."""
     plimsoll.install()
     tensor = requests.get()
     answers.put(int(tensor[-1]))

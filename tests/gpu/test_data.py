@@ -32,7 +32,7 @@ def batch(number: int, size: int) -> dict[str, Any]:
 
 
 def wrong(found: Any, number: int, size: int) -> Any:
-    """How many values are not what they should be, counted on the GPU without waiting."""
+    """Returns the number of wrong values, counted on the GPU without waiting."""
     x = torch.arange(number, number + size, device=found["x"].device)
     assert found["x"].shape == x.shape
     assert found["y"][1] == number
@@ -40,7 +40,7 @@ def wrong(found: Any, number: int, size: int) -> Any:
 
 
 def busy(seconds: float) -> None:
-    """Queue work that takes about as long."""
+    """Queue work of about this duration."""
     torch.cuda._sleep(int(seconds * 1.7e9))
 
 
@@ -203,7 +203,7 @@ def test_workers_do_not_inherit_streams_that_wait_for_the_collector() -> None:
 
 
 class Collected(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
-    """Of which the workers collect garbage."""
+    """Samples whose workers collect garbage."""
 
     def __len__(self) -> int:
         return 16
@@ -234,7 +234,7 @@ def test_workers_write_into_page_locked_memory(workers: int) -> None:
                 differ.append((found["x"] != wanted[:, None]).sum() + (found["n"] != wanted).sum())
             assert len(differ) == 16
             assert sum(d.item() for d in differ) == 0
-    small = 2**20  # `n`, which a loader without workers makes in ordinary memory
+    small = 2**20  # of `n`, which a loader without workers makes in ordinary memory
     assert ahead.statistics().pinned_bytes - before <= (256 * small if workers == 0 else 0)
 
 
@@ -264,4 +264,4 @@ def test_memory_that_cannot_be_locked_is_told_and_copied() -> None:
     with pytest.warns(UserWarning, match="cannot page-lock"):
         second.lock()
     assert not second.is_locked
-    assert torch.ones(3, device="cuda").sum().item() == 3  # no error is left behind
+    assert torch.ones(3, device="cuda").sum().item() == 3  # no CUDA error is pending

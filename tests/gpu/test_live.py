@@ -1,4 +1,4 @@
-"""On a real GPU: what PyTorch records now is replayed to the address."""
+"""On a real GPU: a new recording of PyTorch is replayed to the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real GPU: what comes back from host memory is what left, to the bit."""
+"""On a real GPU: offloaded memory returns unchanged, to the bit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 STEPS = 4
-Loss = tuple[Any, Any]  # the model, and what makes its loss of a step's number
+Loss = tuple[Any, Any]  # the model, and a function from a step's number to its loss
 
 
 @pytest.fixture(autouse=True)
 def _exact() -> Any:
-    """Attention by products alone: the backward pass of the fused kernels adds in any order."""
+    """Attention by plain products: the backward pass of fused kernels adds in any order."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     before = torch.backends.cudnn.deterministic
@@ -203,7 +203,7 @@ def test_what_reads_only_a_shape_takes_no_memory() -> None:
 
 
 def test_it_takes_turns_with_other_streams() -> None:
-    """A program whose forward pass runs on a stream of its own."""
+    """The forward pass runs on a stream of its own."""
     wanted = train(transformer, contextlib.nullcontext())
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

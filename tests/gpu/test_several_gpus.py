@@ -1,4 +1,4 @@
-"""On two real GPUs: the account of one process has a row for each, of PyTorch's own counters."""
+"""On two real GPUs: a process's account has a row for each, from PyTorch's own counters."""
 
 from __future__ import annotations
 

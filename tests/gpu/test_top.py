@@ -1,4 +1,4 @@
-"""On a real GPU: what a process publishes against what the driver says of it."""
+"""On a real GPU: a process's published counters against the driver's figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ every_allocator = pytest.mark.parametrize("allocator", ["elastic", "native", "to
 
 
 def use(allocator: str) -> None:
-    """Let this process run on one of plimsoll's allocators, or publish what PyTorch's does."""
+    """Run this process on one of plimsoll's allocators, or publish PyTorch's counters."""
     if allocator == "elastic":
         plimsoll.install()
     elif allocator == "native":
@@ -49,7 +49,7 @@ def use(allocator: str) -> None:
 
 
 def mine() -> ProcessCounters:
-    """What this process publishes, not before now."""
+    """Returns this process's next published counters."""
     now = time.monotonic_ns()
 
     def found() -> list[ProcessCounters]:
@@ -59,7 +59,7 @@ def mine() -> ProcessCounters:
 
 
 def my_gpu() -> tuple[Any, Any]:
-    """This process's GPU, and what it uses of it, as `plimsoll top` has them."""
+    """Returns this process's GPU and its use, as `plimsoll top` shows them."""
     mine()
     (found,) = (
         (gpu, one) for gpu in Watch().look().gpus for one in gpu.processes if one.pid == os.getpid()
@@ -116,7 +116,7 @@ def test_watching_makes_no_context(allocator: str) -> None:
         active, flags = ctypes.c_int(), ctypes.c_uint()
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuDevicePrimaryCtxGetState(1, ctypes.byref(flags), ctypes.byref(active))
-        assert active.value == 0  # publishing neither
+        assert active.value == 0  # it publishes no counters
 
 
 @every_allocator

@@ -1,4 +1,4 @@
-"""On a real GPU: what a training script calls to take less, and what it takes then."""
+"""On a real GPU: the functions of training scripts that save memory, and their savings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _deterministic() -> Any:
 
 
 class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Blocks that drop out, so that computing again has to draw the same numbers."""
+    """Blocks with dropout, so that recomputation has to repeat the random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 
 def trained(*names: str, parts: int = 1, dropout: bool = True) -> tuple[list[float], int]:
-    """The losses of four steps, and the most allocated meanwhile, beyond what was there."""
+    """Returns the losses of four steps, and the most allocated beyond older memory."""
     torch.manual_seed(0)
     net = Net().cuda()
     net.train(dropout)

@@ -1,8 +1,8 @@
-"""Run recorded operations on a simulated GPU, and print those that allocate otherwise.
+"""Runs recorded operations on a simulated GPU, and prints those that allocate differently.
 
-`plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`: each line holds an operation,
-its inputs, and what the kernels of PyTorch 2.11 on an H200 allocated (bytes) and freed (minus the
-number of the allocation, from 1) in it, and in its backward pass.
+`plimsoll run --simulate H200 check_operations.py RECORDED.jsonl.gz`: each line has an operation,
+its inputs, and the allocations (bytes) and frees (minus the number of the allocation, from 1) of
+PyTorch 2.11's kernels on an H200, in it and in its backward pass.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def make(spec: list[Any]) -> torch.Tensor:
 
 
 class Recorder:
-    """What is allocated and freed between `start` and `stop`."""
+    """The allocations and frees between `start` and `stop`."""
 
     def start(self) -> None:
-        """Forget what was before."""
+        """Forget earlier events."""
         torch.cuda.synchronize()
         torch.cuda.memory._record_memory_history(None)
         torch.cuda.memory._record_memory_history("all", context=None)
@@ -66,13 +66,13 @@ class Recorder:
 
 
 def run(case: dict[str, Any]) -> tuple[Events, Events | None]:
-    """Events of the operation and of its backward pass, the second time round."""
+    """Returns the events of the operation and of its backward pass in the second run."""
     recorder = Recorder()
     for _ in range(2):
         inputs = [make(spec) for spec in case["inputs"]]
         names = {"torch": torch, "F": F} | {f"x{i}": x for i, x in enumerate(inputs)}
         recorder.start()
-        out = eval(case["op"], names)  # our own file
+        out = eval(case["op"], names)  # this project's own file
         forward = recorder.stop()
         backward = None
         if case["backward"] is not None:
@@ -88,7 +88,7 @@ def run(case: dict[str, Any]) -> tuple[Events, Events | None]:
 
 
 def main() -> None:
-    """Print a line an operation that differs; the last line counts them."""
+    """Print a line for each differing operation; the last line counts them."""
     gc.disable()
     text = gzip.decompress(Path(sys.argv[1]).read_bytes()).decode()
     cases = [json.loads(line) for line in text.splitlines()]
@@ -97,7 +97,7 @@ def main() -> None:
         try:
             forward, backward = run(case)
         except (RuntimeError, IndexError) as error:
-            forward, backward = [str(error)], None  # differs
+            forward, backward = [str(error)], None  # counts as a difference
         if forward != case["forward"] or backward != case["backward"]:
             wrong += 1
             print(json.dumps({**case, "here": [forward, backward]}))

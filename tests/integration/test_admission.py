@@ -1,4 +1,4 @@
-"""The examples of docs/json.md, which ask before a job runs whether it fits."""
+"""The examples of docs/json.md, which check that a job fits before it runs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ torch.empty(int(options.gib * 2**30), dtype=torch.uint8, device="cuda")
 
 
 def example(name: str) -> str:
-    """The example with a title."""
+    """Returns the example with a title."""
     (found,) = [block["text"] for block in BLOCK.finditer(PAGE) if block["title"] == name]
     return str(found)
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a program, the page's examples, and an `sbatch` that says what it is given."""
+    """A folder with a program, the page's examples, and an `sbatch` that prints its arguments."""
     (tmp_path / "train.py").write_text(TRAIN)
     sbatch = '#!/bin/sh\nprintf "submitted"; for each; do printf " [%s]" "$each"; done\n'
     commands = {

@@ -1,8 +1,8 @@
 """The articles' own snippets, on simulated GPUs.
 
-The articles are not part of the project: PLIMSOLL_ARTICLES names the folder with them. What is
-known of a snippet stands in `tests/article_cases.py`; any other one has to run, if it brings along
-all that it needs.
+The articles are not part of the project: PLIMSOLL_ARTICLES names their folder.
+`tests/article_cases.py` has the facts about snippets; any other snippet has to run if it is
+complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SNIPPETS = read_snippets(Path(NAMED)) if Path(NAMED).is_dir() else []
 
 
 def program(snippet: Snippet, case: Case) -> str:
-    """A snippet with what its case adds."""
+    """Returns a snippet with the additions of its case."""
     lines = snippet.code.splitlines()
     for start, code in case.inside.items():
         place = next(number for number, line in enumerate(lines) if line.startswith(start))

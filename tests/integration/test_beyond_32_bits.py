@@ -1,4 +1,4 @@
-"""Operations on tensors whose bytes 32 bits do not count, as on an H100 with PyTorch 2.11."""
+"""Operations on tensors of more than 2**32 bytes, compared with an H100 and PyTorch 2.11."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch")
 MEASURED = ROOT / "tests" / "data" / "beyond_32_bits.csv"
-"""The bytes that a call took on an H100 at its peak, its result among them."""
+"""The peak bytes of a call on an H100, with its result."""
 
 
 def zeros(*sizes: int, dtype: Any = None) -> Any:

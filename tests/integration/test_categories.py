@@ -1,4 +1,4 @@
-"""A prediction and the explanation of a recording name the same memory alike, and rightly."""
+"""A prediction and the explanation of a recording give the same, right categories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = PROGRAMS / "categories"
 
 
 def categories(name: str, folder: Path) -> dict[str, float]:
-    """MiB at the peak by category, which a prediction and a recording agree on."""
+    """Returns MiB at the peak by category, after checking that prediction and recording agree."""
     script = FOLDER / f"{name}.py"
     predicted = predict(script)
     simulate(script, "--record", "run.plim", gpu="H100", folder=folder, environment={})
@@ -60,7 +60,7 @@ def test_what_a_checkpoint_computes_again_has_a_row_of_its_own(tmp_path: Path) -
 @pytest.mark.long
 def test_a_graph_that_no_backward_pass_uses_is_no_temporary(tmp_path: Path) -> None:
     found = categories("forgotten_no_grad", tmp_path)
-    # The results of twelve layers, of two calls: the second is made before the first goes.
+    # The results of twelve layers, of two calls: the second is made before the first is freed.
     assert found["unused_activations"] == pytest.approx(2 * 12 * 16, rel=0.15)
     assert found.get("activations", 0) < 20
 

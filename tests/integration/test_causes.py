@@ -1,4 +1,4 @@
-"""Causes: each program of tests/programs/causes has its fault or, if "fine", looks like it."""
+"""Each program of tests/programs/causes has its fault or, if "fine", resembles it."""
 
 from __future__ import annotations
 

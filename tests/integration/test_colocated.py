@@ -1,9 +1,8 @@
-"""Two engines on one card that take turns, on simulated GPUs, and what goes wrong between them.
+"""Two engines that take turns on one simulated card, and failures between them.
 
-The failures are those that people report of other libraries that pause memory: pausing or resuming
-twice, a part of the memory, or in the middle of a capture; a resume that finds no room and leaves
-half of it on the card; graphs whose memory stays, or comes back elsewhere; host memory that grows
-from cycle to cycle.
+The failures are those reported for other libraries that pause memory: pausing or resuming twice, a
+part of the memory, or during a capture; a resume that finds no room and leaves half of it on the
+card; graphs whose memory stays, or returns elsewhere; host memory that grows from cycle to cycle.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def empty(mib: int, region: str = "", device: str = "cuda") -> Any:
 
 
 def free() -> int:
-    """MiB of the card that nobody has."""
+    """Returns the free MiB of the card."""
     return int(torch.cuda.mem_get_info()[0]) // MIB
 
 
@@ -73,7 +72,7 @@ def test_several_regions_leave_and_come_back_by_one_call() -> None:
     assert plimsoll.pause("weights", "kv-cache") == 130 * MIB
     assert paused("weights", "kv-cache", "other") == [True, True, False]
     assert free() == before + 130
-    assert plimsoll.resume("kv-cache") == 30 * MIB  # one of them, as its turn comes
+    assert plimsoll.resume("kv-cache") == 30 * MIB  # one of them, when its turn comes
     assert paused("weights", "kv-cache") == [True, False]
     assert plimsoll.resume("weights") == 100 * MIB
     assert free() == before
@@ -215,7 +214,7 @@ def test_a_graph_may_end_while_its_region_is_paused() -> None:
 @on_h100s()
 def test_a_graph_that_is_gone_gives_its_memory_back() -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
-        empty(1).add_(1)  # the context has kernels and streams then
+        empty(1).add_(1)  # the context has kernels and streams afterwards
     before = free()
     for _ in range(5):
         graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and how it ends."""
+"""The command line: its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_history_without_segments_is_not_compared(tmp_path: Path) -> None:
 
 
 class Bomb:
-    """Unpickled by Python's own reader, it would leave a file behind."""
+    """Python's own unpickler would leave a file behind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -335,7 +335,7 @@ def test_a_list_of_replays_prints_the_table_of_the_command() -> None:
     found = [replay(RECORDING, conf=conf) for conf in confs]
     done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
     shown = str(Replays([*found[0], *found[1]]))
-    # The path is as it was given, which is the same here.
+    # The path is shown as given, which is the same here.
     assert done.stdout.rstrip("\n") == shown
     assert shown.startswith("expandable_segments:True reserves the least, 8.92 GiB: ")
     assert shown.splitlines()[3].split()[:2] == ["configuration", "allocated"]

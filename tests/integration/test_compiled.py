@@ -1,4 +1,4 @@
-"""Compiled programs on simulated GPUs: torch.compile and Triton run, and their kernels account."""
+"""Compiled programs on simulated GPUs: torch.compile and Triton run, and kernels are accounted."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_fused_function_takes_its_result_and_nothing_between() -> None:
     x = torch.zeros(16 * MIB, device="cuda")
     peaks = []
     for function in (many, torch.compile(many)):
-        function(torch.zeros(16 * MIB, device="cuda"))  # what is done once
+        function(torch.zeros(16 * MIB, device="cuda"))  # work that is done once
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         out = function(x)

@@ -1,4 +1,4 @@
-"""Completion in shells: what is offered, and where it is installed."""
+"""Completion in shells: the candidates, and the installation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plimsoll(*arguments: str, **environment: str) -> str:
 
 
 def offered(words: str) -> list[str]:
-    """What bash is offered for the last word of a line."""
+    """Returns bash's candidates for the last word of a line."""
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     return plimsoll(_PLIMSOLL_COMPLETE="complete_bash", **asked).split()
 

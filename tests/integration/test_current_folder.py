@@ -1,4 +1,4 @@
-"""The folder that a command is called from may be anybody's: nothing is imported from there."""
+"""A command may be called from an untrusted folder: nothing is imported from there."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ def test_the_folder_of_the_script_comes_first(script: Path, tmp_path: Path) -> N
 @pytest.mark.long
 def test_a_module_is_found_in_the_current_folder(script: Path) -> None:
     for name in ("pyarrow", "rich", "typer", "runpy", "subprocess", "tempfile"):
-        (script.parent / f"{name}.py").write_text(TRAP)  # what only we import, before it runs
+        # modules that only plimsoll imports, before it runs
+        (script.parent / f"{name}.py").write_text(TRAP)
     done = plimsoll("run", "--simulate", "T4", "-m", "script", folder=script.parent)
     assert done.returncode == 0, done.stderr

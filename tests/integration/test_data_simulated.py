@@ -43,7 +43,7 @@ def batch(number: int, size: int = 1000) -> dict[str, Any]:
 
 
 def check(found: dict[str, Any], number: int, size: int = 1000) -> None:
-    """That a batch is on the GPU, with its values."""
+    """Check that a batch is on the GPU, with its values."""
     x = torch.arange(number, number + size)
     assert found["y"][1] == [number]
     # The comparison runs on the GPU, so it is an access in stream order.
@@ -56,7 +56,7 @@ def check(found: dict[str, Any], number: int, size: int = 1000) -> None:
 
 
 def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
-    """What the error says; of the error itself nothing is kept."""
+    """Returns the error's message, without keeping the error."""
     try:
         action()
     except kind as error:
@@ -65,7 +65,7 @@ def refused(kind: type[BaseException], action: Callable[[], object]) -> str:
 
 
 class Numbers(Dataset):  # type: ignore[misc]
-    """Samples that say their number."""
+    """Samples that contain their number."""
 
     def __init__(self, fails: Iterable[int] = ()) -> None:
         self.fails = set(fails)
@@ -85,7 +85,7 @@ class Stream(IterableDataset):  # type: ignore[misc]
 
 
 def holds(loader: Any, size: int = 4) -> None:
-    """That a loader of Numbers gives each batch, in order."""
+    """Check that a loader of Numbers gives each batch, in order."""
     count = 0
     for number, found in enumerate(loader):
         first = number * size
@@ -230,7 +230,7 @@ def test_random_programs() -> None:
 
     for seed in range(60):
         run(seed)
-        gc.collect()  # an error that was never asked for knows its frames, which know the loop
+        gc.collect()  # an unraised error holds its frames, which hold the loop
         torch.cuda.synchronize()
         assert torch.cuda.memory_allocated() == 0, seed
 
@@ -254,7 +254,7 @@ def load_with_several_depths() -> None:
 
     for depth in (1, 2, 3):
         most = max(sum(sizes[i : i + depth + 1]) for i in range(40))
-        most += (depth + 1) * MIB  # which PyTorch's rules leave at the end of a block
+        most += (depth + 1) * MIB  # left over at the end of a block by PyTorch's rules
         assert peak(depth, keeps=True) <= most
         assert peak(depth, keeps=False) <= most
 
@@ -369,7 +369,7 @@ def test_an_end_before_the_end_leaves_nothing_behind() -> None:
         raise ValueError
 
     for _found in PrefetchLoader(failing(), "cuda", depth=3):
-        break  # with the error still to come
+        break  # before the error is raised
     del _found
     gc.collect()
     assert torch.cuda.memory_allocated() == 0
@@ -498,7 +498,7 @@ def test_a_slot_is_written_again_when_every_gpu_has_read_it() -> None:
 
 @on_simulated_gpus("--gpus", "2")
 def test_slots_are_locked_by_way_of_the_gpu_that_they_go_to() -> None:
-    """Any other would get a context, which takes memory."""
+    """Any other GPU would get a context, which takes memory."""
     asked = []
 
     def register(*_: Any) -> int:
@@ -632,7 +632,7 @@ def test_copies_to_from_and_between_gpus() -> None:
     del up, there, across, back, moved
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated(0) == torch.cuda.memory_allocated(1) == 0
-    with Streams():  # what is let go while it is under way is not used again too early
+    with Streams():  # memory freed during its copy is not reused too early
         for _ in range(20):
             there = torch.ones(50_000, device="cuda", dtype=torch.int64)
             copy = copy_async(there, "cpu")
@@ -642,7 +642,7 @@ def test_copies_to_from_and_between_gpus() -> None:
 
 
 def workload(loader_of: Callable[[Any], Iterable[Any]], steps: int = 30) -> tuple[int, int]:
-    """Train; the most bytes reserved and allocated."""
+    """Train; returns the most bytes reserved and allocated."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1),
@@ -685,7 +685,7 @@ def test_a_training_loop_reserves_hardly_more_than_it_allocates() -> None:
 
 @pytest.mark.long
 def test_under_pytorchs_rules_the_loader_adds_its_batches_and_no_more() -> None:
-    """What is reserved there beyond what is allocated is the model's, with any loader."""
+    """The reserved memory beyond the allocated is the model's, with any loader."""
     found = [
         output_of(train_with, "--allocator", "native", arguments=[loader])
         for loader in ("plain", "prefetching")

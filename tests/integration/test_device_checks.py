@@ -1,4 +1,4 @@
-"""The checks that kernels make of their data: as on a GPU, at the call, with its line."""
+"""Kernels' checks of their data fail as on a GPU, at the call, with its line."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ torch = pytest.importorskip("torch")
 
 MANY = 3_000_000_000  # elements beyond every budget
 MEASURED = ROOT / "tests" / "data" / "device_checks.csv"
-"""How expressions ended on an H100 with PyTorch 2.11, each in a process of its own."""
+"""The endings of expressions on an H100 with PyTorch 2.11, each in a process of its own."""
 
 
 def _end_of(expression: str) -> str:
-    """How an expression ends in a process of its own: "", or the error and the next call's."""
+    """Returns an expression's ending in its own process: "", or the error and the next call's."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

@@ -15,7 +15,7 @@ from tests.recordings import EXAMPLES, LARGE, SMALL, Recorded, or_skipped, recor
 
 GRANULE = 2 << 20
 
-# Under a limit elastic goes on where PyTorch fails, so the two do not serve the same requests.
+# Under a limit elastic continues where PyTorch fails, so the two do not serve the same requests.
 _SMALL = [
     each
     for each in recordings_in(SMALL)
@@ -41,7 +41,7 @@ def test_elastic_serves_what_pytorch_served_from_no_more_memory(recorded: Record
 
 @pytest.mark.parametrize("recorded", or_skipped(_PROGRAMS), ids=name)
 def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
-    """Of a program below 4 GiB 1.5 % and 16 MiB: pieces are granules of 2 MiB."""
+    """The allowance is 1.5 % and 16 MiB for a program below 4 GiB: pieces are granules of 2 MiB."""
     (result,) = replay(recorded.path, allocator="elastic")
     allocated, reserved = result.peak_allocated_bytes, result.peak_reserved_bytes
     is_small = allocated < 4 * GiB
@@ -52,7 +52,7 @@ def test_elastic_wastes_two_percent_at_most(recorded: Recorded) -> None:
 def peak_under(
     trace: DeviceTrace, version: str, limit: int | None, completion: _core.Completion
 ) -> int | None:
-    """The most that elastic reserves, in bytes; None where a request fails that was served."""
+    """Returns the most that elastic reserves; None if a served request fails."""
     run = _core.Replay(
         allocator="elastic",
         conf="",
@@ -79,7 +79,7 @@ def peak_under(
 )
 @pytest.mark.long
 def test_a_limit_never_makes_a_program_need_more(path: Path) -> None:
-    """What it takes without a limit is enough, and what fits under one fits under any above it."""
+    """Its use without a limit is enough, and a limit that fits implies all above it."""
     recording = read_recording(path)
     version = _core.plain_version(recording.version)
     for trace in recording.devices:

@@ -8,7 +8,7 @@ from plimsoll import replay
 from plimsoll.recordings.reading import read_recording
 from tests.recordings import LARGE, SMALL, Recorded, recordings_in
 
-# What these programs did is not in their history, so a replay has to differ, and to say where.
+# The actions of these programs are not all in their history, so a replay differs, and says where.
 NOT_RECORDED = {
     "fraction_changed.default": "the limit changes in mid-run",
     "fraction_changed.expandable": "the limit changes in mid-run",
@@ -25,7 +25,7 @@ NOT_RECORDED = {
 SILENT_SYNCS = {"empty_cache.default", "empty_cache.expandable", "graph_streams.default"}
 # The order in which frees of several streams complete within one wait is PyTorch's hash order.
 ORDER_OF_COMPLETION = {"streams.limited"}
-# Counters started anew in mid-run, or before the first event that was kept.
+# Counters that were reset in mid-run, or before the first kept event.
 OTHER_COUNTERS = {"stats_reset", "ring", "late_start"}
 
 ALL = recordings_in(SMALL) + recordings_in(LARGE)

@@ -1,4 +1,4 @@
-"""Explanations of real recordings, against direct computations and what PyTorch said itself."""
+"""Explanations of real recordings, against direct computations and PyTorch's own figures."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def explained(path: Path, *, advice: bool = False, gpu: str | None = None) -> Ex
 
 
 def naive_peak(path: Path) -> tuple[int, dict[str, int]]:
-    """The event after which the most is live, and the bytes of each line then, event by event.
+    """Returns the event with the most live bytes, and the bytes of each line then, event by event.
 
-    A line is named by the innermost frame of the program that was recorded, and by that of a
-    library in it. All other frames of these recordings are PyTorch's.
+    A line is named by the innermost frame of the recorded program, and by that of a library in it.
+    All other frames of these recordings are PyTorch's.
     """
     (trace,) = read_recording(path).devices
     batch = trace.load()
@@ -113,7 +113,7 @@ def test_the_parts_add_up(recorded: Recorded) -> None:
 
 
 def sizes(text: str) -> dict[str, str]:
-    """The figures of PyTorch's error text."""
+    """Returns the figures of PyTorch's error text."""
     patterns = {
         "needed": r"Tried to allocate ([\d.]+ \w+)",
         "device_free": r"of which ([\d.]+ \w+) is free",
@@ -145,7 +145,7 @@ def test_a_failure_is_explained_as_pytorch_did(name: str, reason: str) -> None:
     assert failed.limit_range_bytes[0] <= recorded.limit < failed.limit_range_bytes[1]
     (given,) = explain(recorded.path, limit=recorded.limit, advice=False).out_of_memory
     assert given.reason == reason
-    # Whether it would have fitted with no byte wasted.
+    # Whether it would have fitted without a wasted byte.
     missing = failed.allocated_bytes + failed.asked_bytes - recorded.limit
     assert given.missing_bytes == max(0, missing)
     assert (missing > 0) == (reason == "too_little")
@@ -164,7 +164,7 @@ def test_the_example_that_failed() -> None:
     (failed,) = found.out_of_memory
     assert (failed.cause, failed.reason) == ("limit", "too_little")
     assert failed.needed_bytes == 1572 * MiB
-    # The profile's context was measured on such a card: what is left for others is small.
+    # The profile's context was measured on such a card, so little is left for other programs.
     assert found.card.other_bytes is not None
     assert found.card.other_bytes < 64 * MiB
     assert "even in one piece" in " ".join(str(found).split())
@@ -209,7 +209,7 @@ def test_the_leaking_script_is_found_by_its_line(tmp_path: Path) -> None:
 
 
 def variants(workload: str) -> list[Recorded]:
-    """The recordings of a workload under other settings, which ended well."""
+    """Returns the recordings of a workload under other settings that ended well."""
     tags = ("default", "expandable", "split128", "gc", "round8", "split64gc")
     return [
         recorded
@@ -318,7 +318,7 @@ def test_what_was_live_is_as_recorded_under_any_limit(path: Path, limit: str) ->
 
 
 def test_a_limit_that_the_replay_runs_in_is_no_refusal() -> None:
-    # What PyTorch reserves of expandable segments may go over a limit by some pages.
+    # PyTorch's reserved memory with expandable segments may exceed a limit by some pages.
     path = SMALL / "churn.expandable.pickle.gz"
     (result,) = replay(path, limit="4350MiB")
     assert result.num_ooms == 0

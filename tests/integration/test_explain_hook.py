@@ -1,4 +1,4 @@
-"""Errors for lack of memory, explained beside their traceback; leaks, warned of while they grow."""
+"""Out-of-memory errors, explained beside their traceback; leaks, with warnings while they grow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(program: Path, how: str, folder: Path) -> subprocess.CompletedProcess[st
 
 
 def place(program: Path, text: str) -> str:
-    """The line of the program that has this text."""
+    """Returns the line of the program with this text."""
     lines = program.read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)
     return f"{program}:{number}"
@@ -192,7 +192,7 @@ def test_a_watch_ends_by_itself_and_leaves_nothing(
             healthy_step(allocator)
             watch.step()
     assert list(tmp_path.iterdir()) == []
-    with LeakWatch(allocator=allocator):  # nothing happens at all
+    with LeakWatch(allocator=allocator):  # no events at all
         pass
     assert list(tmp_path.iterdir()) == []
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TRAIN, FAILED = (EXAMPLES / f"gpt2_adamw{end}.pickle.gz" for end in ("", "_oom"))
 COPIED = ("Try: ", "next: ", "     ")
-"""How lines begin that stay in one piece, whatever the width."""
+"""The beginnings of lines that are never folded."""
 VERBS = {
     "gpus": (["gpus", "4090"], r"name +memory .*"),
     "replay": (
@@ -52,7 +52,7 @@ def command(verb: str, folder: Path) -> list[str]:
 
 
 def on_a_terminal(words: list[str], width: int, **environment: str) -> str:
-    """What a command shows on a terminal of so many columns, stderr too."""
+    """Returns a command's output on a terminal of so many columns, stderr included."""
     own = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
     leader, inside = pty.openpty()
     fcntl.ioctl(inside, termios.TIOCSWINSZ, struct.pack("4H", 50, width, 0, 0))
@@ -62,7 +62,7 @@ def on_a_terminal(words: list[str], width: int, **environment: str) -> str:
     ):  # fmt: skip
         os.close(inside)
         shown = b""
-        with suppress(OSError):  # Linux' way to say that the other end has closed
+        with suppress(OSError):  # Linux' error when the other end has closed
             while part := os.read(leader, 1 << 16):
                 shown += part
     os.close(leader)
@@ -70,13 +70,13 @@ def on_a_terminal(words: list[str], width: int, **environment: str) -> str:
 
 
 def plain(shown: str) -> list[str]:
-    """The lines that stay on the screen, without colour."""
+    """Returns the lines that stay on the screen, without colour."""
     without = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
     return [line.rpartition("\r")[2] for line in without.splitlines()]
 
 
 def in_width(line: str, width: int) -> bool:
-    """A word alone, such as a path, may be longer, and what is copied."""
+    """A single word, such as a path, may be longer, and so may lines to copy."""
     return len(line) <= width or line.startswith(COPIED) or len(line.split()) == 1
 
 

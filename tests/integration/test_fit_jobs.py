@@ -1,4 +1,4 @@
-"""What to change so that a job's ranks fit: what they keep a part of."""
+"""Changes that make a job's ranks fit by sharding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_plan_shards_and_its_copy_is_predicted_to_take_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sets_to_try, "plain_changes", lambda *_: iter(()))
-    monkeypatch.setattr(plan_search, "MOST_SIMULATIONS", 4)  # those of jobs, each alone
+    monkeypatch.setattr(plan_search, "MOST_SIMULATIONS", 4)  # the changes for jobs, each alone
     copy = tmp_path / "changed.py"
     plan = fit_within(DATA_PARALLEL, within="556MiB", gpu="T4", nproc_per_node=2, apply=copy)
     assert plan.fits, plan
@@ -89,7 +89,7 @@ def test_the_losses_of_real_ranks_stay_what_they_were(tmp_path: Path) -> None:
 
 
 def losses(path: Path, text: str) -> list[float]:
-    """Of two ranks of PyTorch's own, on the host."""
+    """Returns the losses of two ranks of PyTorch's own, on the host."""
     path.write_text(text)
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     done = subprocess.run(

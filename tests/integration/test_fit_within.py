@@ -1,4 +1,4 @@
-"""What to change so that a script fits: tried on the script itself, and predicted again."""
+"""Changes that make a script fit: tried on the script itself, and predicted again."""
 
 from __future__ import annotations
 
@@ -174,12 +174,12 @@ def test_an_interrupted_search_shows_the_best_so_far_and_leaves_nothing_behind(
 
 
 def _processes_with(variable: str) -> list[str]:
-    """Processes that have a variable in their environment."""
+    """Returns processes with a variable in their environment."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if variable.encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append((path / "cmdline").read_text())
-        except OSError:  # it has ended, or is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found

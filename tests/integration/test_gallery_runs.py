@@ -1,4 +1,4 @@
-"""How the gallery's harness runs a script: measured, on a simulated card here, or predicted."""
+"""The gallery's harness runs a script: measured on a simulated card, or predicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of the GitHub Action, run as a runner does, where a branch takes more memory."""
+"""The steps of the GitHub Action, run like a runner's, for a branch that takes more memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MARK = "<!-- plimsoll: the peak of GPU memory -->"
 
 
 class Runner:
-    """What a runner gives to the steps of a composite action."""
+    """The environment that a runner gives to a composite action."""
 
     def __init__(
         self, folder: Path, *, comments: Sequence[tuple[bool, str]] = (), gh_status: int = 0
@@ -75,7 +75,7 @@ class Runner:
         }
 
     def commit(self, mib: int, others: Mapping[str, str] | None = None) -> str:
-        """A commit of the script, and of other files; its name."""
+        """Commits the script and other files; returns the commit's name."""
         (self.repository / "train.py").write_text(SCRIPT.format(mib=mib))
         for name, text in (others or {}).items():
             (self.repository / name).write_text(text)
@@ -117,7 +117,7 @@ class Runner:
         return dict(line.split("=", 1) for line in lines)
 
     def predict(self, base: str, may_grow: str) -> str:
-        """The comment of a run of all steps, and at its end its exit status."""
+        """Runs all steps; returns the comment, with the exit status at its end."""
         asked = inputs(base, may_grow)
         for name in ("Predict", "Comment"):
             done = self.step(name, asked)
@@ -127,7 +127,7 @@ class Runner:
         return f"{comment}{self.step('Verdict', asked).returncode}"
 
     def posted(self) -> list[list[str]]:
-        """What `gh` was called with, but for looking for the comment."""
+        """Returns the calls of `gh`, except the search for the comment."""
         calls = [json.loads(line) for line in self.calls.read_text().splitlines()]
         return [call for call in calls if "--jq" not in call]
 
@@ -189,7 +189,7 @@ def test_a_script_that_fails_now_is_said_and_is_not_worse(runner: Runner) -> Non
     runner.git("init", "-q", "-b", "main")
     runner.git("remote", "add", "origin", ".")
     base = runner.commit(512)
-    script = "import colorsys\n"  # a module of Python's, and now a file of the checkout's
+    script = "import colorsys\n"  # a module of Python's, and now a file of the checkout
     runner.commit(512, {"train.py": script, "colorsys.py": TRAP})
     comment = runner.predict(base, "0%")
     assert comment.startswith(f"{MARK}\n### GPU memory: `train.py --epochs 1` fails\n")

@@ -1,4 +1,4 @@
-"""Scripts that load a model from a hub: predicted with its configuration alone, or one line.
+"""Scripts that load a model from a hub, predicted from its configuration, or refused in a line.
 
 The hub is a server of this machine, which has a small Llama and no weights.
 """
@@ -24,7 +24,7 @@ for library in ("torch", "peft", "transformers"):
 SCRIPT = str(Path(__file__).parents[1] / "programs/prediction/lora_of_a_hub.py")
 LOAD = "import sys, transformers\ntransformers.AutoConfig.from_pretrained(sys.argv[1])\n"
 NOWHERE = "http://127.0.0.1:9"
-"""An address where nothing listens."""
+"""An address without a server."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def hub() -> Iterator[LoopbackHub]:
 
 @pytest.fixture
 def loading(tmp_path: Path) -> str:
-    """A script that loads the configuration of the model that its argument names."""
+    """A script that loads the configuration of the model in its argument."""
     script = tmp_path / "load.py"
     script.write_text(LOAD)
     return str(script)
@@ -44,7 +44,7 @@ def loading(tmp_path: Path) -> str:
 def run(
     cache: Path, endpoint: str, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """A command with an empty cache of the hub, unless it was used before."""
+    """Runs a command with an empty cache of the hub, unless the cache was used before."""
     settings = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, **environment}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     return subprocess.run(
@@ -54,7 +54,7 @@ def run(
 
 
 def plimsoll(cache: Path, endpoint: str, *arguments: str, **environment: str) -> tuple[int, str]:
-    """The status of a command that fails, and the one line that it prints."""
+    """Returns the status of a failing command, and its only line."""
     done = run(cache, endpoint, "plimsoll", *arguments, **environment)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
@@ -103,7 +103,7 @@ def test_the_command_that_a_line_names_fetches_what_a_script_needs(
     command = ["huggingface_hub.cli.hf", "download", LLAMA, "--include", "*.json"]
     fetched = run(cache, hub.address, *command)
     assert fetched.returncode == 0, fetched.stderr
-    # With these files comes an index of weights that are not here.
+    # These files include an index of weights that are not here.
     assert list(cache.rglob("model.safetensors.index.json"))
     done = run(cache, NOWHERE, "plimsoll", "predict", SCRIPT)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""An interrupt while the command starts: it ends without a word, and leaves nothing behind."""
+"""Ctrl-C while the command starts: it ends silently and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORDING = str(EXAMPLES / "gpt2_adamw.pickle.gz")
 SIMULATE = ("run", "--simulate", "T4")
 
-SITE = PROGRAMS / "interrupts" / "site"  # whose sitecustomize interrupts
+SITE = PROGRAMS / "interrupts" / "site"  # its sitecustomize interrupts
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_an_interrupt_while_modules_are_imported(
 ) -> None:
     if "script.py" in arguments:
         pytest.importorskip("torch")
-        build(SIMULATED_GPU)  # which says that it does
+        build(SIMULATED_GPU)  # built before, since building prints a line
     (tmp_path / "temporary").mkdir()
     (tmp_path / "script.py").write_text("import torch\ntorch.empty(1, device='cuda')\n")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What each rank of a training job takes: DDP, FSDP2, a pipeline."""
+"""The memory of each rank of a training job: DDP, FSDP2, a pipeline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trained(kind: str) -> Prediction:
 
 
 def assert_ranges_hold(use: RankUse) -> None:
-    """The guess is within the ranges, where there are any."""
+    """Check that each figure is within its range, if it has one."""
     for guess, bounds in (
         (use.peak_allocated_bytes, use.peak_allocated_range_bytes),
         (use.peak_reserved_bytes, use.peak_reserved_range_bytes),
@@ -55,7 +55,7 @@ def test_ranks_of_data_parallel_training_take_the_same() -> None:
     # Parameters, their gradients in buckets and apart, and Adam's two states.
     assert (first.peak_allocated_bytes or 0) >= 5 * 4 * LAYER
     assert_ranges_hold(first)
-    # Of two ranks joined by NVLink, which were measured.
+    # Two ranks joined by NVLink were measured.
     assert not any(each.operation == "NCCL" for each in found.assumptions)
 
 

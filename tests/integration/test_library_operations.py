@@ -1,4 +1,4 @@
-"""Operations of other people's libraries: fake implementations, kernels, and words of the user."""
+"""Operations of third-party libraries: fake implementations, kernels, and facts from the user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long  # it compiles a library for CUDA
 
 
 def register_native(library: str, name: str) -> Any:
-    """A kernel for CUDA as a library in C++ has it; it must not run."""
+    """A CUDA kernel like one in a C++ library; it must not run."""
 
     def refuse(*_: Any) -> Any:
         raise AssertionError("a kernel ran on memory that is not there")
@@ -31,7 +31,7 @@ def register_native(library: str, name: str) -> Any:
 
 
 def define_selection() -> Any:
-    """An operation as torchvision's nms: how many rows it selects, its values say."""
+    """An operation like torchvision's nms, whose values decide the number of selected rows."""
     library = torch.library.Library("mylib", "FRAGMENT")
     library.define("select(Tensor rows) -> Tensor")
 
@@ -121,7 +121,7 @@ def test_sizes_are_enough_and_several_results_may_be_said() -> None:
 
 
 def define_boxes() -> Any:
-    """torchvision's operation for boxes that overlap, with its schema alone."""
+    """torchvision's operation for overlapping boxes, with its schema alone."""
     library = torch.library.Library("torchvision", "DEF")
     library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     kernel = register_native("torchvision", "nms")
@@ -209,7 +209,7 @@ RUNTIME = 'extern "C" int cudaDeviceSynchronize() { return 0; }'
 
 @pytest.fixture(scope="session")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library compiled for CUDA, whose own libraries are not there."""
+    """A library compiled for CUDA whose dependencies are missing."""
     folder = tmp_path_factory.mktemp("extension")
     home = Path(torch.__file__).parent
     (folder / "extension.cpp").write_text(EXTENSION)

@@ -15,7 +15,7 @@ GIB = 1 << 30
 
 
 def assumed() -> dict[str, str]:
-    """By operation, what is assumed of it."""
+    """Returns the assumption about each operation."""
     simulation = running()
     assert simulation is not None
     library = simulation.library
@@ -107,7 +107,7 @@ def test_only_a_dense_tensor_of_the_host_is_mapped() -> None:
 
 @on_simulated_gpus()
 def test_values_that_a_replayed_graph_writes_are_assumed() -> None:
-    """No kernel of a graph computes values when it is replayed."""
+    """Kernels of a replayed graph compute no values."""
     host = torch.zeros(2)
     mapped = torch.ops.plimsoll.map_host(host)
     graph = torch.cuda.CUDAGraph()

@@ -1,4 +1,4 @@
-"""A card is measured, and predictions use what was found: a simulated one under another name."""
+"""A simulated card is measured under another name, and predictions use the figures."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_what_was_measured_goes_before_every_table() -> None:
         for bytes_ in (0, 1 << 20, 7 << 20):
             simulation.library.set_convolutions(0, {words: (bytes_, 0, 0)}, {})
             assert peak() == bytes_ + results
-        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)}, {})  # another card
+        simulation.library.set_convolutions(1, {words: (9 << 20, 0, 0)}, {})  # a different card
         assert peak() == (7 << 20) + results
 
 

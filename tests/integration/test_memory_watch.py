@@ -1,4 +1,4 @@
-"""What trainers and trackers share: begins and ends, with a GPU and without."""
+"""The common parts of trainers and trackers: begins and ends, with and without a GPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_rank_records_into_a_file_of_its_own_and_each_gpu_has_figures() -> Non
 
 @on_simulated_gpus()
 def test_the_headroom_is_that_of_the_peak() -> None:
-    """What was freed since does not count as headroom; what is cached does not count twice."""
+    """Freed memory does not count as headroom; cached memory does not count twice."""
     large = torch.zeros(60 << 28, device="cuda")  # 60 GiB of 80
     del large
     torch.cuda.empty_cache()

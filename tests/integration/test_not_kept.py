@@ -1,4 +1,4 @@
-"""Promises that a prediction could not keep, on stderr and in JSON, by each verb that predicts."""
+"""Guarantees that a prediction could not give, on stderr and in JSON, for each verb."""
 
 from __future__ import annotations
 

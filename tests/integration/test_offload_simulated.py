@@ -1,4 +1,4 @@
-"""Saved-tensor offload on a simulated GPU: what is allocated, what moves, and what comes back."""
+"""Saved-tensor offload on a simulated GPU: allocations, moves and returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
-    """Attention and what is added to it."""
+    """Attention with a residual."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -40,10 +40,10 @@ class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 class Deep:
-    """Twelve blocks that are trained: what a step takes at its peak, and between steps."""
+    """Twelve trained blocks, with the memory of a step at its peak and between steps."""
 
     def __init__(self, checkpointed: Callable[[Block, Any], Any] | None = None) -> None:
-        """Every second block runs by `checkpointed`, where there is such a function."""
+        """With `checkpointed`, every second block runs through it."""
         torch.manual_seed(0)
         self.checkpointed = checkpointed
         self.model = torch.nn.Sequential(*(Block(512) for _ in range(12))).cuda()
@@ -53,7 +53,7 @@ class Deep:
             self.rest = torch.cuda.memory_allocated()
 
     def between(self, part: float) -> int:
-        """A budget: that part of the saved tensors fits."""
+        """Returns a budget that holds this part of the saved tensors."""
         return int(self.rest + (self.plain - self.rest) * part)
 
     def forward(self, batch: int = 8) -> Any:
@@ -66,7 +66,7 @@ class Deep:
         return x.square().mean()
 
     def step(self, offload: plimsoll.offload | None = None, batch: int = 8) -> int:
-        """Train on a batch; the bytes allocated at the peak."""
+        """Trains on a batch; returns the bytes allocated at the peak."""
         torch.cuda.reset_peak_memory_stats()
         if offload is None:
             loss = self.forward(batch)
@@ -241,7 +241,7 @@ def test_checkpoints_work_inside(use_reentrant: bool) -> None:
         for _ in range(4):
             if block is None:
                 with plimsoll.offload(budget):
-                    assert deep.step() < deep.plain  # what is recomputed moves as well
+                    assert deep.step() < deep.plain  # recomputed tensors move as well
             else:
                 assert deep.step(block) <= budget
             assert torch.cuda.memory_allocated() == deep.rest
@@ -249,7 +249,7 @@ def test_checkpoints_work_inside(use_reentrant: bool) -> None:
 
 @on_simulated_gpus()
 def test_a_checkpoint_around_the_loss_gets_its_inputs() -> None:
-    """It asks for them while the loss's own backward function runs, which reads a shape alone."""
+    """It unpacks them while the loss's own backward function runs, which reads only a shape."""
     head, before = torch.nn.Linear(512, 1000).cuda(), torch.nn.Linear(512, 512).cuda()
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
     addresses = []
@@ -322,7 +322,7 @@ def test_all_streams_of_a_backward_pass_wait_for_what_returns() -> None:
 
     torch.cuda.Event.query = lambda _: False  # copies that take their time
     with Streams():
-        for budget in (1, 1 << 30):  # all comes back when it is asked for, or ahead of time
+        for budget in (1, 1 << 30):  # all return on request, or ahead of time
             for _ in range(4):
                 step(budget)
 
@@ -337,7 +337,7 @@ def test_weights_and_frozen_weights_stay() -> None:
         with offload:
             loss = (small @ weight @ frozen @ weight.T.relu()).sum()
         loss.backward()
-        assert offload.statistics().out_bytes == 0  # what `relu` made is needed first
+        assert offload.statistics().out_bytes == 0  # the result of `relu` is needed first
 
 
 @on_simulated_gpus()
@@ -356,7 +356,7 @@ def test_views_of_one_storage_move_once() -> None:
 
 @on_simulated_gpus()
 def test_what_reads_only_a_shape_does_not_get_values() -> None:
-    """The loss of a language model: its input is as large as all else together."""
+    """The loss of a language model: its input is as large as all other tensors together."""
     x = torch.randn(4096, 8192, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     targets = torch.zeros(4096, dtype=torch.long, device="cuda")
 
@@ -381,7 +381,7 @@ def test_what_reads_only_a_shape_does_not_get_values() -> None:
 @on_simulated_gpus()
 def test_values_come_back_as_they_left() -> None:
     offload_module._SMALLEST = 1  # small tensors have values here
-    saved_storage._SHAPE_ONLY.clear()  # what is computed without values has none
+    saved_storage._SHAPE_ONLY.clear()  # tensors computed without values have none
 
     def train(block: Any, *, twice: bool) -> list[Any]:
         torch.manual_seed(0)

@@ -1,6 +1,6 @@
-"""What is handed out: that a stranger's machine needs no compiler, and what is in the files.
+"""The distributed files: other machines need no compiler, and the files are complete.
 
-`make test-wheels` builds and tries all of it; this is what can be said without building.
+`make test-wheels` builds and tries all of them; these tests need no build.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tutorial, the how-to pages, the errors and the tour: what they show is what happens."""
+"""The tutorial, the how-to pages, the errors and the tour: their outputs are real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pages import Block, agrees, blocks, in_chinese, is_shown, pages, rene
 torch = pytest.importorskip("torch")
 
 QUICK = {"which-line-leaks.md"}
-"""The others take a quarter of a minute or more each."""
+"""The other pages take a quarter of a minute or more each."""
 KINDS = {"console", "diff", "mermaid", "python", "text"}
 TRANSLATED = [ROOT / "README.md", *(page for page in pages() if in_chinese(page).exists())]
 IN_CHINESE = [page for page in pages() if page.name != "comparisons.md"]

@@ -1,4 +1,4 @@
-"""Predictions: against what the same scripts took on an H100, and at the command line."""
+"""Predictions compared with the same scripts on an H100, and at the command line."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def script(folder: Path, text: str) -> Path:
 
 
 def exact(text: str) -> list[str]:
-    """The lines of a prediction but for what is estimated, and the last, which has the time."""
+    """Returns the lines of a prediction without estimates and the last line, which has the time."""
     return [line for line in text.splitlines()[:-1] if not line.startswith("  host memory ")]
 
 
 def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, rel: float) -> None:
-    """That both predicted peaks are what PyTorch 2.11 took on an H100."""
+    """Check that both predicted peaks equal those of PyTorch 2.11 on an H100."""
     found = predict(script, gpu="H100")
     assert found.peak_allocated_bytes == pytest.approx(allocated, rel=rel)
     predicted = found.peak_reserved_bytes
@@ -94,7 +94,7 @@ def test_peaks_are_within_two_percent_of_the_recorded_ones_and_categories_add_up
 
 
 class TestTheWorkloadOfTheExample:
-    """What the README claims of the recorded workloads, for one of them, wherever this runs."""
+    """The README's claim about the recorded workloads, for one of them, on any machine."""
 
     @pytest.mark.long
     def test_both_peaks_are_within_a_thousandth_of_the_recorded_ones(self, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ class TestCommand:
     def test_a_script_that_raises_shows_its_own_traceback(self, tmp_path: Path) -> None:
         path = script(tmp_path, "import torch\ndef inner():\n    raise ValueError('mine')\ninner()")
         done = command("predict", path)
-        assert done.returncode == 2  # 1 is "does not fit"
+        assert done.returncode == 2  # 1 means "does not fit"
         assert "ValueError: mine" in done.stderr
         assert "in inner" in done.stderr
         assert "plimsoll/" not in done.stderr.split("Traceback")[1].split("ValueError")[0]
@@ -298,7 +298,7 @@ class TestCommand:
             assert process.stderr is not None
             assert process.stderr.readline() == "begun\n"
             process.send_signal(end)
-            assert process.stderr.read() == ""  # until nobody is left to write there
+            assert process.stderr.read() == ""  # until no writer is left
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -1,4 +1,4 @@
-"""Predictions held against recordings of the same program, and of one that was changed."""
+"""Predictions compared with recordings of the same program, and of a changed one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the program as it is, on an A100."""
+    """A recording of the unchanged program, on an A100."""
     path = tmp_path_factory.mktemp("recorded") / "run.plim"
     done = command("run", "--simulate", "A100-80GB", "--record", path, LAYERS, "256")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""What predictions say of the host's memory, held against programs that take a known amount."""
+"""Predictions of host memory compared with programs that take a known amount."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAKES = PROGRAMS / "prediction" / "host_memory.py"
 LAYERS = PROGRAMS / "prediction" / "two_layers.py"
 SIZE = 300 * MiB
 NEAR = 24 * MiB
-"""What two runs of one program differ by, and what the way to take memory takes itself."""
+"""The difference of two runs of one program, and the overhead of allocating itself."""
 
 
 def found(kind: str, size: int = SIZE, allocator: str = "native") -> Prediction:
@@ -36,7 +36,7 @@ def peak(kind: str, allocator: str = "native") -> int:
 
 @pytest.fixture(scope="module")
 def nothing() -> int:
-    """What such a program takes that takes nothing."""
+    """The memory of such a program that allocates nothing."""
     return peak("nothing")
 
 
@@ -54,7 +54,7 @@ def test_page_locked_memory_is_rounded_up_as_pytorch_does(nothing: int) -> None:
 @pytest.mark.long
 def test_batches_that_wait_are_in_it(nothing: int) -> None:
     batches = 4 * SIZE // 4
-    held = 2 * SIZE // 4  # and what the workers make of one each
+    held = 2 * SIZE // 4  # and the workers' results for one sample each
     assert batches - NEAR < peak("loader") - nothing < batches + 2 * held + 2 * NEAR
 
 

@@ -1,4 +1,4 @@
-"""Predictions of programs whose processes use GPUs, each its own."""
+"""Predictions of programs whose processes each use GPUs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_a_killed_process_took_is_known() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["KILL", "TERM"])
 def test_a_worker_that_a_signal_ends_leaves_no_room(how: str) -> None:
-    """Together with what the program itself takes, it is more than the card has."""
+    """With the program's own memory it exceeds the card."""
     found = predict(WORKERS, [how, "9", "9"], gpu="T4")
     assert found.fits is False
     (card,) = found.shared_cards

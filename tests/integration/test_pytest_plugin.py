@@ -1,4 +1,4 @@
-"""Budgets of GPU memory for tests, in pytest itself, where there is no GPU."""
+"""Budgets of GPU memory for tests, in pytest itself, without a GPU."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_that_ends_the_process():
 
 
 def run(folder: Path, *options: str, tests: str = TESTS) -> str:
-    """What pytest prints, in a project of its own."""
+    """Returns pytest's output in a project of its own."""
     (folder / "test_budgets.py").write_text(tests)
     (folder / "pytest.ini").write_text(
         "[pytest]\naddopts = -p no:cacheprovider\ngpu_memory_card = T4\nfilterwarnings =\n"
@@ -85,7 +85,7 @@ def run(folder: Path, *options: str, tests: str = TESTS) -> str:
 
 
 def outcomes(output: str) -> dict[str, str]:
-    """What the summary says of each test."""
+    """Returns the summary's result for each test."""
     return dict(re.findall(r"^(?:test_budgets.py::)(\S+(?:\[.*?\])?) ([A-Z]+)", output, re.M))
 
 

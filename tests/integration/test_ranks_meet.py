@@ -1,4 +1,4 @@
-"""What the ranks of a job on simulated GPUs tell each other, and what is said of deadlocks."""
+"""The data that ranks of a job on simulated GPUs exchange, and the reports of deadlocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINE = r"talks\.py:\d+ disagree"
 
 
 def run_job(mode: str) -> str:
-    """What is said of a job of two ranks that fails."""
+    """Returns the report of a failing job of two ranks."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "plimsoll", "predict", "--gpu", "H200"),

@@ -18,7 +18,7 @@ NEEDS_A_GPU = ("plimsoll measure", "plimsoll run examples/", "plimsoll top")
 
 
 def commands(page: Path) -> list[str]:
-    """The lines of plimsoll's that a page shows, without their comments."""
+    """Returns a page's plimsoll commands without their comments."""
     lines = re.findall(r"^    (plimsoll .*)$", page.read_text("utf-8"), re.MULTILINE)
     return [re.sub(r"\s+#.*", "", line) for line in lines]
 
@@ -55,6 +55,6 @@ def test_a_command_works_as_it_stands(command: str, tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    # The program of `fit --within` need not be one that can be changed so far.
+    # It may not be possible to reduce the program of `fit --within` so far.
     assert done.returncode in ((0, 1) if "--within" in command else (0,)), done.stderr
     assert done.stdout

@@ -1,7 +1,7 @@
-"""Recipes take what scripts take that people would write, which import none, to the byte.
+"""Recipes take the same memory, to the byte, as hand-written scripts that do not import them.
 
-Many models are one after the other in one process: of a recipe's process and of one of scripts by
-hand, each has the same before it.
+Many models run one after another in one process. A recipe's process and one of hand-written scripts
+have the same models before each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TRANSFORMERS = [*TEXT, *ENCODERS, *SPEECH]
 
 
 def skip_without(*libraries: str) -> None:
-    """Libraries are looked for, not imported: with simulated GPUs alone they can be."""
+    """Libraries are searched, not imported: only programs on simulated GPUs can import them."""
     if missing := [each for each in libraries if find_spec(each) is None]:
         pytest.skip(f"needs {', '.join(missing)}")
 
@@ -49,7 +49,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def figures(run: Callable[[], Any]) -> tuple[int, int]:
-    """What a program took at its peak: allocated and reserved bytes."""
+    """Returns a program's allocated and reserved bytes at its peak."""
     import torch
 
     gc.collect()
@@ -60,13 +60,13 @@ def figures(run: Callable[[], Any]) -> tuple[int, int]:
 
 
 def run_recipes(commands: list[list[str]]) -> None:
-    """Run recipes, and print what each took."""
+    """Run recipes, and print the memory of each."""
 
     def run() -> None:
         left = runpy.run_path(sys.argv[0], run_name="__main__")
         for each in list(left.values()):
             if inspect.isfunction(each):
-                each.__globals__.clear()  # as a function's variables go when it ends
+                each.__globals__.clear()  # as a function's variables are freed when it ends
 
     for command in commands:
         sys.argv = command
@@ -77,7 +77,7 @@ def run_recipes(commands: list[list[str]]) -> None:
 
 
 def by_hand(what: str, folder: str, names: list[str]) -> None:
-    """Run scripts that nobody generalized, and print what each took."""
+    """Run hand-written scripts, and print the memory of each."""
     for name in names:
         print(figures(lambda name=name: globals()[what](Path(folder) / name)))  # type: ignore[misc]
 
@@ -97,7 +97,7 @@ def model_of(folder: Path, dtype: Any) -> Any:
 
 
 def batch_for(family: str) -> dict[str, Any]:
-    """A batch as the family takes it."""
+    """A batch in the family's form."""
     import torch
 
     words, labels = (torch.randint(0, 1000, (SIZE, LENGTH), device="cuda") for _ in range(2))
@@ -165,7 +165,7 @@ def qlora(folder: Path) -> None:
     )
     model = kind.from_pretrained(
         folder, quantization_config=bits, dtype=torch.bfloat16, device_map={"": 0}
-    )  # whose weights are made up
+    )  # with made-up weights
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     adapters = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear")
     model = get_peft_model(model, adapters).train()
@@ -197,7 +197,7 @@ def denoiser_of(folder: Path, dtype: Any) -> Any:
 
 
 def noisy(family: str) -> list[Any]:
-    """A batch as the family takes it."""
+    """A batch in the family's form."""
     import torch
 
     with torch.device("cuda"):

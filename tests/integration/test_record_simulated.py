@@ -1,4 +1,4 @@
-"""Recording PyTorch programs on simulated GPUs: by the command, by the environment, in programs."""
+"""Records PyTorch programs on simulated GPUs: by the command, the environment, in programs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
 
 
 def line(text: str) -> int:
-    """The line of `trains.py` that has this text."""
+    """Returns the line of `trains.py` with this text."""
     lines = TRAINS.read_text().splitlines()
     (number,) = (number for number, line in enumerate(lines, 1) if text in line)
     return number

@@ -1,4 +1,4 @@
-"""Reading recordings and keeping them: every protocol, Parquet, and hostile bytes."""
+"""Reads and writes recordings: every protocol, Parquet, and hostile bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALLEST = SMALL / "graph_streams.default.pickle.gz"
 
 
 def plain(path: Path) -> Any:
-    """The file as Python's own reader gives it; these files are the project's own."""
+    """Reads the file by Python's own reader; these files are the project's own."""
     with gzip.open(path) as file:
         return pickle.load(file)
 
@@ -199,7 +199,7 @@ FIXED = settings(deadline=None, max_examples=150, derandomize=bool(os.environ.ge
 
 
 def read_or_refuse(content: bytes) -> None:
-    """Whatever the bytes are, the answer is a recording that replays, or one line."""
+    """For any bytes the answer is a recording that replays, or one line."""
     message = ""
     try:
         replay(read_snapshot(content))

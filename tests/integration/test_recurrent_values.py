@@ -1,4 +1,4 @@
-"""What recurrent layers and cells compute on simulated GPUs, or lies within their bounds."""
+"""Recurrent layers and cells on simulated GPUs compute right values, or right bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def numbers(*shape: int, seed: int = 1) -> Any:
 
 
 def filled(module: Any) -> Any:
-    """With weights that are the same on every device."""
+    """Sets weights that are the same on every device."""
     with torch.no_grad():
         for place, parameter in enumerate(module.parameters()):
             parameter.copy_(0.3 * numbers(*parameter.shape, seed=place))
@@ -29,7 +29,7 @@ def filled(module: Any) -> Any:
 
 
 def tensors(value: Any) -> list[Any]:
-    """All within."""
+    """Returns all tensors within a value."""
     if isinstance(value, torch.Tensor):
         return [value]
     return [tensor for each in value for tensor in tensors(each)]

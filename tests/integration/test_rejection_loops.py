@@ -1,4 +1,4 @@
-"""Loops that draw anew what a condition is true of end after as few tries as on a GPU."""
+"""Loops that redraw values until a condition holds end after as few tries as on a GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 MANY = 1 << 26  # elements beyond every budget
 FEW_TRIES = 8
-"""181,000 of 67 million normal numbers are beyond 3. 489 of those drawn anew are, then 1.3."""
+"""181,000 of 67 million normal numbers are beyond 3. Of those drawn again 489 are, then 1.3."""
 
 
 def drawn(size: int = MANY) -> Any:
@@ -21,14 +21,14 @@ def drawn(size: int = MANY) -> Any:
 
 
 class Tries:
-    """Counts a loop's rounds, and fails where they are too many."""
+    """Counts a loop's iterations, and fails if they are too many."""
 
     def __init__(self, most: int = FEW_TRIES) -> None:
         self.count = 0
         self._most = most
 
     def more(self) -> None:
-        """Say that a round begins."""
+        """Note the begin of an iteration."""
         self.count += 1
         assert self.count <= self._most
 
@@ -190,7 +190,7 @@ def test_other_conditions_are_not_settled_by_one() -> None:
         x = torch.where(x > 3, torch.randn_like(x), x)
     assert (x < -3).any()
     assert (x < 0).sum().item() == pytest.approx(MANY / 2, rel=0.01)
-    x = torch.where(x < 0, torch.randn_like(x), x)  # brings a few beyond 3 again
+    x = torch.where(x < 0, torch.randn_like(x), x)  # moves a few beyond 3 again
     assert (x > 3).any()
 
 
@@ -208,7 +208,7 @@ def test_what_is_put_there_may_meet_the_condition_too() -> None:
 @pytest.mark.parametrize(("low", "high"), [(-3 / 16, 3 / 16), (0.1, 0.3)])
 @on_simulated_gpus()
 def test_pytorchs_truncated_normal_numbers_end(low: float, high: float) -> None:
-    for rows in (32_000, 200_000):  # with room for some of the values, and for none
+    for rows in (32_000, 200_000):  # with room for some of the values, or for none
         weight = torch.empty(rows, 256, device="cuda")
         torch.nn.init.trunc_normal_(weight, mean=0.0, std=1 / 16, a=low, b=high)
 

@@ -1,4 +1,4 @@
-"""`plimsoll run`: whose arguments are whose, and what is said where it cannot run."""
+"""`plimsoll run`: separates its own arguments from the script's, and reports why it cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`plimsoll predict vllm serve`, and a cache of keys and values, where no engine is installed."""
+"""`plimsoll predict vllm serve`, and a cache of keys and values, without an engine installed."""
 
 from __future__ import annotations
 

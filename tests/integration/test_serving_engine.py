@@ -1,4 +1,4 @@
-"""Predictions of an engine that serves a model: it sizes its cache by what is left of the card."""
+"""Predictions of a serving engine, which sizes its cache by the card's remaining memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEIGHTS_BYTES = 2 * (32_000 * 512 + 4 * (512 * 768 + 512 * 512 + 2 * 512 * 2048)
 
 
 def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the prediction, and the figures that the engine printed, if any."""
+    """Returns the prediction, and the figures that the engine printed, if any."""
     options = ["--gpu", CARD.name, "--json", "--", kind, str(utilization)]
     done = subprocess.run(
         [sys.executable, "-m", "plimsoll", "predict", str(ENGINE), *options],
@@ -41,9 +41,9 @@ def predicted(kind: str, utilization: float) -> tuple[dict[str, Any], dict[str, 
 
 
 def check_figures(figures: dict[str, int]) -> None:
-    """The cache is the share of the card that was asked for, less what else is there."""
+    """The cache is the requested share of the card, minus all other memory."""
     assert figures["total"] == CARD.total_bytes
-    assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # what blocks have too much
+    assert 0 <= figures["weights"] - WEIGHTS_BYTES < MiB  # the blocks' rounding
     assert figures["outside"] == CARD.context_with(["kernels", "blas", "stacks"])
     room = int(0.8 * CARD.total_bytes) - figures["peak"] - figures["outside"]
     assert figures["cache"] == room // PAGE_BYTES * PAGE_BYTES
@@ -65,7 +65,7 @@ def test_a_cache_takes_the_share_of_the_card_that_is_left() -> None:
 
 @pytest.mark.parametrize("kind", ["spawn", "TERM", "KILL"])
 def test_an_engine_in_a_process_of_its_own_takes_the_same(kind: str) -> None:
-    """So it does when a signal ends it; what asked NVML alone has used no card."""
+    """It does so even if a signal ends it; a process that only asked NVML has used no card."""
     found, figures = predicted(kind, 0.8)
     assert found["fits"] is True
     check_figures(figures)
@@ -82,6 +82,7 @@ def test_an_engine_that_asks_for_more_than_the_card_runs_out_of_memory(kind: str
     found, figures = predicted(kind, 1.2)
     assert found["fits"] is False
     assert not figures
-    # plimsoll measures the need on a card without end, and tells the program the real size.
+    # plimsoll measures the need on a card with unlimited memory, and reports the real size to the
+    # program.
     asked = 1.2 * CARD.total_bytes
     assert asked - GiB < found["peak_allocated_bytes"] < asked + GiB

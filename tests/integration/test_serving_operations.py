@@ -1,4 +1,4 @@
-"""Operations of serving engines, by programs that define them as the engines do: no engine here."""
+"""Serving engines' operations, defined by programs as the engines do, without an engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def milliseconds(run: Any) -> float:
 
 
 def held_inside(run: Any) -> tuple[Any, int]:
-    """Return what `run` returns, and the most bytes that were held besides it meanwhile."""
+    """Returns the result of `run`, and the most other bytes held meanwhile."""
     torch.cuda.reset_peak_memory_stats()
     result = run()
     return result, torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()

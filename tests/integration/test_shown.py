@@ -1,4 +1,4 @@
-"""What the command prints of text of anybody's making, on terminals of any encoding."""
+"""The command prints untrusted text safely, on terminals of any encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flexible attention on simulated GPUs: fused where it is compiled."""
+"""Flexible attention on simulated GPUs is fused when it is compiled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def test_compiled_flexible_attention_holds_no_scores() -> None:
     before = torch.cuda.memory_allocated()
     out = attend(q, k, v)
     rows = 2 * 8 * 8192 * 4
-    mask = 4 * 512 if find_spec("triton") else 0  # which a compiled graph keeps; else a rule serves
+    # a compiled graph keeps it; otherwise a rule applies
+    mask = 4 * 512 if find_spec("triton") else 0
     assert torch.cuda.memory_allocated() - before == out.nbytes + rows + mask
     torch.cuda.reset_peak_memory_stats()
     out.sum().backward()

@@ -1,4 +1,4 @@
-"""What passes of the autograd engine hold is gone when they return, whatever its threads do."""
+"""Memory that a backward pass holds is free when it returns, whatever its threads do."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PASSES = 5
 
 
 def _let_engine_come_last() -> None:
-    """Have the engine's threads run only where the program waits, all on one processor.
+    """Make the engine's threads run only while the program waits, all on one processor.
 
-    So what they do after they have woken the program comes late each time, and not by chance.
+    So the threads' work after they have woken the program comes late each time, not by chance.
     """
     torch.zeros(1, device="cuda", requires_grad=True).sum().backward()
     processor = {min(os.sched_getaffinity(0))}
@@ -61,7 +61,7 @@ def test_gradients_on_several_devices_are_freed_too() -> None:
 
 
 class _Fails(torch.autograd.Function):  # type: ignore[misc, name-defined]
-    """Once another operation's gradient waits for this one's."""
+    """Fails once another operation's gradient waits for this one's."""
 
     @staticmethod
     def forward(ctx: Any, x: Any) -> Any:  # noqa: ARG004

@@ -1,4 +1,4 @@
-"""A library of the same name and habits as bitsandbytes, whose kernels are called by addresses."""
+"""A library with bitsandbytes' name and behaviour, whose kernels are called by addresses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _(A, threshold):
 
 
 def installed() -> Any:
-    """The library, in the empty folder that the test runs in; its functions."""
+    """Returns the functions of the library, in the empty folder of the test."""
     package = Path("bitsandbytes")
     package.mkdir()
     (package / "__init__.py").touch()
@@ -63,7 +63,7 @@ def installed() -> Any:
 
 
 def assumed() -> dict[str, str]:
-    """By operation, what is assumed of it."""
+    """Returns the assumption about each operation."""
     simulation = running()
     assert simulation is not None
     library = simulation.library

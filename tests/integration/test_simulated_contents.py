@@ -1,4 +1,4 @@
-"""What is known of memory on simulated GPUs, where programs write to it in unusual ways."""
+"""Known contents of memory on simulated GPUs, if programs write to it in unusual ways."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_pairs_and_triples_of_labels_are_counted() -> None:
     same = int((true[:, None] == true[None, :]).sum())
     spent = torch.randn(8 << 20, device="cuda")  # takes the budget of bytes
     kept = []
-    for _ in range(40):  # what is computed while the budget lasts, and what is not
+    for _ in range(40):  # values within the budget, and beyond it
         mask = labels[:, None] == labels[None, :]
         kept.append(mask)
         assert torch.where(mask)[0].numel() == same

@@ -112,7 +112,7 @@ def test_a_snapshot_is_written_with_python_stacks(tmp_path: Path) -> None:
     output_of(PROGRAMS / "simulated" / "snapshot_of_a_function.py", folder=tmp_path)
     (device,) = read_recording(tmp_path / "snapshot.pickle").devices
     frames = device.frames(int(device.load().stack[1]))
-    assert frames[0][0] == "<plimsoll>"  # in which pass it was made
+    assert frames[0][0] == "<plimsoll>"  # the pass that made it
     assert [frame[2] for frame in frames][1:3] == ["make", "<module>"]
 
 
@@ -191,7 +191,7 @@ def test_private_pools_and_graphs_keep_their_memory() -> None:
 
 @on_simulated_gpus()
 def test_a_graph_keeps_the_pools_that_it_was_captured_with() -> None:
-    graphs = torch._C._CUDAGraph  # which torch.cuda itself asks for these from 2.14 on
+    graphs = torch._C._CUDAGraph  # torch.cuda itself uses these from 2.14 on
     pool = torch.cuda.MemPool()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -283,7 +283,7 @@ def test_recorded_operations_allocate_what_their_kernels_did() -> None:
         environment={"TORCH_CUBLAS_WORKSPACE_CACHE": "1"},  # as before PyTorch 2.15
     )
     assert done.returncode == 0, done.stderr
-    # 2.15 composes a few operations of others than before, such as group_norm of channels-last.
+    # 2.15 composes a few operations differently, such as group_norm of channels-last.
     changed = 18 if versions.torch_version() >= (2, 15) else 0
     last = done.stdout.splitlines()[-1]
     assert last.endswith(f" operations, {changed} differ"), done.stdout[:2000]

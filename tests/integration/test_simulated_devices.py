@@ -1,4 +1,4 @@
-"""Simulated GPUs beside each other and beside the host: where tensors may be, and what is used."""
+"""Several simulated GPUs beside the host: places of tensors, and the memory in use."""
 
 from __future__ import annotations
 

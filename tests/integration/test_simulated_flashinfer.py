@@ -1,4 +1,4 @@
-"""FlashInfer's kernels, which its package compiles when they are first called."""
+"""FlashInfer's kernels, which its package compiles on first call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JitSpec:
 
 
 def module(name: str = "sampling") -> Any:
-    """A compiled module of a package that is like FlashInfer."""
+    """A compiled module of a package like FlashInfer."""
     folder = Path("flashinfer/jit")
     folder.mkdir(parents=True)
     (folder / "core.py").write_text(PACKAGE)
@@ -39,7 +39,7 @@ def module(name: str = "sampling") -> Any:
 
 
 def assumed() -> dict[str, str]:
-    """By operation, what is assumed of it."""
+    """Returns the assumption about each operation."""
     simulation = running()
     assert simulation is not None
     library = simulation.library

@@ -1,4 +1,4 @@
-"""What a CUDA build has in `torch._C`: each name is there, and answers or says that it cannot."""
+"""Every name of a CUDA build's `torch._C` exists, and answers or reports that it cannot."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_an_allocator_of_the_programs_own_asks_the_driver_each_time() -> None:
     library = Path("own.so")
     with pytest.raises(OSError, match=r"own\.so"):
         torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
-    library.touch()  # what it needs a GPU for is not called
+    library.touch()  # functions that need a GPU are not called
     own = torch.cuda.memory.CUDAPluggableAllocator(str(library), "take", "give_back")
     torch.cuda.memory.change_current_allocator(own)
     x = torch.ones(MIB + 1, device="cuda")

@@ -1,4 +1,4 @@
-"""Nested tensors on simulated GPUs: jagged ones, strided ones, and what is made of them."""
+"""Nested tensors on simulated GPUs: jagged ones, strided ones, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors whose elements share memory: what a GPU refuses to write, and memory of two storages."""
+"""Tensors with overlapping elements: writes that a GPU refuses, and memory of two storages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, as lists, or the text of the error that it raises."""
+    """Returns a call's result as lists, or the text of its error."""
     try:
         result = call()
     except RuntimeError as error:

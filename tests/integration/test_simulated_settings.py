@@ -1,4 +1,4 @@
-"""Allocator settings that a program on simulated GPUs makes itself."""
+"""Allocator settings that a program on simulated GPUs changes itself."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_was_set_before_the_settings_stays() -> None:
 
 
 def segment_sizes(size: int) -> list[int]:
-    """The sizes of new segments that a request of so many bytes makes."""
+    """Returns the sizes of new segments for a request of so many bytes."""
     before = {segment["address"] for segment in torch.cuda.memory_snapshot()}
     kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
     new = [s for s in torch.cuda.memory_snapshot() if s["address"] not in before]
@@ -93,7 +93,7 @@ def test_settings_made_while_the_program_runs_hold_from_then_on() -> None:
     torch.cuda.empty_cache()
     kept.append(torch.empty(100 * mib, dtype=torch.uint8, device="cuda"))
     kept.pop()
-    assert segment_sizes(40 * mib) == [40 * mib]  # 100 MiB are not split any more
+    assert segment_sizes(40 * mib) == [40 * mib]  # 100 MiB are no longer split
     torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     torch.empty(200 * mib, dtype=torch.uint8, device="cuda")
     assert any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot())

@@ -16,8 +16,8 @@ linalg = torch.linalg
 
 
 def peak(call: Callable[[], Any]) -> int:
-    """What a call takes at most."""
-    torch.cuda.empty_cache()  # blocks are cut anew
+    """Returns a call's peak memory."""
+    torch.cuda.empty_cache()  # blocks are split anew
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     kept = call()

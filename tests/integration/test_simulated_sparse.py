@@ -1,4 +1,4 @@
-"""Sparse tensors on simulated GPUs: what they hold, what products of them take, what is refused."""
+"""Sparse tensors on simulated GPUs: their memory, that of products, and refused operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 
 def requests(call: Callable[[], Any]) -> list[int]:
-    """The sizes that a call asks for."""
+    """Returns the sizes that a call requests."""
     torch.cuda.memory._record_memory_history("all", context=None)
     before = len(torch.cuda.memory._snapshot()["device_traces"][0])
     kept = call()
@@ -52,8 +52,8 @@ def test_coordinates_are_merged_exactly_where_they_are_known() -> None:
 @on_simulated_gpus()
 def test_merging_asks_for_what_thrust_asks_for() -> None:
     matrix = coordinates(1000, 50)
-    # One number for each element, their order and places, scratch of the sort, of what is unique,
-    # sums, and the indices: as on an H200 with PyTorch 2.11.
+    # One number for each element, their order and places, scratch memory of the sort, of the unique
+    # values, sums, and the indices: as on an H200 with PyTorch 2.11.
     pointers = [400_000, 400_000, 400_000]
     assert requests(matrix.coalesce) == [*pointers, 800_767, 1535, 200_000, 800_000]
 

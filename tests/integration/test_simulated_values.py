@@ -1,4 +1,4 @@
-"""Values on simulated GPUs: computed where that is cheap, described elsewhere, drawn when read."""
+"""Values on simulated GPUs: computed if that is cheap, else bounded, and drawn when read."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_hardly_any_change_is_seen_between_two_logarithms_of_chances() -> None:
 
 
 def has_overflown(gradient: Any) -> bool:
-    """As DeepSpeed's optimizers ask."""
+    """Checks a gradient as DeepSpeed's optimizers do."""
     number = gradient.float()
     return bool(number.isnan().logical_or(number.isinf()).float().max().item())
 
@@ -331,7 +331,7 @@ def test_hardly_any_is_hardly_any_whatever_is_unknown() -> None:
 
 
 def rounds_until_learned(model: Any, x: Any, y: Any) -> int:
-    """Train with early stopping, and see that the loss is truly small in the end."""
+    """Trains with early stopping, and checks that the loss is really small at the end."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     best, without_progress, rounds = math.inf, 0, 0
     for _ in range(300):
@@ -413,7 +413,7 @@ def test_gradients_of_attention_are_those_of_the_host() -> None:
 
 @on_simulated_gpus()
 def test_whole_numbers_stay_whole_in_a_buffer_of_floats() -> None:
-    """As a rollout keeps the actions that a policy chose."""
+    """A rollout keeps the actions that a policy chose in such a buffer."""
     logits = torch.randn(MANY, device="cuda")
     kept = torch.zeros(2, MANY[0], device="cuda")
     kept[0] = torch.distributions.Categorical(logits=logits).sample()

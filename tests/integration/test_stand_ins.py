@@ -1,4 +1,4 @@
-"""What stands in for packages that need a GPU or its compiler takes the memory that they take."""
+"""Stand-ins for packages that need a GPU or its compiler take the same memory as these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def peak_of(function: Any) -> int:
-    """The most bytes that were live during a call, besides those before it."""
+    """Returns the most bytes live during a call, beyond older memory."""
     held: int = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     function()
@@ -352,7 +352,7 @@ def test_only_a_package_whose_kernel_was_called_is_assumed(tmp_path: Path) -> No
 
 
 def library_that_looks(folder: Path) -> str:
-    """An installed library that takes another way where flash-attn is installed; its folder."""
+    """An installed library that behaves differently if flash-attn is installed; its folder."""
     installed = folder / "site-packages"
     installed.mkdir()
     (installed / "looking.py").write_text(

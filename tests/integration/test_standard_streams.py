@@ -82,13 +82,13 @@ def test_a_complaint_that_nobody_reads_is_bad_input_all_the_same(arguments: list
 
 
 def test_an_answer_is_whole_where_nobody_reads_the_notes() -> None:
-    status, answer = unread("top", "--once", streams="err")  # whose hint goes to standard error
+    status, answer = unread("top", "--once", streams="err")  # its hint goes to standard error
     assert status == 0
     assert answer
 
 
 def unread(*arguments: str, streams: str) -> tuple[int, str]:
-    """The exit status of a command that writes to a pipe without a reader, and what it prints.
+    """Returns exit status and output of a command that writes to a pipe without a reader.
 
     Args:
         arguments: The verb and its options.

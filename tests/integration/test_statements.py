@@ -1,7 +1,6 @@
-"""What articles state about PyTorch's memory, one statement after the other, on simulated GPUs.
+"""Statements of articles about PyTorch's memory, one after another, on simulated GPUs.
 
-Each statement is shown by a program in `tests/programs/statements`, which prints lines of `name:
-what it is`.
+A program in `tests/programs/statements` shows each statement; it prints lines of `name: value`.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ def output(program: str, *options: str, gpu: str = CARD) -> str:
 
 
 def shown(program: str, *options: str, gpu: str = CARD) -> dict[str, str]:
-    """What a program prints under each name."""
+    """Returns the output of a program by name."""
     lines = output(program, *options, gpu=gpu).splitlines()
     return dict(line.split(": ", 1) for line in lines if ": " in line)
 
 
 def listed(program: str, name: str, *options: str) -> list[str]:
-    """All that a program prints under one name."""
+    """Returns all output of a program under one name."""
     lines = output(program, *options).splitlines()
     return [line.removeprefix(f"{name}: ") for line in lines if line.startswith(f"{name}: ")]
 
@@ -61,7 +60,7 @@ def test_a_small_tensor_is_cut_from_a_larger_segment() -> None:
 
 
 def test_a_large_tensor_has_a_segment_of_its_size() -> None:
-    """One article guesses 512 MB: 381.5 MiB are rounded to 2 MiB, and all is the tensor's."""
+    """One article guesses 512 MB: 381.5 MiB are rounded to 2 MiB, and all of it is the tensor's."""
     allocated, reserved = shown("first_tensor")["and one of 400 MB"].split()
     assert int(allocated) == 2 * 4_000_256 + 382 * MiB
     assert int(reserved) == (20 + 382) * MiB
@@ -303,7 +302,7 @@ WAYS = {
     "driver": ("--allocator", "native", "--policy", "spill", "--shared", "64GiB"),
     "elastic": ("--allocator", "elastic", "--policy", "spill", "--shared", "64GiB"),
 }
-"""Who goes on in the host's memory: Windows, a driver under PyTorch's rules, or the allocator."""
+"""The ways to spill: Windows, a driver under PyTorch's rules, or the allocator."""
 
 spilling = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 

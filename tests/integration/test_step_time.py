@@ -1,4 +1,4 @@
-"""How long a step takes, predicted: against what was measured, and by rules that hold anywhere."""
+"""The predicted time of a step, compared with measurements, and by rules that always hold."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ steps = _benchmark()
 
 @cache
 def measured(gpu: str = "H200") -> dict[str, float]:
-    """Seconds of a step on the card, in the middle of all hosts that were measured."""
+    """Returns seconds of a step on the card, the median over all measured hosts."""
     file = "steps.json" if gpu == "H200" else f"steps_{gpu.lower()}.json"
     rows = json.loads((BENCHMARKS / "results" / file).read_text())
     return {
@@ -53,7 +53,7 @@ def measured(gpu: str = "H200") -> dict[str, float]:
 
 @cache
 def predicted(name: str, folder: Path, gpu: str = "H200") -> StepTime:
-    """The step of a script of benchmarks/steps, or of a recorded workload, in a variant."""
+    """Predicts the step of a benchmark's script, or of a recorded workload, in a variant."""
     script, options = steps.parse(name)
     source = BENCHMARKS / "steps" if script in steps.OWN else WORKLOADS
     if script in steps.STEPS:

@@ -1,4 +1,4 @@
-"""The stub of the native module says what the module is."""
+"""The stub of the native module agrees with the module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The survey of a script says under which autocast its model computes."""
+"""The survey of a script names the autocast of its model."""
 
 from __future__ import annotations
 

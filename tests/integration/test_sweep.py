@@ -1,4 +1,4 @@
-"""`plimsoll sweep`: each row is what a single run says; what is done is not done again."""
+"""`plimsoll sweep`: each row equals a single run; finished cases are not run again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def figures(result: Any) -> Any:
-    """All of a result but how long it took to find it, and what is measured of this host."""
+    """Returns a result without its own duration, and without measurements of this host."""
     took = ("seconds", "timeline", "engine_seconds", "host_peak_bytes", "host_peak_range_bytes")
     if isinstance(result, list):
         return [figures(one) for one in result]
@@ -134,7 +134,7 @@ def test_two_hundred_replays_go_on_after_the_driver_is_killed(tmp_path: Path) ->
     driver.communicate()
     kept = set(pq.read_table(table)["conf"].to_pylist())
     assert len(told) == 40
-    assert kept & set(told)  # all but what was done since it was written last
+    assert kept & set(told)  # all rows but those since the last write
     assert len(kept) < 200
     done = run(*command, folder=tmp_path)
     assert done.returncode in (0, 1), done.stderr
@@ -149,7 +149,7 @@ def test_two_hundred_replays_go_on_after_the_driver_is_killed(tmp_path: Path) ->
 
 
 def said(lines: Iterable[str]) -> Iterable[str]:
-    """The configurations of rows, as they end."""
+    """Yields the configurations of rows, as they complete."""
     for line in lines:
         if " of 200: " in line:
             yield line.split(", ")[1].partition(": ")[0]

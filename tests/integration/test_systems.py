@@ -1,4 +1,4 @@
-"""Other systems than Linux: what reads recordings works, the rest says in a line what it needs."""
+"""Other systems than Linux: reading recordings works, the rest names its requirement in a line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ RECORDING = str(EXAMPLES / "gpt2_adamw_oom.pickle.gz")
 ENCODINGS = {
     "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
 }  # fmt: skip
-"""A pipe has no sign for most letters, and a file is no UTF-8 unless it is opened as that."""
+"""Windows' defaults: pipes lack most characters, and files are UTF-8 only if opened so."""
 
 
 def on_windows(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command where Python lacks what Windows' lacks."""
+    """Runs the command where Python lacks the modules that Windows lacks."""
     program = ROOT / "tests" / "programs" / "without_posix.py"
     return subprocess.run(
         [sys.executable, str(program), *arguments],

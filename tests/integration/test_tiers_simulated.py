@@ -37,7 +37,7 @@ def empty(mib: int, device: str = "cuda") -> Any:
 
 
 def free(device: int = 0) -> int:
-    """MiB of a card that nobody has."""
+    """Returns the free MiB of a card."""
     return int(torch.cuda.mem_get_info(device)[0]) // MIB
 
 
@@ -53,7 +53,7 @@ def machine() -> SimulatedMachine:
 
 
 def training(width: int = 2048, layers: int = 4) -> tuple[Callable[[], None], Any]:
-    """A step of a model's training, and the optimizer."""
+    """Returns a step of a model's training, and the optimizer."""
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(layers))).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 
@@ -184,7 +184,7 @@ def test_under_another_allocator_the_reason_is_said(allocator: str) -> None:
 @pytest.mark.parametrize(("backup", "locked"), [("host", None), ("disk", 64 * MIB), ("drop", 0)])
 @on_h100s()
 def test_a_paused_region_gives_the_card_back(backup: Backup, locked: int | None) -> None:
-    """`locked` is what stays page-locked; None: as much as is freed."""
+    """`locked` is the memory that stays page-locked; None: as much as is freed."""
     with plimsoll.region("r"):
         tensors = [empty(m) for m in (1, 3, 64, 200)]
     folder = Path("backups")
@@ -293,7 +293,7 @@ def test_all_gpus_are_paused_or_none() -> None:
 
 
 class Spilled:
-    """Training whose optimizer found no room on the card for its state, behind a wall."""
+    """Training whose optimizer state found no room on the card."""
 
     def __init__(self) -> None:
         warnings.simplefilter("ignore")
@@ -343,7 +343,7 @@ def fail_to_come_back() -> None:
     spilled = Spilled()
     spilled.make_room()
     some = shared()
-    driver = machine().gpus[0]._driver  # whose fault is not a lack of memory
+    driver = machine().gpus[0]._driver  # its fault is not a lack of memory
     driver.inject(_core.Call.copy, 0, 1, _core.Status.failed)
     spilled.step()
     spilled.step()
@@ -364,7 +364,7 @@ def test_coming_back_never_fails_a_program() -> None:
 def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
     step, _ = training()
     step()
-    assert not rebalancing._engines  # nobody looks under the policy strict
+    assert not rebalancing._engines  # under the policy strict no step is watched
     plimsoll.set_tiers(policy="spill")
     calls = []
 
@@ -375,7 +375,7 @@ def test_a_step_waits_for_nothing_when_nothing_can_come_back() -> None:
         def rebalance(self) -> None:
             calls.append(1)
 
-    rebalancing.watch_steps(cast("Engine", Watched()))  # in the engine's place
+    rebalancing.watch_steps(cast("Engine", Watched()))  # in place of the engine
     step()
     assert not calls
     Watched.shared_allocated_bytes = 1
@@ -427,7 +427,7 @@ def test_a_placement_says_what_it_placed() -> None:
 def test_a_prediction_counts_an_optimizers_state_in_shared_memory() -> None:
     state = 4 * 2 * 2048 * 2048 * 4
     placed = predicted("optimizer_in_either_tier.py", "--place")
-    steps = 4 * 512  # the counters of fused steps are made there too, and go back to the card
+    steps = 4 * 512  # the counters of fused steps are made there too, and return to the card
     assert placed["shared"]["peak_allocated_bytes"] == state + steps
     assert placed["shared_used_bytes"] == placed["shared"]["peak_bytes"] == state + (2 << 20)
     assert placed["shared"]["num_spills"] == 0

@@ -1,4 +1,4 @@
-"""`plimsoll top` beside real processes on simulated GPUs, and snapshots on request from them."""
+"""`plimsoll top` beside real processes on simulated GPUs, and their snapshots on request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def look() -> dict[str, Any]:
 
 @contextmanager
 def running(*arguments: str, gpu: str = "T4") -> Iterator[int]:
-    """The number of a process that has its tensors and waits."""
+    """Yields the process id of a process that holds its tensors and waits."""
     started = subprocess.Popen(
         [sys.executable, "-m", "plimsoll", "run", "--simulate", gpu, str(HOLDER), *arguments],
         stdin=subprocess.PIPE,
@@ -78,7 +78,7 @@ def running(*arguments: str, gpu: str = "T4") -> Iterator[int]:
 
 
 def holder_of(arguments: tuple[str, ...]) -> int:
-    """The process of the script, a child of the command, once it has published what it holds."""
+    """Returns the script's process, a child of the command, once it has published its memory."""
     program = " ".join(["holder.py", *arguments]).encode(errors="replace").decode()
     now = time.monotonic_ns()
 
@@ -172,7 +172,7 @@ def test_the_full_screen_runs_in_a_terminal() -> None:
             assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], seen
             seen += os.read(terminal, 65536)
         os.write(terminal, b"q")
-        with suppress(OSError):  # Linux' way to say that the other end has closed
+        with suppress(OSError):  # Linux' error when the other end has closed
             while select.select([terminal], [], [], PATIENCE_SECONDS)[0]:
                 os.read(terminal, 65536)
         os.close(terminal)
@@ -206,7 +206,8 @@ def test_the_text_names_the_next_command() -> None:
     assert "sim 0 of " in done.stdout
     assert "holder.py 34" in done.stdout
     assert "\x1b" not in done.stdout
-    assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)  # others may run here too
+    # other programs may run here too
+    assert re.fullmatch(r"next: plimsoll explain \d+\n", done.stderr)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""A trial leaves no trace: neither of `predict` nor of `fit`, unless the writes are to be kept."""
+"""A trial of `predict` or `fit` leaves no trace, unless the writes are kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHECKPOINTS = PROGRAMS / "prediction" / "checkpoints.py"
 
 
 class Tracker:
-    """A server that counts who talks to it."""
+    """A server that counts connections."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -151,7 +151,7 @@ def test_processes_of_the_script_write_to_the_layer_too(project: Path) -> None:
         {"path": "ranks/rank-0", "bytes": 1, "kind": "new"},
         {"path": "ranks/rank-1", "bytes": 1, "kind": "new"},
     ]
-    assert "terminate" not in done.stderr  # of a server that outlives the script and its folder
+    assert "terminate" not in done.stderr  # from a server that outlives the script and its folder
     assert contents(project) == before
 
 
@@ -223,7 +223,7 @@ time.sleep(300)
 
 
 def heed_signals() -> None:
-    """Have a new process end at signals that this one ignores, as under nohup."""
+    """Make a new process end at signals that this one ignores, as under nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""Workspaces of convolutions that were not measured make the peaks a range, and only these."""
+"""Unmeasured workspaces of convolutions make the peaks a range; measured ones do not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ net = torch.nn.Sequential(
 for _ in range(2):
     net(torch.randn(SHAPE, device="cuda")).sum().backward()
 """
-MEASURED = (32, 3, 224, 224)  # a batch of ResNet's, as the table has it
+MEASURED = (32, 3, 224, 224)  # a batch of ResNet's in the table
 OTHER = (27, 3, 331, 331)
 
 

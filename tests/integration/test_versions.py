@@ -1,4 +1,4 @@
-"""What is said under a PyTorch that is newer than what is known."""
+"""The notices under a newer PyTorch than the known ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, what it does, and that it asks nobody for anything."""
+"""The page in a real browser: its contents, its actions, and that it contacts no server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def legend(page: Page) -> dict[str, str]:
-    """The groups at the moment, and what they hold: read at once, for the page may change."""
+    """Returns the groups at the moment with their sizes, read at once since the page may change."""
     pairs = page.locator(".legend tbody tr").evaluate_all(
         "rows => rows.map(row => [row.querySelector('th'), row.querySelector('td')]"
         ".map(cell => cell.innerText))"
@@ -497,7 +497,7 @@ def test_a_server_that_is_gone_is_missed(browser: Browser) -> None:
 
 
 def test_detail_from_blocks_is_what_the_overview_says(open_page: Open, tmp_path: Path) -> None:
-    """A span of many events, seen closely: the same peak, at the same event."""
+    """A span of many events, zoomed in: the same peak, at the same event."""
     random = np.random.default_rng(2)
     rows: list[Row] = []
     for i in range(70_000):

@@ -140,7 +140,7 @@ def test_where_nothing_may_be_copied_the_address_is_named(open_page: Open, tmp_p
 
 
 def drop(page: Page, name: str, content: bytes) -> None:
-    """Drag a file over the page, and drop it there."""
+    """Drag a file over the page, and drop it."""
     page.evaluate(
         """([name, content]) => {
           const bytes = Uint8Array.from(atob(content), (one) => one.charCodeAt(0));
@@ -186,7 +186,7 @@ def test_pages_are_dropped_beside_the_run_and_chosen(open_page: Open, tmp_path: 
     wait_for_value(page, ["2.00 MiB live"], live)
     page.get_by_label("Run B").select_option(label="B: first.pickle")
     wait_for_value(page, ["2.00 MiB live", "1.00 MiB live"], live)
-    # All that was shown before is gone, and its keys with it.
+    # The earlier page is gone, and its keys with it.
     expect(page.locator("main")).to_have_count(1)
     press(page, "v")
     expect(page.get_by_role("tab", name="Call stacks").first).to_have_attribute(
@@ -202,7 +202,7 @@ def test_files_are_opened_from_the_keyboard(open_page: Open, tmp_path: Path) -> 
     page.on("filechooser", lambda chooser: choosers.append(chooser))
 
     def is_asked() -> bool:
-        press(page, "f")  # a browser that has just started takes the first one for nobody's
+        press(page, "f")  # a browser that has just started ignores the first key
         return len(choosers) > 0
 
     wait_for(page, is_asked)
@@ -250,7 +250,7 @@ def test_a_served_page_takes_recordings(open_page: Open) -> None:
         drop(page, "gpt2 <b>.pickle.gz", RECORDING.read_bytes())
         wait_for_value(page, ["2.00 MiB live", f"{format_size(int(level.max()))} live"], live)
         expect(page.locator(".time h2").nth(1)).to_have_text("B: gpt2 <b>.pickle.gz")
-        # Its moments come from the server, as the run's that was there before.
+        # Its moments come from the server, like those of the earlier run.
         press(page, "b", "ArrowRight")
         after = f"{format_size(int(level[int(level.argmax()) + 1]))} live"
         wait_for_value(page, ["2.00 MiB live", after], live)

@@ -52,7 +52,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def settle(page: Page) -> None:
-    """Wait until nothing that was asked for is still to be drawn."""
+    """Wait until all drawing is done."""
     for _ in range(3):
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
 
@@ -201,7 +201,7 @@ def test_a_finger_that_moves_up_scrolls_the_page(open_page: Open, single: str) -
 
 
 def focused(page: Page) -> str:
-    """What of the page has the focus; the outline that shows it."""
+    """Returns the focused element with its outline."""
     name: str = page.evaluate(
         """() => {
           const one = document.activeElement;
@@ -215,7 +215,7 @@ def focused(page: Page) -> str:
 
 
 def tab_to(page: Page, name: str) -> None:
-    """Go there by the Tab key."""
+    """Move the focus by the Tab key."""
     for _ in range(60):
         press(page, "Tab")
         now = focused(page)
@@ -235,7 +235,7 @@ def test_the_whole_page_by_the_keyboard(open_page: Open, single: str) -> None:
     )  # fmt: skip
     for name in order:
         tab_to(page, name)
-    # There and back: what is reached is also used.
+    # There and back: every reached element is used too.
     press(page, "ArrowDown", "ArrowDown")
     card = page.locator(".block")
     expect(card).to_be_visible()

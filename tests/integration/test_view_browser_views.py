@@ -47,14 +47,14 @@ TORCH = "/x/site-packages/torch/nn/modules/module.py"
 STACKS: dict[int, list[Frame]] = {
     1: [("/me/model.py", 10, "forward"), (TORCH, 1, "_call_impl"), ("/me/train.py", 90, "main")],
     2: [("/me/model.py", 20, "forward"), (TORCH, 1, "_call_impl"), ("/me/train.py", 90, "main")],
-    # One that calls itself.
+    # A recursive function.
     3: [("/me/tree.py", 5, "walk"), ("/me/tree.py", 5, "walk"), ("/me/train.py", 95, "main")],
     4: [("/me/train.py", 99, "clean_up")],
 }
 
 
 def stacked(sizes: dict[int, list[int]]) -> list[Row]:
-    """Blocks of these MiB, by the stack that asks for them."""
+    """Blocks of these MiB, by the requesting stack."""
     rows: list[Row] = [(TAKE, BASE, 1024 * MiB, 0, 0, 0)]
     place = BASE
     for stack, some in sizes.items():
@@ -213,7 +213,7 @@ def test_segments_are_on_top_of_each_other_from_when_they_are_taken(
     expect(said).to_contain_text("2 segments, 96.00 MiB; the line is what is live.")
 
     def heights(_: object = None) -> list[int]:
-        """What part of the height is filled at the first, the middle, and the last event, in %."""
+        """Returns the filled share of the height at the first, middle and last event, in %."""
         found: list[int] = page.evaluate(
             """(places) => {
               const canvas = document.querySelector(".segments canvas");

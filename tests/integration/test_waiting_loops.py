@@ -1,4 +1,4 @@
-"""Loops that wait for a value that nobody knows end as in a healthy run; others are left alone."""
+"""Loops that wait for an unknown value end as in a healthy run; other loops run unchanged."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ WAITING = PROGRAMS / "waiting"
 
 
 class Loop:
-    """Counts a program's rounds; after the second one, memory is what it stays."""
+    """Counts a program's iterations; memory is constant after the second one."""
 
     def __init__(self) -> None:
         self.rounds = 0
         self._peak = 0
 
     def turn(self) -> None:
-        """Say that a round begins."""
+        """Note the begin of an iteration."""
         self.rounds += 1
         assert self.rounds < 1000
         if self.rounds == 4:
             self._peak = torch.cuda.max_memory_allocated()
 
     def check(self) -> None:
-        """See that memory stayed what it was."""
+        """Check that memory is constant."""
         assert self.rounds > 0
         if self.rounds > 4:
             assert torch.cuda.max_memory_allocated() == self._peak
 
 
 def unknown(size: int = MANY) -> Any:
-    """Numbers that nobody computes."""
+    """Numbers that are not computed."""
     return torch.randn(size, device="cuda").sin_()
 
 
@@ -263,7 +263,7 @@ def test_a_loop_over_known_values_ends_by_the_bound_alone() -> None:
 def test_an_interrupt_gives_the_answer_so_far(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [
-            # What is started in the background ignores interrupts.
+            # Background programs ignore Ctrl-C.
             "env", "--default-signal=INT", sys.executable, "-m", "plimsoll", "predict", "--json",
             str(WAITING / "diverges.py"),
         ],

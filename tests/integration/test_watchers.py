@@ -1,4 +1,4 @@
-"""Watchers leave a program as it is: right ones, and those that fail."""
+"""Watchers leave a program unchanged, whether they work or fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOKS = {
     "the batches of loaders", "the calls of a step", "the script's options",
     "the tensors of modules", "the tensors of optimizers", "the time of steps",
 }  # fmt: skip
-"""Some of those that certainly look at the program."""
+"""Some watchers that certainly observe the program."""
 
 
 def surveyed(tmp_path: Path) -> Prediction:

@@ -1,4 +1,4 @@
-"""A recording under another configuration or limit gives what that other was recorded to give."""
+"""A replay under another configuration or limit equals a recording made under it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from plimsoll import InputError, ReplayResult, replay
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 
-# These runs differ in how far the GPU was behind the host, which one recording cannot tell of
-# another; the bounds that the replay states hold all the same.
+# These runs differ in how far the GPU was behind the host, which a recording of another run cannot
+# tell; the replay's bounds hold all the same.
 TIMING = {"prefetch_streams.expandable", "prefetch_streams.limited"}
 
 
@@ -51,7 +51,7 @@ def test_another_variant_is_foretold_within_half_a_percent(
         assert result.peak_reserved_bytes == pytest.approx(recorded, rel=0.005)
 
 
-# The programs of one seed that asked for the same sizes and had no limit.
+# The programs of one seed that requested the same sizes and had no limit.
 CHURN = [
     recorded
     for recorded in recordings_in(SMALL)
@@ -108,7 +108,7 @@ def test_it_may_hang_on_the_pace_of_other_streams_whether_the_memory_suffices() 
     streams = SMALL / "streams.default.pickle.gz"
     (recorded,) = replay(streams)
     assert recorded.matches_recording
-    assert (recorded.fits, recorded.fits_at_any_pace) == (True, None)  # nothing else was tried
+    assert (recorded.fits, recorded.fits_at_any_pace) == (True, None)  # no other timing was tried
     (enough,) = replay(streams, gpu_memory="1300MiB")
     assert (enough.fits, enough.fits_at_any_pace) == (True, True)
     (close,) = replay(streams, gpu_memory="1150MiB")

@@ -1,4 +1,4 @@
-"""PyTorch's own allocator from its wheel, beside plimsoll's rules of it, on the same programs."""
+"""PyTorch's own allocator from its wheel, beside plimsoll's rules for it, on the same programs."""
 
 from __future__ import annotations
 

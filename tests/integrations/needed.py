@@ -1,4 +1,4 @@
-"""Libraries that a test is about; only `make test-integrations` installs them all."""
+"""Libraries that tests need; only `make test-integrations` installs them all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
-    """Skip a test where one of them is missing, and say so."""
+    """Skip a test if one of them is missing, with a note."""
     missing = [name for name in packages if find_spec(name) is None]
     reason = f"needs {', '.join(missing)}: make test-integrations"
     return pytest.mark.skipif(bool(missing), reason=reason)

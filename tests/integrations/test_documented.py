@@ -1,4 +1,4 @@
-"""Every block of docs/integrations.md is run, and shows what is shown there."""
+"""Every block of docs/integrations.md is run, and its shown output is real."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ AROUND = {
         "    assert b'plimsoll_peak_allocated_bytes' in answer.read()\nserver.close()\n",
     ),
 }
-"""By the section: what its one block takes for granted, and what has to hold after it."""
+"""By section: the definitions that its one block needs, and the conditions after it."""
 ELSEWHERE = {"Notebooks", "pytest", "GitHub"}
 
 

@@ -58,7 +58,7 @@ def outputs(tmp_path: Path) -> dict[str, list[Any]]:
 
 
 def shown(cell: list[Any], kind: str = "text/plain") -> str:
-    """What a cell displays beside its value, or as its value if it displays nothing."""
+    """Returns a cell's display beside its value, or its value if it displays nothing."""
     found = [one for one in cell if one["output_type"] in ("display_data", "execute_result")]
     return str(found[0]["data"][kind])
 

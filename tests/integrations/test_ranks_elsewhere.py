@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The query of addresses in a server that speaks S3, on this machine."""
+    """Yields the query of addresses in a server that speaks S3, on this machine."""
     server = import_module("moto.server").ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
@@ -85,7 +85,7 @@ def test_a_cluster_gives_the_same_answer_also_where_a_worker_is_killed(folder: P
 
 
 def _kill_a_worker(killed: list[int]) -> None:
-    """The first process that is at work on a recording."""
+    """Kills the first process that works on a recording."""
     end = time.monotonic() + 60
     while not killed and time.monotonic() < end:
         for process in Path("/proc").glob("[0-9]*"):

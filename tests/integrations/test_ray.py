@@ -30,7 +30,7 @@ pytestmark = needs("ray")
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Of a cluster, whose workers find the tests' own functions."""
+    """The address of a cluster whose workers can import the tests' own functions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         with ray_cluster() as found:
@@ -49,7 +49,7 @@ def sweep(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def workers() -> list[int]:
-    """The processes of this test's cluster that work on a case now."""
+    """Returns the processes of this test's cluster that now work on a case."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended since
@@ -59,7 +59,7 @@ def workers() -> list[int]:
 
 
 def is_mine(process: int) -> bool:
-    """Whether this process started it, or what started it."""
+    """Whether this process started it, directly or not."""
     while process > 1:
         if process == os.getpid():
             return True

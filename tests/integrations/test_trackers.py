@@ -1,4 +1,4 @@
-"""The trackers themselves hold the memory of a run, on a simulated GPU."""
+"""The trackers themselves contain the memory of a run, on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(after_step: Callable[[int], None]) -> None:
 
 
 GROWS = [0.0625, 0.125, 0.1875]
-"""In GiB, what is allocated after each step."""
+"""Allocated GiB after each step."""
 
 
 @needs("tensorboard")
@@ -70,8 +70,9 @@ def test_accelerate_gives_the_figures_to_its_trackers() -> None:
 
 
 def records_of_wandb(content: bytes) -> Iterator[bytes]:
-    """LevelDB's log format: after the file's head, pieces in blocks of 32 KiB, 7 bytes before each.
+    """Yields records of LevelDB's log format: after the header, pieces in blocks of 32 KiB.
 
+    Each piece has a header of 7 bytes:
     https://github.com/google/leveldb/blob/main/doc/log_format.md
     """
     place, record = 7, b""
@@ -88,7 +89,7 @@ def records_of_wandb(content: bytes) -> Iterator[bytes]:
 
 
 def rows_of_wandb(folder: Path) -> list[dict[str, Any]]:
-    """What a run without a network has written for later, row by row."""
+    """Returns the rows that an offline run has written for later."""
     from wandb.proto import wandb_internal_pb2
 
     (file,) = folder.rglob("*.wandb")
@@ -122,7 +123,7 @@ def test_wandb_has_the_figures_in_the_rows_of_the_program() -> None:
 
         train(after_step)
         memory.log(step=7)
-    wandb.teardown()  # waits for what writes the file
+    wandb.teardown()  # waits for the process that writes the file
     rows = rows_of_wandb(Path("wandb"))
     found = [(row.get("loss"), row["gpu0_memory/allocated_gib"], row["_step"]) for row in rows]
     assert found == [(0.0, GROWS[0], 0), (1.0, GROWS[1], 1), (2.0, GROWS[2], 2), (None, 0.0, 7)]

@@ -31,7 +31,7 @@ def batches(count: int) -> list[dict[str, torch.Tensor]]:
 
 
 def hugging_face_trainer(steps: int, kept: list[Any] | None = None, **settings: Any) -> Any:
-    """A Trainer of a small model, which keeps a tensor a step in `kept`."""
+    """A Trainer of a small model that keeps one tensor a step in `kept`."""
     import torch
     from torch import nn
     from transformers import Trainer, TrainingArguments

@@ -1,4 +1,4 @@
-"""Compares `native` with the allocators of the versions of PyTorch that are named."""
+"""Compares `native` with the allocators of the named versions of PyTorch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _run(program: Path, first: int, count: int, operations: int) -> bool:
-    """Runs some programs and prints what was found; returns whether all came to the same."""
+    """Runs some programs and prints the differences; returns whether there are none."""
     command = [str(program), "random", str(first), str(count), str(operations)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     print(done.stdout + done.stderr, end="", flush=True)

@@ -1,4 +1,4 @@
-"""Compiles the comparison for the versions of PyTorch that are unpacked."""
+"""Compiles the comparison for the unpacked versions of PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SOURCE = Path(__file__).parents[2]
 
 
 def cuda_headers() -> Path | None:
-    """Returns the folder of CUDA's headers that triton brings."""
+    """Returns the folder of CUDA's headers in triton."""
     triton = find_spec("triton")
     if triton is None or triton.origin is None:
         return None

@@ -1,4 +1,4 @@
-"""Makes mistakes in `native`, one at a time, and says how many programs it took to find each.
+"""Inserts mistakes into `native`, one at a time, and counts the programs needed to find each.
 
 python -m tests.oracle.sabotage 2.15.0
 """
@@ -22,7 +22,7 @@ _PROGRAMS = 1000
 
 @dataclass(frozen=True)
 class Mistake:
-    """A line of the core, and a wrong one in its place."""
+    """A line of the core, with a wrong replacement."""
 
     name: str
     file: str

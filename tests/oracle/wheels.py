@@ -35,7 +35,7 @@ def link_installed() -> str | None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     link = FOLDER / f"torch-{found[1]}"
     if not link.exists():
-        link.unlink(missing_ok=True)  # to an environment that is gone
+        link.unlink(missing_ok=True)  # a link to a deleted environment
         link.symlink_to(folder.parent)
     return found[1]
 

@@ -1,8 +1,8 @@
 """Serves a small model as serving engines do: python serving_engine.py KIND UTILIZATION.
 
-KIND says where the engine runs: same, in this process; spawn, in one of its own; TERM and KILL,
-in one of its own that this signal ends. UTILIZATION is the share of the card that it may take. It
-prints its figures in bytes, as JSON.
+KIND is the engine's process: same, this process; spawn, one of its own; TERM and KILL, one of its
+own that this signal ends. UTILIZATION is the share of the card that it may take. It prints its
+figures in bytes, as JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGE_BYTES = LAYERS * 2 * PAGE * KEY_HEADS * HEAD * 2
 
 
 class Model:
-    """A decoder, whose keys and values lie in pages that requests share."""
+    """A decoder whose keys and values are in pages that requests share."""
 
     def __init__(self) -> None:
         def weight(*shape: int) -> torch.Tensor:
@@ -49,12 +49,12 @@ class Model:
     def forward(
         self, tokens: torch.Tensor, caches: list[torch.Tensor] | None, pages: torch.Tensor
     ) -> torch.Tensor:
-        """The next tokens of several requests, each of which has as many rows.
+        """Returns the next tokens of several requests, each with the same number of rows.
 
         Args:
             tokens: By request and row.
             caches: By layer, keys and values of each page; None while profiling.
-            pages: By request, its pages; rows go to the first of them.
+            pages: The pages of each request; rows go to the first of them.
         """
         hidden = self.words[tokens]
         count, rows = tokens.shape
@@ -101,7 +101,7 @@ class Engine:
         self.caches = [
             torch.zeros(shape, dtype=torch.bfloat16, device="cuda") for _ in range(LAYERS)
         ]
-        # Tables of pages lie in memory of the host, where the device reads them.
+        # Tables of pages are in host memory, where the device reads them.
         self.table = torch.zeros(BATCHES[-1], MOST_PAGES, dtype=torch.int64, pin_memory=True)
         self.mapped = torch.ops.plimsoll.map_host(self.table)
         self.tokens = torch.zeros(BATCHES[-1], 1, dtype=torch.int64, device="cuda")
@@ -118,24 +118,24 @@ class Engine:
         }
 
     def capture(self) -> dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]]:
-        """By batch size, its graph and its result, which lie in one pool."""
+        """Returns for each batch size its graph and its result, from one pool."""
         pool, graphs = torch.cuda.graph_pool_handle(), {}
         for batch in reversed(BATCHES):
             self.step(batch)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
                 made = self.step(batch)
-            # Later graphs use its memory again: it is kept without being owned.
+            # Later graphs reuse its memory: the result is kept without ownership.
             graphs[batch] = graph, torch.ops.plimsoll.unowned(made)
             del made
         return graphs
 
     def step(self, batch: int) -> torch.Tensor:
-        """The next token of so many requests."""
+        """Returns the next token of so many requests."""
         return self.model.forward(self.tokens[:batch], self.caches, self.mapped[:batch])
 
     def serve(self, lengths: list[int]) -> list[int]:
-        """How many tokens each request got; each begins with a prompt of one page."""
+        """Returns the number of tokens of each request; each begins with a prompt of one page."""
         waiting, served = list(enumerate(lengths)), [0] * len(lengths)
         while waiting:
             batch = next(size for size in BATCHES if size >= min(len(waiting), BATCHES[-1]))
@@ -159,14 +159,14 @@ class Engine:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def run(utilization: float, answer: Any) -> None:
-    """Serve, and tell the figures."""
+    """Serve, and send the figures."""
     engine = Engine(utilization)
     assert engine.serve([5, 9, 3] * 7) == [5, 9, 3] * 7
     answer(engine.figures)
 
 
 def run_in_a_process(utilization: float, answers: Any, kind: str) -> None:
-    """As `run`; then wait for a signal, if one is to come."""
+    """Work as `run`; then wait for a signal, for some kinds."""
     run(utilization, answers.send)
     if kind != "spawn":
         signal.pause()

@@ -1,7 +1,7 @@
 """Programs of one process that use two GPUs, each named by the argument.
 
-The last line that each prints is JSON: what PyTorch's own counters say of each GPU, as
-`[max_memory_allocated, max_memory_reserved]`.
+The last line of each is JSON: PyTorch's own counters of each GPU, as `[max_memory_allocated,
+max_memory_reserved]`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def data_parallel() -> None:
 
 
 def split_model() -> None:
-    """A model whose second half lies on the second GPU, as `device_map` lays it."""
+    """A model whose second half is on the second GPU, as `device_map` places it."""
     first, second = nn.Linear(512, 1024, device="cuda:0"), nn.Linear(1024, 4096, device="cuda:1")
     optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
     for _ in range(3):

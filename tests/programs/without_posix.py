@@ -1,6 +1,6 @@
-"""Runs plimsoll's command with what Windows' Python lacks taken away.
+"""Runs plimsoll's command without the functions that Python lacks on Windows.
 
-Modules of others are imported before, since they look at the system themselves.
+Third-party modules are imported before, since they detect the system themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model of 1B of Llama's shape under vLLM: python llama.py eager|graphs; prints its KV tokens.
+"""A 1B model like Llama under vLLM: python llama.py eager|graphs; prints its KV tokens.
 
 Its weights are made up, and requests fill the card for a while.
 """

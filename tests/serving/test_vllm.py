@@ -1,4 +1,4 @@
-"""vLLM on a simulated H100 finds room for as many tokens as on a real one."""
+"""vLLM on a simulated H100 has room for as many tokens as on a real one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulated import output_of
 
 LLAMA = Path(__file__).with_name("llama.py")
 MEASURED_TOKENS = 138_749 * 16
-"""By vLLM 0.24.0, eager: max_model_len 8192, utilization 0.9."""
+"""Measured with vLLM 0.24.0, eager: max_model_len 8192, utilization 0.9."""
 
 pytestmark = [
     pytest.mark.serving,

@@ -1,4 +1,4 @@
-"""Small stand-ins of CuPy, Numba and RMM, and the engines of simulated GPUs."""
+"""Small stand-ins for CuPy, Numba and RMM, and the engines of simulated GPUs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Engines:
         return self._opened
 
     def work(self, stream: int, device: int = 0, duration_ns: float = LONG_NS) -> None:
-        """Queue something, by default something long."""
+        """Queue work on a stream, by default long work."""
         self.gpus[device]._driver.launch(stream, duration_ns)
 
     def now(self) -> float:
-        """The first GPU's clock, in seconds."""
+        """Returns the first GPU's clock, in seconds."""
         return self.gpus[0].machine.now
 
     def advance(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ class Engines:
         return self.open(device).statistics()["allocated_bytes.all.current"]
 
     def active(self, device: int = 0) -> int:
-        """Allocated, or still in use by queued work."""
+        """Returns bytes allocated, or still in use by queued work."""
         return self.open(device).statistics()["active_bytes.all.current"]
 
 
@@ -92,7 +92,7 @@ class CupyOutOfMemoryError(MemoryError):
 
 
 class Cupy:
-    """What of CuPy the allocator uses, and what the program has made current."""
+    """The part of CuPy that the allocator uses, and the program's current device and stream."""
 
     def __init__(self) -> None:
         self.device = 0

@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `CI=1` makes the search repeatable, `HYPOTHESIS_PROFILE=long` a long one."""
+"""Hypothesis profiles: `CI=1` makes the search repeatable, `HYPOTHESIS_PROFILE=long` longer."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ from typing import Any
 
 
 class NVMLError(Exception):
-    """As pynvml's."""
+    """The error of pynvml."""
 
 
 @dataclass
 class Gpu:
-    """One GPU, and what fails on it."""
+    """One GPU, with the calls that fail on it."""
 
     uuid: str
     name: str = "NVIDIA H100 80GB HBM3"
@@ -27,7 +27,7 @@ class Gpu:
 
 
 class FakeNvml:
-    """What of pynvml is used here."""
+    """The part of pynvml that plimsoll uses."""
 
     NVMLError = NVMLError
     NVML_DEVICE_MIG_ENABLE = 1
@@ -56,7 +56,7 @@ class FakeNvml:
         raise NVMLError("Not Found")
 
     def __getattr__(self, name: str) -> Any:
-        """The calls that take a GPU: each may be made to fail on it."""
+        """Returns a call that takes a GPU; each may be made to fail on it."""
         answer = _ANSWERS.get(name)
         if answer is None:
             raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""What programs write all the time, and may: the wall's test runs this over a layer.
+"""Writes that programs make routinely and may make: the wall's test runs this over a layer.
 
 It imports nothing of plimsoll, so that any Python of the machine can run it as another user.
 """
@@ -76,7 +76,7 @@ def permitted() -> None:
 
 
 def rename_by_raw_call() -> None:
-    """Change what the layer holds by raw calls, as safetensors does by its Rust library."""
+    """Rename a file of the layer by raw system calls, as safetensors does by its Rust library."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     renameat2, fchmodat = (316, 268) if platform.machine() == "x86_64" else (276, 53)
     layer = os.environ["PLIMSOLL_SCRATCH"].splitlines()[0] + f"/files{Path.cwd()}"

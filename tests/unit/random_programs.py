@@ -1,4 +1,4 @@
-"""Random programs on an allocator, as data: hypothesis makes them, `Program` carries them out."""
+"""Random programs on an allocator, as data: hypothesis makes them, `Program` runs them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Malloc:
 
 @dataclass(frozen=True)
 class Free:
-    """Which of the live allocations, counted round and round."""
+    """The index of a live allocation, modulo their number."""
 
     which: int
 
@@ -72,7 +72,7 @@ SECONDS = st.sampled_from([1e-4, 1e-3, 1e-2])
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
-    """One of these, each as often as its weight says."""
+    """Chooses one of these, each as often as its weight says."""
     by_weight = [strategy for weight, strategy in choices for _ in range(weight)]
     return st.integers(0, len(by_weight) - 1).flatmap(by_weight.__getitem__)
 

@@ -1,4 +1,4 @@
-"""In which order advice comes, and what counts as its cost."""
+"""The order of advice, and the costs that decide it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PIECES = st.builds(
 
 
 def comes_before(one: Advice, other: Advice) -> bool | None:
-    """The rule, said otherwise: whether one has to come first; None where nothing is said of it."""
+    """The rule in another form: whether one has to come first; None if either may."""
     fails = [each.serves_failed_requests is False for each in (one, other)]
     if fails[0] != fails[1]:
         return fails[1]
@@ -71,8 +71,8 @@ def test_advice_is_in_the_order_of_the_rule_whatever_it_came_in(
 
 
 def cached_and_kept(allocator: Allocator) -> None:
-    """What a limit takes back, and half of which could be spilled."""
-    allocator.free(allocator.malloc("100MiB"))  # cached, and of no use to what follows
+    """Memory that a limit releases, and half of which could be spilled."""
+    allocator.free(allocator.malloc("100MiB"))  # cached, and useless for the following requests
     allocator.malloc("101MiB")
 
 

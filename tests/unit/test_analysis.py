@@ -1,4 +1,4 @@
-"""What was live at the peak, and for what, from hand-made runs."""
+"""The live memory at the peak, and its use, from hand-made runs."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_was_in_shared_memory_is_told_of_the_moment_when_it_held_the_most()
 
 
 class TestOverTime:
-    """What is kept of a run for a picture."""
+    """The points of a run that a picture keeps."""
 
     def test_a_short_run_is_kept_event_by_event(self) -> None:
         events = [

@@ -1,4 +1,4 @@
-"""What blocks are for: by stacks where there are any, else by lifetimes."""
+"""The use of blocks: by stacks if there are any, else by lifetimes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STACKS: dict[int, list[Frame]] = {
 
 
 def at_peak(path: Path, *, stacks: bool = True) -> tuple[str, dict[str, int]]:
-    """MiB live at the peak by category, and what told; without `stacks` as if none were."""
+    """Returns MiB live at the peak by category, with the evidence; perhaps without stacks."""
     (trace,) = read_recording(path).devices
     found = find_lifetimes(trace)
     if not stacks:
@@ -104,7 +104,8 @@ def cut_off(*, stacks: bool) -> tuple[Program, list[int], int]:
     """Steps of which the last ends in its forward pass, where a request fails and all is freed.
 
     Returns:
-        The program, the events of the last forward pass's activations, the event of the failure.
+        Returns the program, the events of the last forward pass's activations, and the event of the
+        failure.
     """
     layers, program = 6, Program()
     forward, backward = (2, 5) if stacks else (0, 0)
@@ -141,7 +142,7 @@ def test_a_forward_pass_that_a_failed_request_cut_off_has_activations(stacks: bo
     assert categories.source == ("stacks" if stacks else "lifetimes")
     names = dict(zip(found.start.tolist(), (CATEGORIES[n] for n in categories.number), strict=True))
     assert [names[event] for event in begins] == ["activations"] * 6
-    # What was gone by then is none: the temporary of each layer, but for the one at the peak.
+    # Blocks freed by then are none: the temporary of each layer, except the one at the peak.
     assert [names[event - 1] for event in begins[:-1]] == ["temporaries"] * 5
     assert [names[event] for event in range(6)] == ["parameters"] * 6
 
@@ -180,7 +181,7 @@ def test_real_programs_are_taken_apart_by_their_stacks() -> None:
 @pytest.mark.parametrize("workload", ["bert_varlen_amp", "prefetch_streams"])
 def test_a_limit_changes_no_categories(workload: str) -> None:
     def of(variant: str) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-        """The size of each request, and its category."""
+        """Returns the size of each request, and its category."""
         (trace,) = read_recording(LARGE / f"{workload}.{variant}.pickle.gz").devices
         found = find_lifetimes(trace)
         categories = find_categories(found, find_steps(found), trace.frames)

@@ -1,4 +1,4 @@
-"""Blocks and their lifetimes, against a pairing that goes event by event."""
+"""Blocks and their lifetimes, compared with a pairing that goes event by event."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(events: Sequence[Event]) -> EventBatch:
 def lifetimes_of(
     events: Sequence[Event], segments: Sequence[_core.SegmentInfo] = ()
 ) -> list[tuple[int, ...]]:
-    """Start, end, completed, address, size and stack of each block."""
+    """Returns start, end, completed, address, size and stack of each block."""
     return rows(find(events, segments))
 
 
@@ -53,7 +53,7 @@ def rows(found: Lifetimes) -> list[tuple[int, ...]]:
 
 
 def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
-    """The same, one event after the other; of histories without contradictions."""
+    """Computes the same event by event, for histories without contradictions."""
     blocks: list[list[int]] = []
     open_blocks: dict[int, list[int]] = {}
     end = len(events)
@@ -73,7 +73,7 @@ def naive(events: Sequence[Event]) -> list[tuple[int, ...]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Event]:
-    """What an allocator may write: a free follows its allocation, a completion its free."""
+    """Draws an allocator's history: a free follows its allocation, a completion its free."""
     state: dict[int, int] = {}
     events: list[Event] = []
     for _ in range(draw(st.integers(0, 40))):

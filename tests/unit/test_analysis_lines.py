@@ -1,4 +1,4 @@
-"""Which frame of a stack is the program's."""
+"""The program's frame of a stack."""
 
 from __future__ import annotations
 

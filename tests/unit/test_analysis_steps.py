@@ -58,7 +58,7 @@ class Program:
 
 
 def training(steps: int, *, seed: int = 0, layers: int = 12) -> tuple[Program, list[int]]:
-    """A loop of forward and backward passes with batches of random length, and where it begins."""
+    """A loop of forward and backward passes with batches of random length, and its beginning."""
     chance = random.Random(seed)
     program = Program()
     for layer in range(layers):

@@ -1,4 +1,4 @@
-"""CuPy, Numba and RMM on plimsoll's engines: small stand-ins of them, on simulated GPUs."""
+"""CuPy, Numba and RMM on plimsoll's engines: small stand-ins for them, on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.array_stand_ins import (
     numba_cuda,
 )
 
-MADE = 0x7F00  # the number of a stream that somebody made
+MADE = 0x7F00  # the number of a stream that another library made
 
 
 @pytest.fixture(params=["elastic", "native"])
@@ -213,7 +213,7 @@ class TestCupy:
 
 @dataclass
 class QueuedWork:
-    """What a stream has been told to do with an array, until when."""
+    """The queued work of a stream on an array, with its end."""
 
     stream: int
     start: int
@@ -222,7 +222,7 @@ class QueuedWork:
 
 
 class TestReuse:
-    """No address is lent while other streams' queued work uses it, whatever a program does."""
+    """An address is never reused while other streams' queued work uses it, in any program."""
 
     @pytest.mark.parametrize("seed", range(6))
     def test_what_is_lent_is_idle_or_of_the_same_stream(self, engines: Engines, seed: int) -> None:

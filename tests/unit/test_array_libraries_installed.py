@@ -1,4 +1,4 @@
-"""Which library is asked for beside PyTorch, and what is refused."""
+"""The libraries beside PyTorch that may be named, and refused combinations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TestServing:
         serving.serve_libraries(["cupy", "numba"], engines)
         first = cupy.allocator
         assert first(MiB).ptr
-        serving.check_libraries(["cupy", "numba"])  # Numba's manager is ours by now
+        serving.check_libraries(["cupy", "numba"])  # Numba's manager is plimsoll's by now
         serving.serve_libraries(["cupy", "numba"], engines)
         assert cupy.allocator is first
 
@@ -168,7 +168,7 @@ except plimsoll.InputError as error:
     def test_which_gpu_is_meant_is_told_before_cuda_runs(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After is_available() no process that is forked could use CUDA."""
+        """After is_available() no forked process could use CUDA."""
         torch = pytest.importorskip("torch")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("it makes CUDA ready"))
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -183,7 +183,7 @@ except plimsoll.InputError as error:
     def test_the_command_tells_the_scripts_process(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """Which is another one."""
+        """The script's process is another one."""
         told: dict[str, str] = {}
 
         def become(_path: str, _command: list[str], environment: dict[str, str]) -> None:

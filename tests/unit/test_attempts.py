@@ -1,4 +1,4 @@
-"""Trials of a changed script, as their processes answer."""
+"""Trials of a changed script, with given answers of their processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROOM = 1000 * MiB
 @pytest.mark.parametrize(
     ("kind", "reserved_mib", "fitting"),
     [
-        ("offload", 1100, ["elastic"]),  # PyTorch's would have to give segments back in time
+        ("offload", 1100, ["elastic"]),  # PyTorch's would have to release segments in time
         ("offload", 1000, ["native", "elastic"]),
         ("optimizer", 1100, ["native", "elastic"]),
     ],

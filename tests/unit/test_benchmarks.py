@@ -1,4 +1,4 @@
-"""Benchmarks refuse what they cannot do before they begin: with one line, and exit status 2."""
+"""Benchmarks refuse bad input before they begin: with one line, and exit status 2."""
 
 from __future__ import annotations
 

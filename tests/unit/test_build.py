@@ -37,7 +37,7 @@ pytest.importorskip("torch")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the user's libraries are kept."""
+    """The folder of the user's libraries."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir(mode=0o700)
@@ -140,7 +140,7 @@ class TestTables:
 
     @pytest.fixture
     def recipe(self, recipe: Recipe, tmp_path: Path) -> Recipe:
-        """One whose answer is twice the number in a data file."""
+        """A library whose answer is twice the number in a data file."""
         (tmp_path / "data").mkdir()
         (tmp_path / "data" / "halves.csv").write_text("# of the answer\nvalue,unit\n21,1\n")
         (recipe.sources / "more" / "half.cpp").write_text(
@@ -213,7 +213,7 @@ class TestTables:
 
 
 class TestOthers:
-    """Folders and files that somebody else could have made."""
+    """Folders and files that another user could have made."""
 
     def test_a_library_in_a_folder_that_others_may_write_to_is_not_loaded(
         self, recipe: Recipe, home: Path, capfd: pytest.CaptureFixture[str]
@@ -288,7 +288,7 @@ def is_running(process: int) -> bool:
 
 
 def obey_signals() -> None:
-    """In a new process, whatever its parent ignores, as under nohup."""
+    """Restore signal handling in a new process, whose parent may ignore signals, as under nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -302,7 +302,7 @@ build(Recipe("tiny", "the tiny library", Path(sys.argv[1]), (), (), needs_cuda=F
 
 
 class TestKilled:
-    """A compiler that never ends, and somebody who ends the build."""
+    """A compiler that never ends, and a user who ends the build."""
 
     @pytest.fixture
     def started(
@@ -349,13 +349,13 @@ class TestKilled:
 
 
 class TestPrebuilt:
-    """A library that a wheel brings, for PyTorch 2.13.0."""
+    """A library from a wheel, for PyTorch 2.13.0."""
 
     @pytest.fixture
     def brought(
         self, recipe: Recipe, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Path:
-        """Its file; there is no compiler."""
+        """Returns its file; there is no compiler."""
         library = tmp_path / prebuilt.file_name(recipe.name, "2.13.0", digest_of(recipe))
         build(recipe).rename(library)
         shutil.rmtree(home)
@@ -462,7 +462,7 @@ print(load(recipe).plimsoll_answer())
 
 
 class TestNewerPyTorch:
-    """One that came after this version of plimsoll."""
+    """A PyTorch released after this version of plimsoll."""
 
     @pytest.fixture(autouse=True)
     def newer(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What each change makes of a script, and which scripts it leaves alone."""
+"""Each change's effect on a script, and the scripts that it does not apply to."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def survey(
     optimizer: dict[str, Any] | None = None,
     model: dict[str, Any] | None = None,
 ) -> Survey:
-    """What a trial of a script would have seen."""
+    """Returns the survey of a trial."""
     made = Place(line_of(text, "torch.optim."), "main")
     use = {
         "kind": "torch.optim.adamw.AdamW", "made": made,

@@ -1,4 +1,4 @@
-"""What is compiled: where Triton is missing, which functions Dynamo sees, what the report says."""
+"""Compiled code: without Triton, the functions that Dynamo sees, and the report."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The contract that every allocator keeps on every driver.
 
-Random programs run on a small GPU whose driver fails at times, beside a model that knows nothing of
-segments or caches: which addresses are alive, and until when which stream may still use the rest.
-A new allocator or policy, or a new driver, is one more line here.
+Random programs run on a small GPU whose driver fails at times, beside a model without segments or
+caches: the live addresses, and the streams that may still use freed ones. A new allocator or
+policy, or a new driver, is one more line here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def most_for(size: int) -> int:
 
 @dataclass(frozen=True)
 class EnterPool:
-    """Requests on this stream, or on any, are served from a pool from now on."""
+    """Serve requests on this stream, or on any, from a pool from now on."""
 
     pool: int
     stream: int | None
@@ -133,7 +133,7 @@ class Live:
 
 @dataclass
 class Freed:
-    """Memory that was given back, and when the work queued on it by then is done, by stream."""
+    """Freed memory, with the end of the work queued on it, by stream."""
 
     begin: int
     end: int
@@ -141,7 +141,7 @@ class Freed:
 
 
 class Contract(RuleBasedStateMachine):
-    """What a program may do to an allocator, and what it may count on."""
+    """The actions of a program on an allocator, and the guarantees that it relies on."""
 
     policy: ClassVar[str]
     driver: ClassVar[DriverName]
@@ -169,7 +169,7 @@ class Contract(RuleBasedStateMachine):
             case Free(which) if self.live:
                 self.free(self.pick(which))
             case RecordStream(which, stream) if self.live and not self.in_pool:
-                # Inside, PyTorch takes the other stream to be ordered by a graph capture.
+                # Inside, PyTorch assumes that a graph capture orders the other stream.
                 self.allocator.record_stream(self.pick(which), stream)
                 self.live[self.pick(which)].users.add(stream)
             case Launch(stream, seconds):
@@ -209,7 +209,7 @@ class Contract(RuleBasedStateMachine):
             self.ooms += 1
             assert self.faulty or self.available() < most_for(size)
             assert self.allocator.memory_allocated() == allocated
-        except RuntimeError:  # no address space: not a matter of memory
+        except RuntimeError:  # no address space: not a lack of memory
             assert self.faulty
             assert self.allocator.memory_allocated() == allocated
         else:
@@ -229,7 +229,7 @@ class Contract(RuleBasedStateMachine):
             assert moved == before - after
 
     def available(self) -> int:
-        """What the driver and the limit would still give."""
+        """Returns the bytes that the driver and the limit would still allow."""
         dedicated = self.gpu.free_bytes
         shared = self.gpu.machine.shared_free_bytes if self.allocator.policy == "spill" else 0
         limit = self.allocator.limit_bytes
@@ -239,7 +239,7 @@ class Contract(RuleBasedStateMachine):
         if self.allocator.name != "elastic" or shared == 0:
             return min(dedicated + shared, left)
         left += self.allocator.memory_stats()["shared_reserved_bytes.current"]
-        return min(dedicated, max(left, 0)) + shared  # the limit is one of dedicated memory
+        return min(dedicated, max(left, 0)) + shared  # the limit applies to dedicated memory
 
     def check_stream_order(self, address: int, block: Live) -> None:
         for freed in self.freed:
@@ -351,7 +351,7 @@ class Contract(RuleBasedStateMachine):
         self.allocator.check_invariants()
 
     def teardown(self) -> None:
-        """What the program gives back goes back to the driver, to the last byte."""
+        """Memory that the program frees returns to the driver, to the last byte."""
         self.gpu.heal()
         self.leave_pool()
         for pool in self.pools.values():

@@ -17,17 +17,18 @@ ORDER = (
     "allocator/host", "allocator/native", "allocator/elastic/books", "allocator/elastic/plan",
     "allocator/elastic/apply", "allocator/elastic", "allocator/wheel", "replay", "engine",
 )  # fmt: skip
-# What an allocator runs on may be simulated, and a history may be a recorded one: it knows neither.
+# An allocator runs on a simulated or a real driver, from a program or a recorded history, and must
+# not know which.
 SHARED = {
     "plimsoll/torch_versions.h", "plimsoll/torch_versions.inc", "plimsoll/wheel_api.h",
 }  # fmt: skip
-"""Headers that the core and the libraries that are built later both include."""
+"""Headers that the core and the libraries built later both include."""
 UNKNOWN_TO_ALLOCATORS = {"simulated", "formats"}
 UNKNOWN_TO_RECORDS = {"driver", "simulated"}
 
 
 def may_include(folder: str) -> set[str]:
-    """The folders whose headers the files of a folder may include."""
+    """Returns the folders whose headers the files of a folder may include."""
     before = {*ORDER[: ORDER.index(folder) + 1]}
     if folder.startswith("allocator"):
         return before - UNKNOWN_TO_ALLOCATORS
@@ -58,7 +59,7 @@ def test_folders_include_only_those_before_them() -> None:
 
 
 def impurities(code: str) -> list[str]:
-    """What a plan must not have: books that it could change, and a driver."""
+    """Returns what a plan must not use: books that it could change, and a driver."""
     code = re.sub(r"//.*", "", code)
     return re.findall(r"(?<!const )\b(?:MappedSpace|Arenas?|Ledger|Lending)&|\bDriver\w*", code)
 

@@ -1,4 +1,4 @@
-"""A word that the core does not know is refused where it comes in, and never means a default."""
+"""A word that the core does not know is refused at its boundary, and never means a default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ranks of a large job are run, and whose part they play."""
+"""The ranks of a large job that run, and the ranks that they represent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_pipeline_has_its_ends_and_what_is_between_run() -> None:
     found = choose_roles(WORLD, SHARDS + PIPELINES, [PIPELINES[0]])
     assert found.ranks == [0, 5, 6, 11, 18, 23]
     assert sum(found.stands_for.values()) == WORLD
-    # Stages 1 and 2 are taken as stage 1; the last pipeline stands for itself.
+    # Stage 1 represents stages 1 and 2; the last pipeline represents itself.
     assert found.stands_for == {0: 5, 6: 10, 18: 5, 5: 1, 11: 2, 23: 1}
 
 

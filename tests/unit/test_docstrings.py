@@ -1,4 +1,4 @@
-"""Every public name shows how it is used, and the examples are right."""
+"""Every public name has an example, and the examples are right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_page_of_the_api_has_every_public_name() -> None:
 
 
 def examples_of(name: str) -> doctest.DocTest | None:
-    """The examples that need neither a GPU nor the reader's own files; none if there are none."""
+    """Returns the examples that need neither a GPU nor the reader's files; None without any."""
     found = doctest.DocTestParser().get_doctest(
         getattr(plimsoll, name).__doc__, {"plimsoll": plimsoll}, name, None, None
     )

@@ -1,4 +1,4 @@
-"""What `plimsoll doctor` says of a machine: the answer first, and a command for what is missing."""
+"""`plimsoll doctor` on several machines: the answer first, and a command for missing parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNNING = "run, install and record on a GPU"
 
 
 class Machine:
-    """What the doctor finds when it looks; by default all is there, the libraries are built."""
+    """The doctor's findings; by default everything exists, and the libraries are built."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch

@@ -1,4 +1,4 @@
-"""The names of recordings are one list, and each command goes by it."""
+"""The names of recordings are one list, which every command uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The C table of engines, as a library that is built later calls it."""
+"""The C table of engines, as a library built later calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evidence for what blocks are for: origins, labels, and frames of PyTorch."""
+"""The evidence for the use of blocks: origins, labels, and frames of PyTorch."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def test_the_largest_request_heeds_the_settings() -> None:
         allocator.free(small)
         allocator.malloc("101MiB")
 
-    # 200 MiB are kept for requests that leave no more than 20 MiB of them; so 30 MiB serve at most,
-    # or what is above 180 MiB.
+    # 200 MiB are kept for requests that leave no more than 20 MiB of them; so requests up to 30 MiB
+    # fit, or those above 180 MiB.
     found = explained(program, conf="max_split_size_mb:64")
     assert found.fragmentation.largest_hole_bytes == 200 * MiB
     assert found.fragmentation.largest_request_bytes == 200 * MiB
@@ -135,7 +135,7 @@ def test_too_little_memory_is_told_with_what_is_missing() -> None:
 
 
 def with_holes(allocator: Allocator, stream: int = 0) -> list[int]:
-    """Ten segments of 100 MiB, and 60 MiB of each are free."""
+    """Ten segments of 100 MiB, each with 60 MiB free."""
     blocks = [allocator.malloc("100MiB", stream=stream) for _ in range(10)]
     for block in blocks:
         allocator.free(block)
@@ -203,7 +203,7 @@ def nine_blocks(allocator: Allocator) -> None:
 
 
 def request(recording: Recording, number: int) -> int:
-    """The event of a request, counted from 0."""
+    """Returns the event of a request, counted from 0."""
     action = recording.devices[0].load().action
     return int(np.flatnonzero(action == Action.ALLOC)[number])
 
@@ -302,7 +302,7 @@ def test_a_higher_limit_serves_what_failed() -> None:
     found = explain(recording, limit="1000MiB", advice=False)
     assert (found.out_of_memory, found.served_requests) == ([], 1)
     assert found.fits_limit
-    assert found.peak.allocated_bytes == 400 * MiB  # without the request that is served now
+    assert found.peak.allocated_bytes == 400 * MiB  # without the request that is now served
     assert str(found).startswith("In 1000.00 MiB the requests that failed are served; what")
     (failed,) = explain(recording, limit="512MiB", advice=False).out_of_memory
     assert failed.recorded
@@ -367,7 +367,7 @@ def training(*, zero_grad_late: bool) -> Recording:
 
 def test_the_least_limit_is_what_the_program_then_takes() -> None:
     def program(allocator: Allocator) -> None:
-        allocator.free(allocator.malloc("100MiB"))  # cached, and of no use to what follows
+        allocator.free(allocator.malloc("100MiB"))  # cached, and useless for the following requests
         allocator.malloc("101MiB")
 
     recording = recorded(program)

@@ -1,4 +1,4 @@
-"""What grows from step to step, and what only seems to."""
+"""Memory that grows from step to step, and memory that only seems to."""
 
 from __future__ import annotations
 

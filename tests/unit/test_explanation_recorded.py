@@ -1,4 +1,4 @@
-"""Explanations of what other allocators than PyTorch's did, from what was recorded."""
+"""Explanations of other allocators than PyTorch's, from recorded events."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Row = tuple[int, int, str]
 
 
 def state(segments: list[_core.SegmentInfo]) -> list[tuple[int, int, int, list[Row]]]:
-    """Where segments and their blocks are; free neighbours count as one."""
+    """Returns the places of segments and blocks; adjacent free blocks count as one."""
     found = []
     for segment in segments:
         rows: list[Row] = []
@@ -198,7 +198,7 @@ def test_shared_memory_is_not_on_the_card(tmp_path: Path) -> None:
 
 
 def failing(allocator: Allocator, folder: Path, size: str) -> tuple[OutOfMemoryError, Explanation]:
-    """Ten blocks of 100 MiB with holes between them, and a request that fails."""
+    """Makes ten blocks of 100 MiB with holes between them, and a request that fails."""
     with record(folder / "run.plim", allocator=allocator):
         blocks = [allocator.malloc("50MiB") for _ in range(20)]
         for block in blocks[::2]:
@@ -235,7 +235,7 @@ def test_a_limit_that_refused_is_to_be_raised_as_far_as_need_be(name: str, tmp_p
     assert advice.what.startswith("raise the limit to")
     assert advice.peak_reserved_bytes <= 1900 * MiB
     assert "set_per_process_memory_fraction" in advice.how
-    # Of what leaks some is there still, and less does not serve what failed.
+    # Part of the leaked memory is still there, and less does not serve the failed request.
     assert [one.kind for one in found.advice] == ["limit", "spill", "leak"]
     assert [one.serves_failed_requests for one in found.advice] == [True, True, False]
 

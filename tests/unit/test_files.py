@@ -1,4 +1,4 @@
-"""New files: whole or not at all, and never over another that nobody wants to lose."""
+"""New files are whole or absent, and never replace a file without permission."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_folder_that_one_may_not_write_in_is_told_before_long_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_can_be_made(folder / "page")
-    # As for somebody who is not root.
+    # As for a user other than root.
     monkeypatch.setattr(os, "access", lambda place, mode: (place, mode) != (folder, os.W_OK))
     with pytest.raises(InputError, match="page: cannot be written: Permission denied"):
         check_can_be_made(folder / "page")

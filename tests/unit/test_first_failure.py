@@ -1,4 +1,4 @@
-"""A job says the cause of the rank that failed first, and not of the one that was gone first."""
+"""A job reports the cause of the rank that failed first, not of the one that exited first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plimsoll.torch.simulated.setup import Setup
 if TYPE_CHECKING:
     from pathlib import Path
 
-# What a rank prints is read by a thread, which closes its pipe a little later.
+# A thread reads a rank's output, and closes its pipe a little later.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 _RANK = """

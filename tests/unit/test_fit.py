@@ -1,4 +1,4 @@
-"""`plimsoll.fit` of a value: which it tries, and when it says that it does not know more."""
+"""`plimsoll.fit` of a value: the values that it tries, and when it reports an open range."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CARD = gpu_profile("T4")
 
 
 def prediction(need_bytes: int, used_bytes: int = 0) -> Prediction:
-    """What a script is found to need that asks for so many bytes."""
+    """Returns the prediction of a script that needs so many bytes."""
     total = CARD.total_bytes - used_bytes
     allocated = -(-need_bytes // (2 * MiB)) * 2 * MiB
     used = allocated + CARD.context_bytes
@@ -178,11 +178,11 @@ def test_cards_that_fit_by_returning_cached_memory_are_told_apart() -> None:
 
 
 class Runs:
-    """Stands for processes: a script that needs what a function of the value says.
+    """Replaces processes by a script whose need is a function of the value.
 
     Attributes:
-        tried: The values, in order, each with whether it ran on a card without end.
-        default: The script's own value; None if it has none that anybody can learn.
+        tried: The values, in order, each with whether it ran with unlimited memory.
+        default: The script's own value; None if it cannot be learned.
     """
 
     def __init__(self, need: Need, default: int | None, interrupted_after: int | None) -> None:
@@ -223,7 +223,7 @@ class Runs:
 
 @pytest.fixture(params=[1, 2])
 def slots(request: pytest.FixtureRequest) -> int:
-    """How many trials run at a time."""
+    """Returns the number of parallel trials."""
     return int(request.param)
 
 
@@ -231,7 +231,7 @@ def slots(request: pytest.FixtureRequest) -> int:
 def search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> Callable[..., tuple[Fit, Runs]]:
-    """`fit` of a script that needs what a function of the value says, and what ran."""
+    """Runs `fit` for a need that is a function of the value; returns result and runs."""
     script = tmp_path / "script.py"
     script.touch()
     monkeypatch.setattr(values, "slots", lambda *_, **__: slots)
@@ -254,7 +254,7 @@ ROOM = CARD.total_bytes - CARD.context_bytes
 
 
 def affine(answer: int, fixed: float) -> Need:
-    """Of which `answer` values fit, and a part of the card is taken by none of them."""
+    """A need that grows linearly above a constant part; `answer` is the largest that fits."""
     return lambda n: int(ROOM * (fixed + (1 - fixed) * n / (answer + 0.5)))
 
 
@@ -263,12 +263,12 @@ def quadratic(answer: int, fixed: float) -> Need:
 
 
 def stepped(answer: int, fixed: float) -> Need:
-    """Like what allocators reserve: in large pieces."""
+    """A need in large pieces, like reserved memory."""
     return lambda n: int(affine(answer, fixed)(n) // (20 * MiB) + 1) * 20 * MiB
 
 
 def largest(need: Need) -> int:
-    """The answer."""
+    """Returns the right answer."""
     low, high = 0, 1 << 30
     while high - low > 1:
         middle = (low + high) // 2
@@ -280,7 +280,7 @@ def largest(need: Need) -> int:
 
 
 def check(found: Fit, need: Need) -> None:
-    """It says nothing that is wrong, and was tried."""
+    """Checks that the result is right and was tried."""
     verdicts = {trial.value: trial.fits for trial in found.curve}
     assert list(verdicts) == sorted(verdicts)
     assert all(prediction(need(v)).fits == fits for v, fits in verdicts.items() if fits is not None)
@@ -582,7 +582,7 @@ def test_an_interrupt_before_anything_is_known_is_one(search: Search) -> None:
 
 
 def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> None:
-    def need(n: int) -> int:  # nothing to go by
+    def need(n: int) -> int:  # no evidence
         return ROOM if n <= 77_777 else 2 * ROOM
 
     found, runs = search(lambda n: need(n) - 100 * MiB + n, start=64)
@@ -597,7 +597,7 @@ def test_where_the_runs_are_spent_the_answer_lies_between(search: Search) -> Non
 
 
 def test_a_value_that_fits_above_one_that_does_not_is_the_answer(search: Search) -> None:
-    """As where a convolution finds less workspace."""
+    """For example, a convolution finds less workspace."""
     need = affine(29, 0.3)
     odd = {20: 2 * ROOM, 24: 2 * ROOM}
     found, _ = search(lambda n: odd.get(n, need(n)), default=16)

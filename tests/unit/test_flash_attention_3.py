@@ -1,4 +1,4 @@
-"""FlashAttention 3's splits and schedules, beside cases worked out by hand from its rules."""
+"""FlashAttention 3's splits and schedules, compared with cases computed by hand from its rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECODING = Shape(
     is_varlen=True,
     processors=132,
 )
-"""One new row against a cache of a model of 8B, on an H100."""
+"""One new row against a cache of an 8B model, on an H100."""
 TRAINING = replace(DECODING, batch=4, rows=2048, key_rows=2048, page_rows=0, is_varlen=False)
 
 sizes = st.integers(1, 1 << 15)

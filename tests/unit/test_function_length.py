@@ -1,4 +1,4 @@
-"""No function grows longer than the longest one is; the numbers here only fall."""
+"""No function grows longer than the longest one; the numbers here only fall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gallery's harness: what scripts say of themselves, bounds, results, and the page."""
+"""The gallery's harness: docstrings of scripts, bounds, results, and the page."""
 
 from __future__ import annotations
 

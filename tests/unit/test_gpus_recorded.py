@@ -56,7 +56,7 @@ def test_what_makes_no_sense_is_no_card(gpus: object) -> None:
 
 
 def of_a_small_card(tmp_path: Any) -> Recording:
-    """800 MiB of 1 GiB, of which another allocator keeps more."""
+    """A recording with 800 MiB of 1 GiB, of which another allocator keeps more."""
     allocator = Allocator(SimulatedGpu("1GiB"))
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.free(allocator.malloc("400MiB"))

@@ -1,4 +1,4 @@
-"""What processes have in memory, and what that makes for a machine."""
+"""The memory of processes, and their sum for a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting plimsoll under PyTorch: what can be said without a GPU."""
+"""Installing plimsoll under PyTorch, as far as it can be tested without a GPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_cpu_build_of_pytorch_is_refused() -> None:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The engines that were made, on simulated cards of 1 GiB."""
+    """Returns the engines made so far, on simulated cards of 1 GiB."""
     made = []
 
     def cuda(allocator: str, conf: str, version: str, device: int, account: bool) -> Any:
@@ -157,7 +157,8 @@ class TestSizes:
         make = maker.cuda
 
         def make_and_collect(*choice: Any) -> Any:
-            callbacks.deallocate(address, 1, RmmStream(0))  # as a buffer in a circle is
+            # for example a buffer in a reference cycle
+            callbacks.deallocate(address, 1, RmmStream(0))
             return make(*choice)
 
         monkeypatch.setattr(maker, "cuda", make_and_collect)
@@ -177,7 +178,7 @@ class TestSizes:
         learned: list[int] = []
         opened_by_pytorch: list[Any] = []
 
-        def adopt(device: int) -> None:  # which asks for the engine, as the bridge does
+        def adopt(device: int) -> None:  # asks for the engine, as the bridge does
             learned.append(device)
             opened_by_pytorch.append(engines.open(device))
 

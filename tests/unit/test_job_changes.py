@@ -1,4 +1,4 @@
-"""What changes for jobs make of a script, and which scripts they leave alone."""
+"""The effect of changes for jobs on scripts, and the scripts that they do not apply to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--json` prints JSON, whatever numbers an answer has."""
+"""`--json` prints valid JSON for any numbers."""
 
 from __future__ import annotations
 

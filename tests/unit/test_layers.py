@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "plimsoll"
-OWN = ""  # the modules of a room that are in none of its packages
+OWN = ""  # the modules of a room outside its packages
 ROOMS = {
     "base": (OWN, "telemetry", "workers"),
     "recordings": (OWN, "analysis", "causes"),
@@ -35,7 +35,7 @@ ROOMS = {
     "cli": (OWN,),
 }
 """The rooms in order, each with its packages in order."""
-FACE = ""  # the package itself: what `import plimsoll` gives
+FACE = ""  # the package itself: the names that `import plimsoll` gives
 ORDER = (*(room for room in ROOMS if room != "cli"), FACE, "cli", "__main__")
 IMPORT_NAMES = {"nvidia-ml-py": "pynvml"}
 
@@ -86,7 +86,7 @@ def package_of(name: str) -> str:
 
 
 def arrows(room: str) -> list[tuple[str, str]]:
-    """All imports of a room's modules: who imports, and what."""
+    """Returns all imports of a room's modules, as importer and imported."""
     return [(name, other) for name in modules() if room_of(name) == room for other in graph()[name]]
 
 
@@ -123,7 +123,7 @@ def test_packages_of_a_room_import_only_those_before_them(room: str) -> None:
 
 
 def test_packages_give_no_names_of_other_modules() -> None:
-    """A name has one place: only `plimsoll` itself gives names that other modules make."""
+    """A name has one home: only `plimsoll` itself exports names of other modules."""
     for name, path in modules().items():
         if path.name == "__init__.py" and name != "plimsoll" and "stand_ins" not in path.parts:
             names = {
@@ -155,7 +155,7 @@ def test_every_kind_of_import_is_seen(source: str) -> None:
 
 
 def test_modules_have_names_of_their_own() -> None:
-    """But for those that are the same thing in each package, and stand-ins for other packages."""
+    """Exceptions: modules with one role in each package, and stand-ins for other packages."""
     same = {"__init__", "text", "html", "modules", "parts", "results"}
     ours = [path for path in SOURCE.rglob("*.py") if "stand_ins" not in path.parts]
     stems = [path.stem for path in ours if path.parent.name != "cli"]

@@ -1,4 +1,4 @@
-"""Lines and tables as wide as there is room."""
+"""Lines and tables for a given width."""
 
 from __future__ import annotations
 

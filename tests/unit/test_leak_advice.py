@@ -1,4 +1,4 @@
-"""What is advised against leaks, and what the history would have been without."""
+"""The advice against leaks, and the history without them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_leak_comes_first_with_its_line_and_what_to_do_there(
     assert first.kind == "leak"
     assert first.what == f"{what}, 20.00 MiB more each step"
     assert (first.how, first.cost) == (how, "nothing")
-    # Two of them live at a time, besides those of the steps in which programs warm up.
+    # Two of them are live at a time, besides those of warm-up steps.
     assert first.saves_bytes >= (STEPS - 5) * 20 * MiB
     assert "leak" not in {one.kind for one in others}
     assert f"\n  1. {first.what}: saves " in str(found)
@@ -94,7 +94,7 @@ def test_a_leak_that_filled_the_card_is_what_serves_the_request_first() -> None:
     assert (first.kind, first.serves_failed_requests, first.saves_bytes) == ("leak", True, 0)
     assert "serves what failed" in str(found)
     assert {"limit", "spill"} <= {one.kind for one in found.advice[1:]}
-    # With another setting of the allocator it would fail a little later.
+    # Another setting of the allocator would only delay the failure.
     assert not {"setting", "elastic"} & {one.kind for one in found.advice}
 
 

@@ -1,4 +1,4 @@
-"""The file that `python -m` runs, found without running anything of its packages."""
+"""The file that `python -m` runs, found without running code of its packages."""
 
 from __future__ import annotations
 

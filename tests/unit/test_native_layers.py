@@ -1,4 +1,4 @@
-"""Libraries that are built against PyTorch, and `preload`: folders in order, no circle of units."""
+"""Libraries built against PyTorch, and `preload`: folders in order, no circle of units."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder_of(name: str) -> str:
 
 
 def arrows_back(root: Path) -> set[tuple[str, str]]:
-    """The files that include one of a later folder, with that."""
+    """Returns the files that include one of a later folder, with that file."""
     return {
         (name, other)
         for path in sources(root)
@@ -69,7 +69,7 @@ def test_no_two_units_have_one_name() -> None:
 
 
 def test_a_circle_of_units_is_found(tmp_path: Path) -> None:
-    """Headers alone have none here: a source includes what includes its own header."""
+    """Headers alone have no circle here: a source includes a file that includes its own header."""
     write(tmp_path, {"a.h": "", "a.cpp": '#include "a.h"\n#include "b.h"\n', "b.h": ""})
     assert circle(units(tmp_path)) == []
     write(tmp_path, {"b.cpp": '#include "a.h"\n'})

@@ -1,4 +1,4 @@
-"""Promises that a prediction could not keep: as data, each once, and as lines on stderr."""
+"""Guarantees that a prediction could not give: as data, each once, and as lines on stderr."""
 
 import pytest
 

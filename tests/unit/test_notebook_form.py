@@ -1,4 +1,4 @@
-"""Results in a notebook: the answer first, then tables, then all of the text; nothing hostile."""
+"""Results in a notebook: the answer, then tables, then the whole text; nothing hostile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Page(HTMLParser):
-    """The text of HTML whose every element is closed, and what each table row says."""
+    """The text of HTML with all elements closed, and the contents of each table row."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Page(HTMLParser):
 
 
 def shown(result: NotebookForm) -> Page:
-    """What a notebook shows; its text is what a terminal shows, and all of that is in it."""
+    """Returns a notebook's page, which must contain the terminal's text."""
     bundle = result._repr_mimebundle_()
     assert set(bundle) == {"text/plain", "text/html"}
     assert bundle["text/plain"] == str(result)

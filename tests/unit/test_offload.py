@@ -1,4 +1,4 @@
-"""Which saved storages leave the card, decided from steps that were seen."""
+"""The choice of saved storages that leave the card, from earlier steps."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ BUDGET = 4 * GiB
 
 @dataclass
 class Program:
-    """A training step: storages are saved in order and used in the other order.
+    """A training step: storages are saved in order and used in reverse order.
 
-    Before each save, and before each use is over, the program takes `transient` bytes of its own.
+    Before each save, and before the end of each use, the program allocates `transient` bytes of its
+    own.
     """
 
     sizes: list[int]
     transient: int = 0
-    growth: int = 0  # of gradients, a use
+    growth: int = 0  # of gradients, for each use
     early: list[int] = field(default_factory=list)
     expected: list[int | None] = field(default_factory=list)
     coming: list[int] = field(default_factory=list)
 
     def step(self, plan: Plan, base: int) -> Program:
-        """Run a step, asking the plan at each event; what it answered is in the lists."""
+        """Run a step, asking the plan at each event; its answers are in the lists."""
         self.early, self.expected, self.coming = [], [], []
         plan.begin(base)
         for index, size in enumerate(self.sizes):
@@ -63,7 +64,7 @@ def test_an_equal_step_is_known_above_its_own_beginning() -> None:
     program.step(plan, 0)
     again = program.step(plan, 5000)
     assert again.coming == [2, 1, 0]
-    # From the last event on the step is over.
+    # The step is over after the last event.
     assert again.expected == [5100] * 3 + [5110, 5120, 5000]
 
 
@@ -81,7 +82,7 @@ def test_the_rest_of_the_forward_pass_is_known_at_once() -> None:
             plan.use(index, GiB)
             expected.append(plan.expected_of_forward())
             plan.measure(base + 9 * MiB)
-    # The backward pass is looked at use by use; after the last one the step is over.
+    # The backward pass is examined use by use; after the last one the step is over.
     assert expected == [GiB + most * MiB for most in (5, 5, 2, 9, 9, 0)]
 
 
@@ -89,7 +90,7 @@ def test_as_much_leaves_early_as_the_budget_lacks_and_the_first_saved() -> None:
     plan = Plan(BUDGET)
     program = Program([256 * MiB] * 20)
     program.step(plan, 0)
-    # 5 GiB are saved, 4 GiB less a margin of 8 MiB fit, and little is left to later.
+    # 5 GiB are saved, 4 GiB less a margin of 8 MiB fit, and little is left for later.
     assert program.step(plan, 0).early == [0, 1, 2, 3]
     assert program.step(plan, GiB).early == [*range(8)]
     assert program.step(plan, 2 * GiB).early == [*range(12)]
@@ -121,7 +122,7 @@ def test_a_storage_that_only_lends_its_shape_is_gone_before_its_use() -> None:
     plan.measure(0)
     plan.drop(1)
     plan.use(1, 3 * GiB - 16 * MiB)
-    plan.measure(3 * GiB - 16 * MiB)  # what is computed takes its place
+    plan.measure(3 * GiB - 16 * MiB)  # the computed results take its place
     plan.use(0, GiB)
     plan.begin(0)
     plan.save(GiB)
@@ -176,7 +177,7 @@ def test_a_step_that_departs_to_another_known_one_is_known() -> None:
 
 
 def test_the_most_of_equal_steps_is_expected() -> None:
-    """Of four micro-batches the first one makes the gradients."""
+    """The first of four micro-batches allocates the gradients."""
     plan = Plan(BUDGET)
     for _ in range(3):
         for growth in (MiB, 0, 0, 0):

@@ -1,4 +1,4 @@
-"""The published schema says what every `--json` prints: all tests hold their commands against it.
+"""The published schema describes the output of `--json`; all tests check their commands with it.
 
 See tests/output_lines.py.
 """
@@ -26,7 +26,7 @@ RECORDING = str(Path(__file__).parents[2] / "examples/recordings/gpt2_adamw_oom.
 
 
 def line_of(*arguments: str) -> str:
-    """The first line that a command prints."""
+    """Returns the first line that a command prints."""
     done = CliRunner().invoke(app, list(arguments))
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.stdout.splitlines()[0]

@@ -1,4 +1,4 @@
-"""Memory outside PyTorch: whose it is, and when it is why a card is over full."""
+"""Memory outside PyTorch: its owner, and when it is the reason for a full card."""
 
 from dataclasses import replace
 

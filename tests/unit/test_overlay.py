@@ -1,4 +1,4 @@
-"""How the folders of a machine are shown to a trial under an overlay."""
+"""How a trial under an overlay shows the folders of a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans in words and pictures: the first line, what may go wrong, and what each point is."""
+"""Plans in words and pictures: the first line, the warnings, and each point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many steps a program will make is read from the loops around a step."""
+"""The number of steps that a program will make, from the loops around a step."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ POOL, STREAM = 7, 5
 
 
 class Caller:
-    """What was compiled as PyTorch is, and the functions that it calls."""
+    """A caller compiled like PyTorch, and the functions that it calls."""
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -42,12 +42,12 @@ class Caller:
 
     @property
     def holders(self) -> int:
-        """Of what the filter holds on to, the caller itself among them."""
+        """Returns the references to the filter's object, including the caller's."""
         return int(self._library.caller_holders())
 
     @property
     def asked(self) -> int:
-        """How often the filter was asked."""
+        """Returns how often the filter was called."""
         return int(self._library.caller_asked())
 
     def _call(self, name: str, function: str, *arguments: object) -> None:
@@ -73,7 +73,7 @@ def caller(tmp_path_factory: pytest.TempPathFactory) -> Caller:
 
 @pytest.fixture
 def engine() -> _core.Engine:
-    """On a card of 1 GiB."""
+    """An engine on a card of 1 GiB."""
     gpu = SimulatedGpu(GiB)
     return _core.Engine.simulated(gpu._driver, "native", "", "2.11", 0, False)
 

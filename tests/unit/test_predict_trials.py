@@ -1,4 +1,4 @@
-"""Which trials a prediction runs, and what it makes of the one beside the first."""
+"""The trials of a prediction, and its use of the parallel one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EAGER = replace(prediction(6 * MiB), step_seconds=0.5)
 
 
 class Trials:
-    """Stands for the processes: the first finds `found`, the one beside it `eager`."""
+    """Replaces the processes: the first finds `found`, the parallel one `eager`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: Path) -> None:
         self.ran: list[str] = []

@@ -1,4 +1,4 @@
-"""Where the value goes that a program reads: into a condition, or nowhere that decides anything."""
+"""The use of a value that a program reads: a condition, or nothing that decides anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIBRARY = str(Path("site-packages", "torch", "_tensor.py").absolute())
 
 
 def answers(program: str) -> list[bool]:
-    """What is said of each read of a program, `item()`, which is a library's."""
+    """Returns the decision for each read of a program, by `item()` of a library."""
     found: list[bool] = []
     names: dict[str, Any] = {"ask": partial(is_tested, [__file__]), "found": found}
     exec(compile("def item():\n  found.append(ask())\n  return 1.0", _LIBRARY, "exec"), names)

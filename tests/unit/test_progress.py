@@ -1,4 +1,4 @@
-"""What long runs say on stderr: a bar on a terminal, a line now and then without."""
+"""Progress of long runs on stderr: a bar on a terminal, occasional lines otherwise."""
 
 from __future__ import annotations
 

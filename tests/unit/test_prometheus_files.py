@@ -1,4 +1,4 @@
-"""The rules and the dashboard: what they name is exported, and other programs accept them."""
+"""The rules and the dashboard name only exported metrics, and other programs accept them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def recorded() -> set[str]:
 
 
 def expressions() -> list[str]:
-    """What the dashboard asks Prometheus."""
+    """Returns the dashboard's queries to Prometheus."""
     found = json.loads(grafana_dashboard())
     asked = [target["expr"] for panel in found["panels"] for target in panel["targets"]]
     asked += [each["query"]["query"] for each in found["templating"]["list"][1:]]
@@ -81,7 +81,7 @@ def test_the_dashboards_panels_lie_beside_each_other() -> None:
 
 
 def unknown(given: Any, kept: Any, at: str = "") -> list[str]:
-    """Where Grafana's own types have no room for what a dashboard says."""
+    """Returns the paths at which Grafana's own types drop parts of a dashboard."""
     if isinstance(given, dict) and isinstance(kept, dict):
         lost = [f"{at}.{key}" for key in given.keys() - kept.keys()]
         both = given.keys() & kept.keys()

@@ -1,4 +1,4 @@
-"""Ranks beside each other: who does the same, who stands out, and what is only chance."""
+"""Ranks in comparison: equal ones, outliers, and mere chance."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_fault_of_one_rank_is_found_and_no_other_rank_is_named(fault: Fault) -
     ranks = [Rank(10_000)] * RANKS
     ranks[3] = Rank(10_000, fault=fault, seed=5)
     summaries = job(*ranks)
-    # Blocks of changed sizes also make the peak another one.
+    # Blocks of changed sizes also move the peak.
     assert stands_out(summaries) - {(3, "full")} == {(3, fault)} - {(3, "full")}
     assert (3, fault) in stands_out(summaries)
     one = find_outliers(summaries, group_ranks(summaries))[0]

@@ -1,4 +1,4 @@
-"""A rank's summary does not hang on how its history is cut, nor its memory on how long that is."""
+"""A rank's summary is independent of the stretches, and its memory of the history's length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ print(int(status.split("VmHWM:")[1].split()[0]) * 1024, found.events, found.step
 
 
 def plain(value: Any) -> Any:
-    """What can be compared."""
+    """Returns comparable data."""
     if is_dataclass(value):
         return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, np.ndarray):

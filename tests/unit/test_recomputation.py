@@ -1,4 +1,4 @@
-"""Which modules to compute again: the least time for what they save, and the peak that is left."""
+"""The modules to recompute: the least time for their savings, and the resulting peak."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Program:
-    """A step that is written down event by event: allocations, frees, calls of modules."""
+    """A step written event by event: allocations, frees, calls of modules."""
 
     def __init__(self) -> None:
         self.blocks: list[list[int]] = []  # start, end, size; an address is 1 + the block's number
@@ -38,7 +38,7 @@ class Program:
     def layer(
         self, name: str, keeps: int, result: int, seconds: float, given: int | None
     ) -> tuple[int, int]:
-        """A module that keeps a block and gives back another; both blocks."""
+        """A module that keeps a block and returns another; returns both blocks."""
         start = self.events
         kept, output = self.allocate(keeps), self.allocate(result)
         of = frozenset() if given is None else frozenset({given + 1})
@@ -69,7 +69,7 @@ class Program:
 
 
 def chained(sizes: list[tuple[int, float]], result: int = 1) -> tuple[Program, int]:
-    """Layers one after the other, each with (MiB kept, seconds), and their backward pass."""
+    """Layers one after another, each with (MiB kept, seconds), and their backward pass."""
     program = Program()
     held: list[tuple[int, int]] = []
     before = None
@@ -99,7 +99,7 @@ def test_of_layers_that_are_alike_the_early_ones_are_computed_again() -> None:
 def test_peaks_are_those_of_the_moments_and_not_of_sums() -> None:
     program, backward = chained([(10, 1.0)] * 4)
     peaks = {tuple(plan.modules): plan.peak_bytes for plan in program.plans(backward)}
-    # Four results; of the layers that keep nothing, one at a time is there again.
+    # Four results; of the layers that keep nothing, one at a time is recomputed.
     assert peaks[("0",)] == (4 + 3 * 10) * MiB
     assert peaks[("0", "1")] == (4 + 2 * 10) * MiB
     assert min(peaks.values()) < (4 + 2 * 10) * MiB

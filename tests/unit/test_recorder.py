@@ -1,4 +1,4 @@
-"""`plimsoll.record` on an allocator by itself: what is in the file, and what is refused."""
+"""`plimsoll.record` on an allocator alone: the contents of the file, and refused requests."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class TestMarks:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Slow(dict[str, int]):
-            """In which threads meet between the look and the entry."""
+            """A dictionary in which threads meet between lookup and entry."""
 
             def setdefault(self, key: str, default: int | None = None) -> int:
                 time.sleep(0.01)
@@ -138,7 +138,7 @@ class TestMarks:
     def test_steps_of_optimizers_are_those_of_pytorchs_memory(
         self, allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Once they are watched, they are no steps of an allocator by itself."""
+        """Once optimizers are watched, their steps do not count for an allocator alone."""
         with record(tmp_path / "run.plim", allocator=allocator):
             churn(allocator, 1)
             recorder._after_step()
@@ -211,7 +211,7 @@ class TestMisuse:
     def test_a_beginning_that_cannot_be_written_leaves_nothing(
         self, allocator: Allocator, tmp_path: Path, room: int
     ) -> None:
-        """No room for the header; and room for it, but not for what memory holds already."""
+        """No room for the header; and room for it, but not for the initial segments."""
         for _ in range(2000):
             allocator.malloc("1MiB")
         recording = record(tmp_path / "run.plim", allocator=allocator)
@@ -489,7 +489,7 @@ def test_a_recording_may_begin_where_a_large_block_was_freed_and_split(
     allocator: Allocator, tmp_path: Path
 ) -> None:
     allocator.free(allocator.malloc("256MiB"))
-    allocator.malloc("16MiB")  # what is left of the block is smaller than what was asked for it
+    allocator.malloc("16MiB")  # the rest of the block is smaller than the request
     with record(tmp_path / "run.plim", allocator=allocator):
         allocator.malloc("8MiB")
     (found,) = replay(tmp_path / "run.plim")

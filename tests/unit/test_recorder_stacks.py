@@ -1,4 +1,4 @@
-"""Call stacks as numbers: they say what `traceback` says, wherever they are taken."""
+"""Call stacks as numbers: they agree with `traceback`, wherever they are taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many samples a step takes, by its loaders or by the calls of its modules."""
+"""The number of samples in a step, by its loaders or by the calls of its modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scratch layer: programs see what they write, and real files stay as they are.
+"""The scratch layer: programs see their own writes, and real files stay unchanged.
 
 The programs run with the layer's library before libc, and without PyTorch.
 """
@@ -48,7 +48,7 @@ Came = str | int | list[str] | State
 
 
 def make_real(folder: Path) -> Path:
-    """A folder with something of each kind."""
+    """Makes a folder with an entry of each kind."""
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / "old.txt").write_text("old\n")
     (folder / "rights").write_text("mine")
@@ -62,7 +62,7 @@ def make_real(folder: Path) -> Path:
 
 
 def state_of(folder: Path) -> State:
-    """All in a folder: what it is, its mode, and its contents."""
+    """Returns each entry of a folder with its kind, mode and contents."""
     return {str(path.relative_to(folder)): entry_of(path) for path in sorted(folder.rglob("*"))}
 
 
@@ -76,7 +76,7 @@ def entry_of(path: Path) -> tuple[str, int, str]:
 
 @contextmanager
 def layer() -> Iterator[tuple[Path, Path, dict[str, str]]]:
-    """A folder with files, one for a layer over it, and the environment of programs that see it."""
+    """Yields a folder with files, one for a layer over it, and the environment of its programs."""
     with tempfile.TemporaryDirectory() as place:
         top = Path(place).resolve()
         real = make_real(top / "real")
@@ -97,7 +97,7 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
 
 @contextmanager
 def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, Outcome]]]]:
-    """A folder with files, and what runs a command that cannot change them."""
+    """Yields a folder with files, and a function that runs a command that cannot change them."""
     with tempfile.TemporaryDirectory() as place:
         top = Path(place).resolve()
         real = make_real(top / "real")
@@ -122,9 +122,9 @@ def trial(kind: Kind) -> Iterator[tuple[Path, Callable[[list[str]], tuple[str, O
 def in_a_trial(
     *expected: str, kinds: Sequence[Kind] = tuple(Kind)
 ) -> Callable[[Callable[[], None]], Callable[[Kind], None]]:
-    """Let a test run in a process of its own, in a folder whose real files it cannot change.
+    """Run a test in a process of its own, in a folder whose real files it cannot change.
 
-    What it is to have written: the kind and the path of each.
+    The arguments are the expected writes: the kind and the path of each.
     """
 
     def decorate(test: Callable[[], None]) -> Callable[[Kind], None]:
@@ -375,7 +375,7 @@ def test_rights_and_times_are_changed_in_the_copy() -> None:
     assert stat.S_IMODE(os.stat("old.txt").st_mode) == 0o600
     os.utime("rights", (1, 2))
     assert os.stat("rights").st_mtime == 2
-    with open("sub/in.txt") as file:  # not open for writing, and yet it can be changed
+    with open("sub/in.txt") as file:  # not open for writing, but still changeable
         os.fchmod(file.fileno(), 0o400)
     assert stat.S_IMODE(os.stat("sub/in.txt").st_mode) == 0o400
 
@@ -553,7 +553,7 @@ def test_paths_are_relative_in_the_current_folder(monkeypatch: pytest.MonkeyPatc
 
 
 def operate(seed: int, count: int, moves_folders: bool) -> None:
-    """Do things at random in the current folder, and print what came of each, and what is there."""
+    """Do random operations in the current folder, and print each result and the final state."""
     source = random.Random(seed)
     names = ("old.txt", "rights", "sub", "link", "link.txt", "broken", "a", "b")
 

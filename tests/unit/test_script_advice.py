@@ -1,4 +1,4 @@
-"""What is advised about a script, of which trials said this or that."""
+"""Advice about a script, from given results of trials."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AS_IT_IS = {"allocated": "900MiB", "reserved": "920MiB", "seconds": 1.0, "shared
 
 
 class Runs:
-    """Stands for trials: each change comes to what was said of it, or else to what it was."""
+    """Replaces trials: each change has its given result, or else that of the unchanged script."""
 
     at_a_time = 2
     said: dict[str, dict[str, Any]]
@@ -76,7 +76,7 @@ class Runs:
 
 @pytest.fixture
 def explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Explained:
-    """Explains a recording with a script, of which is said what each change comes to."""
+    """Explains a recording with a script, for given results of each change."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(SCRIPT)
 

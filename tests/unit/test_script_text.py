@@ -1,4 +1,4 @@
-"""Changes to the text of a script: where they go, and that nothing else changes."""
+"""Changes of a script's text: their places, and that all other text stays."""
 
 from __future__ import annotations
 

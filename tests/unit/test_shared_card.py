@@ -1,4 +1,4 @@
-"""A simulated card that several processes use, each with what it has in a file that all map."""
+"""A simulated card that several processes use, each with its use in a shared, mapped file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Other:
     """Another process that takes memory of the card, and waits to be killed."""
 
     def __init__(self, path: Path, size: int, then: int = 0) -> None:
-        """Take `size`, and give back all but `then` of it."""
+        """Take `size`, and return all but `then` of it."""
         read, write = os.pipe()
         self.process = os.fork()
         if not self.process:

@@ -1,7 +1,7 @@
 """Dedicated and shared memory on a simulated GPU: by Windows' driver, and by the elastic allocator.
 
 The first four are the experiments of an article on GPU memory in modern Windows: dedicated memory
-only, page-locked memory, dedicated memory that goes on in shared memory, and more than both.
+only, page-locked memory, dedicated memory that spills into shared memory, and more than both.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_pieces_of_cached_memory_stay_in_their_tier(allocator: Allocator) -> None:
-    """Reuse of a cached block that lies in shared memory is a spill as well."""
+    """Reuse of a cached block in shared memory is a spill as well."""
     first = allocator.malloc("8GiB")
     for _ in range(2):
         allocator.free(allocator.malloc("64MiB"))

@@ -1,4 +1,4 @@
-"""The command line takes what Python takes, with the same defaults."""
+"""The command line has the same options as Python, with the same defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine by itself does what the articles about PyTorch's allocator describe."""
+"""The engine without PyTorch behaves as articles about PyTorch's allocator describe."""
 
 from __future__ import annotations
 

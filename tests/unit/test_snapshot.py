@@ -48,7 +48,7 @@ CONFS = [
 ]
 
 
-# What is freed before a request that is refused matters to them; see the last tests here.
+# Memory freed before a refused request matters to them; see the last tests here.
 WITHOUT_OVERSIZE = [conf for conf in CONFS if "max_split" not in conf]
 
 Snapshot = dict[str, Any]
@@ -74,7 +74,7 @@ def asks_for_memory(snapshot: Snapshot) -> bool:
 
 
 def used_allocator() -> Allocator:
-    """An allocator whose snapshot has all that a viewer may meet."""
+    """An allocator whose snapshot has every kind of entry."""
     allocator = Allocator(SimulatedGpu("1GiB"))
     allocator.record_memory_history(stacks=True)
     kept = [allocator.malloc(size) for size in (1, 4096, 3 * MiB, 90 * MiB, 12 * MiB)]
@@ -214,7 +214,7 @@ def test_a_dumped_file_is_plain_data_and_is_never_overwritten(tmp_path: Path) ->
 
 
 def flames(text: str) -> int:
-    """The bytes of all lines of a flame graph's input."""
+    """Returns the bytes of all lines of a flame graph's input."""
     return sum(int(line.rpartition(" ")[2]) for line in text.splitlines())
 
 
@@ -317,7 +317,7 @@ def test_so_does_one_that_runs_out_of_memory(conf: str, program: list[Step]) -> 
 
 
 def set_apart(program: list[Step]) -> list[Step]:
-    """Put a request after whatever empties a cache; see the test after the next."""
+    """Put a request after each step that empties a cache; see the test after the next."""
     return [
         part
         for step in program

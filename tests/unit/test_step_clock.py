@@ -1,4 +1,4 @@
-"""How steps are told apart, and what is said of their time, without PyTorch."""
+"""The detection of steps, and the report of their time, without PyTorch."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from plimsoll.prediction.step_growth import STEPS, growth_bytes, steady_from
     ("grown", "growth"),
     [
         ([4] * STEPS, 4),
-        ([100, 0, *[4] * STEPS], 4),  # what was before does not count
+        ([100, 0, *[4] * STEPS], 4),  # earlier steps do not count
         ([4, 4, 4, 4, 8, 8, 8, 8], 4),
         ([4] * (STEPS - 1), None),
         ([*[4] * STEPS, 0], None),
@@ -40,7 +40,7 @@ MIB = 1 << 20
         ([5, 8, 5, 8, 5, 8, 5], 2),  # two optimizers that take turns
         ([4, 2, 8, 4, 2, 8], 3),  # three of them
         ([8, 7.9999, 8.0001, 7.9998], 1),  # rounding
-        ([5, 8], 0),  # nobody knows yet
+        ([5, 8], 0),  # too few steps
         ([5, 8, 3], 0),
         ([5, 8, 3, 9], None),
         ([3, 7, 5, 2, 6, 4], None),  # sequences of any length

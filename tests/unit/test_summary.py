@@ -23,7 +23,7 @@ def keys(version: str) -> list[str]:
 
 
 def torch_summary(stats: Mapping[str, int], device: int, *, abbreviated: bool) -> str:
-    """What PyTorch prints if these are its counters."""
+    """Returns PyTorch's own table for these counters."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda.memory, "memory_stats", lambda device: dict(stats))  # noqa: ARG005
         patch.setattr(torch.cuda.memory, "_get_device_index", lambda *_, **__: device)

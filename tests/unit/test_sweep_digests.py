@@ -1,4 +1,4 @@
-"""When a program counts as another one: a script also with the modules of its own."""
+"""Changes that make a program count as another one, in a script or its own modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of sweeps: what they make, what they refuse, and which row is best."""
+"""Plans of sweeps: their cases, refused plans, and the best row."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_bad_prices(text: str, says: str, tmp_path: Path) -> None:
 
 
 def row(gpu: str, used: int | None, total: int, samples: float | None = None) -> Row:
-    """A row of one script; None used is one that failed."""
+    """A row of one script; None used means failed."""
     case = Case("prediction", "train.py", (), gpu, "", "native")
     if used is None:
         return Row(case, gpu, "it broke")
@@ -257,7 +257,7 @@ def test_a_table_gives_back_what_was_kept(tmp_path: Path) -> None:
         for each in ROWS:
             kept.keep(each)
     again = ResultsFile(tmp_path / "t.parquet")
-    assert [again.done(each.key) for each in ROWS] == [*ROWS[:4], None]  # what failed runs again
+    assert [again.done(each.key) for each in ROWS] == [*ROWS[:4], None]  # failed rows run again
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]
 
 

@@ -1,4 +1,4 @@
-"""The counters file: what is written is read, whatever else is not, and never half of a record."""
+"""The counters file: written counters are read, all else is refused, and no half record appears."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_no_reader_sees_half_of_a_record(tmp_path: Path) -> None:
             assert time.monotonic() < ends
             try:
                 found = read_counters(path)
-            except InputError:  # it met the writer at work each time: there was no whole record
+            except InputError:  # the writer was active each time: there was no whole record
                 continue
             assert found.heartbeat_ns >= last
             last = found.heartbeat_ns

@@ -1,4 +1,4 @@
-"""The place of a process in its job, by what each launcher says."""
+"""The place of a process in its job, by each launcher's variables."""
 
 from __future__ import annotations
 

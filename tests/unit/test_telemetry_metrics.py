@@ -1,4 +1,4 @@
-"""Prometheus: the names, the units, and who can ask."""
+"""Prometheus: the names, the units, and the access."""
 
 from __future__ import annotations
 

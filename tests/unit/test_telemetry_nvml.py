@@ -1,4 +1,4 @@
-"""NVML: what it says, and what is said when it does not."""
+"""NVML's figures, and the messages without them."""
 
 from __future__ import annotations
 

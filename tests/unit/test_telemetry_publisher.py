@@ -1,4 +1,4 @@
-"""The publisher: what it writes, when it is quiet, and that no program notices it."""
+"""The publisher: its writes, its silence, and that no program notices it."""
 
 from __future__ import annotations
 

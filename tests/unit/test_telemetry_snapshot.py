@@ -1,4 +1,4 @@
-"""Snapshots on request: what is given, to whom, and what is said when there is none."""
+"""Snapshots on request: their contents, their recipients, and the errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def serving(folder: Path, take: Callable[[], dict[str, Any]]) -> Iterator[Snapsh
 
 @contextmanager
 def answering(folder: Path, answer: bytes) -> Iterator[None]:
-    """A process that speaks something else."""
+    """A process that speaks another protocol."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(socket_path(folder, os.getpid())))
         server.listen()

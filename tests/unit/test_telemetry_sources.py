@@ -1,4 +1,4 @@
-"""Sources: what each allocator's own counters become."""
+"""Sources: the counters made from each allocator's own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """What CUDA and NVML say, without either."""
+    """Replaces the answers of CUDA and NVML."""
     gpu = Gpu("GPU-ab", compute={})
     found = SimpleNamespace(name="H100", uuid="ab", total_memory=79 * GiB)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)

@@ -1,4 +1,4 @@
-"""Folders of trials: what interrupts, and ends, leave behind."""
+"""Folders of trials after interrupts and kills."""
 
 from __future__ import annotations
 

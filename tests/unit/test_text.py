@@ -1,4 +1,4 @@
-"""Text of anybody's making, where it is shown: no control character and no mark of direction."""
+"""Untrusted text where it is shown: no control character and no mark of direction."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_page_shows_nothing_hostile() -> None:
     assert [moment.text for moment in run.devices[0].moments if moment.kind == "mark"] == [
         printable(HOSTILE)
     ]
-    assert run.name.startswith(HOSTILE)  # pages are written beside what they are of
+    assert run.name.startswith(HOSTILE)  # pages are written beside their recordings
 
 
 @pytest.mark.parametrize("kind", ["perfetto", "speedscope", "csv"])

@@ -1,4 +1,4 @@
-"""Predictions, fits and plans at any width: the answer first, tables with what matters most."""
+"""Predictions, fits and plans at any width: the answer first, tables with the important columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tiers' side of engines: live ones and simulated ones answer alike."""
+"""The tiers' interface of engines: live ones and simulated ones answer alike."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_spill_is_told_of_once(machine: Machine) -> None:
     assert shared(machine) == engine.statistics()["shared_allocated_bytes.current"] == 176 * MiB
     assert engine.rebalance() == 0
     machine.free(wall)
-    assert engine.rebalance() == 0  # what is cached, the next step needs
+    assert engine.rebalance() == 0  # the next step needs the cached memory
 
 
 def test_the_lower_of_two_limits_counts(machine: Machine) -> None:

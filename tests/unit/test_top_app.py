@@ -1,4 +1,4 @@
-"""The full screen: as on record at three sizes, and what its keys do."""
+"""The full screen: as recorded at three sizes, and the effect of its keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def screen(app: TopApp, *, colour: bool = False) -> str:
-    """What the terminal shows."""
+    """Returns the terminal's contents."""
 
     def shown(segment: Segment) -> str:
         if segment.style is None or not colour:
@@ -86,13 +86,13 @@ class RememberingApp(TopApp):
 
 
 def told(app: TopApp) -> str:
-    """The last message."""
+    """Returns the last message."""
     assert isinstance(app, RememberingApp)
     return app.messages[-1]
 
 
 def order(text: str) -> list[str]:
-    """The processes, from the top."""
+    """Returns the processes, from the top."""
     lines = text.split("────")[0].splitlines()
     return [line.split()[0] for line in lines if line.startswith("   ") and "PID" not in line]
 
@@ -302,7 +302,7 @@ def test_only_what_is_looked_for_is_shown() -> None:
         assert "GPU 1 H100" in screen(app)
         await press(app, pilot, "slash", *["backspace"] * 5, *"zz", "enter")
         assert "no process with 'zz' is known to use a GPU" in screen(app)
-        assert len(order(await press(app, pilot, "slash", *"q", "escape"))) == 0  # left as it was
+        assert len(order(await press(app, pilot, "slash", *"q", "escape"))) == 0  # left unchanged
         assert app.is_running
         assert len(order(await press(app, pilot, "escape"))) == 6
 

@@ -1,4 +1,4 @@
-"""Several machines: what is asked of ssh, what each answers, and who does not."""
+"""Several machines: the calls of ssh, their answers, and silent hosts."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Cluster:
         (self.folder / host).mkdir()
 
     def answer(self, host: str, program: str) -> None:
-        """Let a host answer by what a program prints."""
+        """Make a host answer with a program's output."""
         (self.folder / "answers").mkdir(exist_ok=True)
         (self.folder / "answers" / host).write_text(program)
 
     def run(self, host: str, mib: int, **environment: str) -> int:
-        """Start a process on a host; its number."""
+        """Start a process on a host; returns its process id."""
         started = subprocess.Popen(
             [sys.executable, str(PROGRAMS / "ranked.py"), str(mib)],
             stdin=subprocess.PIPE,
@@ -77,7 +77,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """With a stub of ssh on the PATH; below a short path, as sockets need it."""
+    """A stub of ssh on the PATH, below a short path, as sockets need it."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "ssh").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAMS}/stub_ssh.py "$@"\n')
@@ -379,7 +379,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 
 
 def some(content: bytes) -> Callable[[socket.socket], None]:
-    """Gives an answer and ends."""
+    """Sends an answer and ends."""
     return lambda connection: connection.sendall(content)
 
 
@@ -397,7 +397,7 @@ def ever(content: bytes, again: bytes, seconds: float = 0.0) -> Callable[[socket
 
 @contextmanager
 def stranger(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """Listens, and gives each who connects an answer, after what is asked."""
+    """Listens, and answers each connection after its request."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -669,7 +669,7 @@ def test_a_real_ssh_shows_a_machine_and_brings_a_snapshot(
     ssh.chmod(0o700)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it, as a service has it
+        Path("/run/sshd").mkdir(exist_ok=True)  # sshd needs it, and its service makes it
     cluster.add("there")
     pid = cluster.run("there", 300, RANK="5", PLIMSOLL_JOB="real")
     remote = folder / "remote"

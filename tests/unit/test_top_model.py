@@ -1,4 +1,4 @@
-"""What NVML and processes say, put together."""
+"""NVML's figures and processes' counters, joined."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The text of `plimsoll top`: as on record at three sizes, with and without colour.
+"""The text of `plimsoll top`: as recorded at three sizes, with and without colour.
 
-PLIMSOLL_WRITE_VIEWS=1 writes what is on record anew.
+PLIMSOLL_WRITE_VIEWS=1 records it anew.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a training script can call to take less: its results stay what they were."""
+"""Functions for training scripts that reduce memory: their results stay the same."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestCrossEntropy:
 
 
 class Net(torch.nn.Module):  # type: ignore[misc,name-defined]
-    """Blocks with everything that is hard to compute again: random numbers, batch statistics."""
+    """Blocks with everything that is hard to recompute: random numbers, batch statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -223,7 +223,7 @@ class TestSplitBatch:
 
 
 def language_model(kind: str, **settings: Any) -> Any:
-    """A tiny one of Transformers'."""
+    """Returns a tiny model of Transformers."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

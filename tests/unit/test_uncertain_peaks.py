@@ -1,4 +1,4 @@
-"""The range of a run whose blocks wait for other streams, over paces of the host."""
+"""The range of a run whose blocks wait for other streams, for several paces of the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plimsoll.prediction.child.uncertain_peaks import UncertainPeaks, _Draw, _Ru
 
 
 class Job:
-    """A rank's allocator, and as much of its simulation as is asked for."""
+    """A rank's allocator, with the needed part of its simulation."""
 
     def __init__(
         self, *, of_job: bool = True, sends: bool = False, version: str | None = None
@@ -34,7 +34,7 @@ class Job:
         )
 
     def bucket(self, size: int, work: float = 0.01) -> None:
-        """Memory that NCCL's stream works on, and that the program lets go of at once."""
+        """Memory that NCCL's stream uses, and that the program frees at once."""
         block = self.allocator.malloc(size)
         self.allocator.record_stream(block, 7)
         self.gpu.launch(7, work)
@@ -125,6 +125,6 @@ def test_any_run_replays_as_it_was_and_at_any_pace(
     assert as_it_was.allocated_bytes == stats["allocated_bytes.all.peak"]
     assert as_it_was.reserved_bytes == stats["reserved_bytes.all.peak"]
     other = run.replay(_Draw({}, np.array(paces[: run.late_frees])))
-    rounding = len(requests) * MiB  # a block that is used again may be larger than was asked for
+    rounding = len(requests) * MiB  # a reused block may be larger than its request
     assert abs(other.allocated_bytes - as_it_was.allocated_bytes) <= rounding
     assert other.reserved_bytes >= other.allocated_bytes

@@ -1,4 +1,4 @@
-"""What is known of PyTorch's versions stands in one list, which C++ and Python read."""
+"""The facts about PyTorch's versions are in one list, which C++ and Python read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns come out of a page's text as they went in."""
+"""Columns survive the way through a page's text."""
 
 from __future__ import annotations
 

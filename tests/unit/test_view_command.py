@@ -1,4 +1,4 @@
-"""`plimsoll view`: what it prints, and how it ends."""
+"""`plimsoll view`: its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_damaged_recording_ends_with_one_clear_line(tmp_path: Path) -> None:
 
 
 def hear_interrupts() -> None:
-    """What is started in the background may have been told to ignore them."""
+    """Background programs may have been started with interrupts ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

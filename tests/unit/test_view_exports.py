@@ -1,4 +1,4 @@
-"""What other tools get, against the history itself."""
+"""Exports for other tools, compared with the history itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as a file: what is in it, what is kept out, and where it goes."""
+"""The page as a file: its contents, its omissions, and its path."""
 
 from __future__ import annotations
 

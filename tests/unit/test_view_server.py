@@ -1,4 +1,4 @@
-"""The server behind a page: who gets an answer, and what it is."""
+"""The server of a page: the clients that it answers, and its answers."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_window_outside_of_the_history_is_refused(server: PageServer, query: s
 
 
 def send(server: PageServer, request: bytes) -> bytes:
-    """All that is answered to these bytes."""
+    """Returns the whole answer to these bytes."""
     port = urlsplit(server.url).port or 0
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(request)

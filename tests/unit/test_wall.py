@@ -1,6 +1,6 @@
-"""The wall: whatever a program calls, real files stay as they are, and the refused one is named.
+"""The wall: for any system call, real files stay unchanged, and the refused one is named.
 
-Where the tests run as root, each also runs its programs as another user, who owns the real files.
+If the tests run as root, each also runs its programs as another user, who owns the real files.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAKES_NAME = ["made", "linkat", "symlinkat", "mkdirat", "mknodat"]
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One that finds the layer's library, and one that does not."""
+    """A program that finds the layer's library, and one that does not."""
     folder = tmp_path_factory.mktemp("programs")
     open_to_all(folder)
     found = {"dynamic": folder / "dynamic", "static": folder / "static"}
@@ -55,7 +55,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user reach a folder of pytest's, which are this user's alone."""
+    """Let every user reach a folder of pytest's, which only this user may enter."""
     for each in (folder, *folder.parents[:3]):
         if stat.S_IMODE(each.stat().st_mode) == 0o700:
             each.chmod(0o755)
@@ -69,7 +69,7 @@ class Walls(NamedTuple):
 
     @property
     def python(self) -> str:
-        """This Python, or the machine's where this one lies in the home of root."""
+        """Returns this Python, or the machine's if this one is in root's home."""
         own = Path(sys.executable).resolve()
         is_reached = self.user is None or all(each.stat().st_mode & 1 for each in own.parents)
         return sys.executable if is_reached else shutil.which("python3", path="/usr/bin") or ""
@@ -81,7 +81,7 @@ class Walls(NamedTuple):
 
 @pytest.fixture(params=USERS)
 def walls(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walls]:
-    """Real files that the user may change, and a layer over them, behind a wall."""
+    """Real files that the user may change, with a layer over them, behind a wall."""
     open_to_all(tmp_path)
     real, scratch = tmp_path / "real", tmp_path / "scratch"
     for folder in (real, real / "empty", real / "outside", scratch):
@@ -284,7 +284,7 @@ def test_what_programs_do_is_permitted(walls: Walls) -> None:
 
 
 def warning_of_shared(ended: Ended) -> str:
-    """The resource tracker's, for what the test left on purpose."""
+    """Returns the resource tracker's warning of what the test left on purpose."""
     start = ended.errors.find("/")
     return ended.errors[start:] if "resource_tracker" in ended.errors else ""
 

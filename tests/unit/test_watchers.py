@@ -1,4 +1,4 @@
-"""plimsoll's watchers never raise into the program: the guard, and all that it guards."""
+"""plimsoll's watchers never raise into the program: the guard, and all guarded functions."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ WATCHERS = {
     "the configurations that it reads",
     "the sizes of loaders' batches",
 }
-"""Each name by which the report says that a watcher failed."""
+"""The names by which the report says that a watcher failed."""
 REGISTRATIONS = {
     "addaudithook", "on_first_use", "register_at_fork", "register_optimizer_step_post_hook",
     "register_optimizer_step_pre_hook", "Thread", "watch_calls", "watch_compiled",
 }  # fmt: skip
-"""Functions by which a watcher asks to be called."""
+"""Functions by which a watcher registers itself."""
 WITHOUT = {
     ("fewer_steps.py", "install"),  # ends loops, as --steps asks, and watches nothing
     ("compiled_parts.py", "watch_calls"),  # `labels.py` hands it guarded functions

@@ -30,7 +30,7 @@ def squared(number: int) -> int:
 
 
 def dies(item: tuple[str, int]) -> int:
-    """Kills its worker the first so many times; the others have heard what it says before."""
+    """Kills its worker the first so many times; later workers return the item."""
     path, times = item
     with Path(path).open("a") as file:
         file.write("x")
@@ -43,7 +43,7 @@ GARBAGE = (b"\xff" * 100, b"K\x05.", b"cos\nno_such_name\n.", b"(K\x05K\x06t.", 
 
 
 def garbles(item: tuple[str, int, bytes]) -> int:
-    """Writes something where its worker's answers go, as a broken library would, so many times."""
+    """Writes to the stream of its worker's answers, as a broken library would, so many times."""
     path, times, garbage = item
     with Path(path).open("a") as file:
         file.write("x")
@@ -134,7 +134,7 @@ def test_who_stops_listening_ends_the_workers(tmp_path: Path) -> None:
 
 
 def _interrupted(listening: object, folder: Path) -> None:
-    """Listen, until both workers are at it and an interrupt comes."""
+    """Iterate until both workers are busy and an interrupt comes."""
 
     def interrupt(*_: object) -> None:
         if len(list(folder.iterdir())) == 2:

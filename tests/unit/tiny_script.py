@@ -1,7 +1,7 @@
-"""A script of a few numbers, for searches over changes: what each saves and costs is known.
+"""A script of a few numbers for searches over changes, with known savings and costs.
 
 Memory is live in several phases of a step, each change saves some of it in each, and the peak is
-the highest phase: so what a set saves is not what its changes save.
+the highest phase. So a set does not save the sum of its changes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 CONTEXT = 512 * MiB
 _BUS = 25e9
-"""Bytes a second."""
+"""Bytes per second."""
 _MEASURED = ("recomputation", "offload")
 
 
 @dataclass(frozen=True)
 class Done:
-    """What is done to a script.
+    """The changes made to a script.
 
     Attributes:
         names: The changes that are made or not.
-        again: How many modules are computed again.
-        budget: Above which saved tensors wait in the host's memory; None for none that do.
+        again: The number of recomputed modules.
+        budget: The budget above which saved tensors move to host memory; None for no offload.
     """
 
     names: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Done:
 
     @classmethod
     def by(cls, changes: Changes) -> Done:
-        """By a set of changes."""
+        """Makes it from a set of changes."""
         plain = tuple(change.name for change in changes if change.kind not in _MEASURED)
         measured = {change.kind: change.name for change in changes if change.kind in _MEASURED}
         again = measured.get("recomputation", "recompute 0 modules").split()[1]
@@ -54,20 +54,21 @@ class Done:
 
 @dataclass(frozen=True)
 class TinyScript:
-    """A script, and what can be changed about it.
+    """A script, and its possible changes.
 
     Attributes:
-        phases: What is live in each phase of a step.
-        seconds: How long a step takes.
-        saves: What each change saves, by its name and by phase.
-        costs: By how much each makes a step slower.
-        modules: Of how many equal modules the script is made; 0 for none.
-        module_bytes: What each keeps in the first phase, unless it is computed again.
-        module_seconds: What that takes.
-        movable_bytes: What of the first phase can wait in the host's memory.
-        waste: What PyTorch's allocator reserves of what is allocated; the elastic one, all.
-        least: Of what is allocated, what the elastic allocator needs at the least by a replay.
-        least_itself: The same, where the script runs under it.
+        phases: The live bytes in each phase of a step.
+        seconds: The time of a step.
+        saves: The bytes that each change saves, by its name and by phase.
+        costs: The time that each change adds to a step.
+        modules: The number of the script's equal modules; 0 for none.
+        module_bytes: The bytes that each keeps in the first phase, unless it is recomputed.
+        module_seconds: The time to recompute one.
+        movable_bytes: The part of the first phase that can move to host memory.
+        waste: PyTorch's reserved over allocated memory; the elastic allocator reserves what is
+            allocated.
+        least: The elastic allocator's least memory by a replay, relative to allocated memory.
+        least_itself: The same if the script runs under it.
     """
 
     phases: tuple[int, ...]
@@ -83,7 +84,7 @@ class TinyScript:
     least_itself: float = 1.0
 
     def live(self, done: Done) -> list[int]:
-        """In each phase."""
+        """Returns the live bytes in each phase."""
         live = list(self.phases)
         for name in done.names:
             live = [size - saved for size, saved in zip(live, self.saves[name], strict=True)]
@@ -92,25 +93,25 @@ class TinyScript:
         return [max(size, MiB) for size in live]
 
     def moved(self, first: int, done: Done) -> int:
-        """Of the first phase, what waits in the host's memory."""
+        """Returns the bytes of the first phase that move to host memory."""
         if done.budget is None:
             return 0
         kept = 1 - done.again / max(self.modules, 1)
         return min(max(first - done.budget, 0), int(self.movable_bytes * kept))
 
     def allocated(self, done: Done) -> int:
-        """At the peak."""
+        """Returns the bytes allocated at the peak."""
         return max(self.live(done))
 
     def step(self, done: Done) -> float:
-        """How long a step takes."""
+        """Returns the time of a step."""
         first = self.live(replace(done, budget=None))[0]
         moving = 2 * self.moved(first, done) / _BUS
         own = self.seconds + sum(self.costs[name] for name in done.names)
         return own + done.again * self.module_seconds + moving
 
     def recomputations(self, done: Done) -> list[Recomputation]:
-        """What could be computed again besides, the fewest modules first."""
+        """Returns what could still be recomputed, the fewest modules first."""
         return [
             Recomputation(
                 [f"blocks.{number}" for number in range(count)],
@@ -121,7 +122,7 @@ class TinyScript:
         ]
 
     def fastest(self, room: int, changes: Sequence[Change]) -> float | None:
-        """The least time of all sets that fit, by trying every one."""
+        """Returns the least time of all sets that fit, by trying every one."""
         found = [
             self.step(done)
             for names in _sets(changes)
@@ -145,13 +146,13 @@ class TinyAttempts:
 
     Args:
         script: The script.
-        room: What it may take.
-        interrupted_after: An interrupt comes when so many runs are done; None for none.
-        refuses: Whether nothing fits when it is run under the limit.
+        room: The memory for it.
+        interrupted_after: The number of runs after which an interrupt comes; None for none.
+        refuses: Whether no run fits under the limit.
 
     Attributes:
-        count: How many runs there were.
-        ran: The names of the changes of each.
+        count: The number of runs.
+        ran: The names of the changes of each run.
     """
 
     at_a_time = 2
@@ -237,7 +238,7 @@ def _model(recomputations: list[Recomputation]) -> ModelUse:
 def prediction(
     allocated: int, reserved: int, *, room: int, seconds: float | None, allocator: str = "native"
 ) -> Prediction:
-    """What a run is found to take."""
+    """Returns the prediction of a run."""
     return Prediction(
         script="train.py", gpu="T4", driver="linux", allocator=allocator, policy="strict",
         conf="", torch="2.13", total_bytes=room + CONTEXT, context_bytes=CONTEXT,

@@ -1,4 +1,4 @@
-"""Machines to look at: what NVML and processes say of them, as data."""
+"""Machines for `top`, as data of NVML and of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small histories to show, made up, and what was live in them, counted event by event."""
+"""Small made-up histories for the page, and their live memory, counted event by event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BASE = 0x7F00_0000_0000
 
 
 class MadeUpTrace(LoadedTrace):
-    """A history in memory whose stacks are given."""
+    """A history in memory with given stacks."""
 
     stacks: dict[int, list[Frame]]
 
@@ -62,7 +62,7 @@ def recording_of(
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Row]:
-    """A program that allocates and frees at random, in one segment, on two streams."""
+    """Draws a program that allocates and frees at random, in one segment, on two streams."""
     rows: list[Row] = [(Action.SEGMENT_ALLOC, BASE, 64 * MiB, 0, 0, 0)]
     live: list[Row] = []
     waiting: list[Row] = []
@@ -96,7 +96,7 @@ class Held:
 
 
 def held_after_each(rows: Sequence[Row]) -> list[dict[int, Held]]:
-    """By address, what is held after each event."""
+    """Returns the held blocks by address after each event."""
     now: dict[int, Held] = {}
     states = []
     for row in rows:
@@ -112,7 +112,7 @@ def held_after_each(rows: Sequence[Row]) -> list[dict[int, Held]]:
 
 
 def live_bytes(states: Sequence[dict[int, Held]]) -> list[int]:
-    """What is live in each of these states."""
+    """Returns the live bytes in each of these states."""
     return [sum(held.row[2] for held in state.values() if held.live) for state in states]
 
 

@@ -26,7 +26,7 @@ class Block(nn.Module):
         self.down = nn.Linear(INNER, HIDDEN, bias=False)
 
     def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        """Of the same shape, [batch, sequence, hidden]."""
+        """Returns the same shape, [batch, sequence, hidden]."""
         batch, length, _ = x.shape
         parts = self.queries_keys_values(self.before_attention(x))
         parts = parts.view(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
@@ -56,7 +56,7 @@ class Llama(nn.Module):
         self.head = nn.Linear(HIDDEN, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Of tokens [batch, sequence]."""
+        """Takes tokens [batch, sequence]."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         half = HIDDEN // HEADS // 2
         speeds = 10_000.0 ** (-torch.arange(half, device=tokens.device) / half)

@@ -97,7 +97,7 @@ class ScriptError(RuntimeError):
 
 
 DriverError = _core.DriverError
-DriverError.__doc__ = """A driver call failed that no allocator can do without; the text names it.
+DriverError.__doc__ = """A driver call failed that the allocator needs; the message names the call.
 
 The simulated driver does so only when `SimulatedGpu.fail` asks for it, or when a request is beyond
 its address space; see docs/engine.md.

@@ -1,4 +1,4 @@
-"""Small programs, each of one behaviour of `torch.cuda`'s memory that its users can rely on.
+"""Small programs, each with one behaviour of `torch.cuda`'s memory that users rely on.
 
 A program returns what it observed, by name. It runs under PyTorch's own allocator and under each of
 plimsoll's, and what it observed must be equal, or stand in the relation that the program states.
@@ -11,7 +11,7 @@ from importlib import import_module
 
 from tests.gpu.behaviours.behaviour import BEHAVIOURS, Behaviour
 
-GROUPS = (  # those that take long come first
+GROUPS = (  # the slow ones come first
     "card",
     "compiled",
     "sharing",

@@ -1,4 +1,4 @@
-"""What a behaviour is, and how what was observed under two allocators is compared."""
+"""A behaviour, and the comparison of its observations under two allocators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Program = Callable[[], Observed]
 
 
 class UnavailableError(Exception):
-    """This machine or this PyTorch lacks what the behaviour needs."""
+    """This machine or this PyTorch lacks a requirement of the behaviour."""
 
 
 def anything(_theirs: Any, _ours: Any) -> bool:
@@ -30,13 +30,13 @@ def at_most(theirs: Any, ours: Any) -> bool:
 
 
 def same_type(theirs: Any, ours: Any) -> bool:
-    """Both are errors of one type; what they say may differ."""
+    """Both are errors of one type; their messages may differ."""
     return bool(theirs[0] == ours[0])
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """A program with the relations of what it observes; what has none must be equal."""
+    """A program with the relations of its observations; without a relation they must be equal."""
 
     name: str
     group: str
@@ -46,7 +46,7 @@ class Behaviour:
     own_process: bool
 
     def differences(self, allocator: str, theirs: Observed, ours: Observed) -> list[str]:
-        """Name what is not as it must be."""
+        """Names the observations that break their relation."""
         relations = dict(self.either)
         if allocator == "elastic":
             relations |= self.elastic
@@ -75,8 +75,8 @@ def behaviour(
 ) -> Callable[[Program], Program]:
     """Register a program.
 
-    `elastic` holds the relations of what may differ under the elastic allocator, `either` of what
-    may differ under the native one too.
+    `elastic` has the relations of observations that may differ under the elastic allocator,
+    `either` of those that may differ under the native one too.
     """
 
     def register(program: Program) -> Program:

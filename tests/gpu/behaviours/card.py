@@ -1,4 +1,4 @@
-"""What the card itself says. These run with no other program beside them."""
+"""Behaviours of the whole card. These run with no other program on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SLACK = 64 * MIB
 
 
 def used() -> int:
-    """What is in use on the card."""
+    """Returns the bytes in use on the card."""
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     value: int = total - free
@@ -19,7 +19,7 @@ def used() -> int:
 
 
 def about(size_bytes: int, expected_bytes: int) -> bool:
-    """Whether a change of what is in use is as expected, up to the driver's own needs."""
+    """Whether a change in use is as expected, up to the driver's own needs."""
     return abs(size_bytes - expected_bytes) <= SLACK
 
 

@@ -1,4 +1,4 @@
-"""Runs programs in this process and writes what they observed, a line of JSON each, as it comes."""
+"""Runs programs in this process and writes their observations, a line of JSON each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def observe(behaviour: Behaviour) -> dict[str, Any]:
     try:
         if not behaviour.own_process:
             clean()
-        # As JSON gives it back, so that the values of all processes are of the same types.
+        # Converted through JSON, so that the values of all processes have the same types.
         observed = json.loads(json.dumps(behaviour.program()))
     except UnavailableError as problem:
         return {"skipped": str(problem)}

@@ -95,7 +95,7 @@ def paths_of_a_compiled_function_share_a_pool() -> Observed:
         x = torch.full((1024, 64), float(step), device="cuda")
         torch.compiler.cudagraph_mark_step_begin()
         middle = first(x)
-        # Two paths from the same point: going down the other one resets the pool.
+        # Two branches from the same point: taking the other one resets the pool.
         out = second(middle) if step % 2 else third(second(middle))
         sums.append(out.sum().item())
         del middle, out

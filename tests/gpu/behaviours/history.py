@@ -21,11 +21,11 @@ from tests.gpu.behaviours.behaviour import (
 )
 from tests.gpu.behaviours.tools import MIB, blocks, empty, error_of, room_for
 
-ODD = 13 * MIB + 17  # a size that nothing else asks for
+ODD = 13 * MIB + 17  # a size that no other request has
 
 
 def record(*arguments: Any, **options: Any) -> None:
-    """Start or stop the recording of the history, without C++ stacks unless they are asked for."""
+    """Start or stop the recording of the history, by default without C++ stacks."""
     options.setdefault("stacks", "python")
     torch.cuda.memory._record_memory_history(*arguments, **options)
 
@@ -42,7 +42,7 @@ def of_size(history: list[dict[str, Any]], size: int = ODD) -> list[dict[str, An
 
 
 def names_this_file(entry: dict[str, Any]) -> bool:
-    """Whether the stack of an event or a block leads here."""
+    """Whether the stack of an event or a block contains this file."""
     return any(frame["filename"] == __file__ for frame in entry.get("frames", []))
 
 

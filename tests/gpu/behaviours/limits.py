@@ -134,7 +134,7 @@ def halving_until_it_fits_finds_the_same_size() -> Observed:
 
 
 class _Greedy(torch.autograd.Function):  # type: ignore[misc]
-    """Asks for far too much on the way back."""
+    """Requests far too much in the backward pass."""
 
     @staticmethod
     def forward(_context: Any, x: Any) -> Any:

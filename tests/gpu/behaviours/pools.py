@@ -16,7 +16,7 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, anything,
 from tests.gpu.behaviours.streams import in_threads
 from tests.gpu.behaviours.tools import MIB, empty, error_of, pool_bytes, room_for, stat
 
-# CUDA's runtime is in the process already, so this needs no library and no header.
+# CUDA's runtime is loaded already, so this needs no library and no header.
 OWN_ALLOCATOR = """
 #include <atomic>
 #include <cstddef>
@@ -38,7 +38,7 @@ extern "C" int own_frees() { return frees; }
 
 
 class OwnAllocator:
-    """The allocator above, compiled, and how often it was called."""
+    """The allocator above, compiled, with a count of its calls."""
 
     def __init__(self) -> None:
         compiler = shutil.which("g++")
@@ -72,7 +72,7 @@ class OwnAllocator:
 
 
 def make_pool(**options: Any) -> Any:
-    """A pool; UnavailableError where this PyTorch lacks an option."""
+    """Returns a pool; raises UnavailableError if this PyTorch lacks an option."""
     known = inspect.signature(torch.cuda.MemPool.__init__).parameters
     missing = sorted(set(options) - set(known))
     if missing:

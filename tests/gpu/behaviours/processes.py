@@ -1,4 +1,4 @@
-"""Processes: forked, spawned, and how they end; and settings, which a process has once."""
+"""Processes, forked or spawned, and their ends; settings of a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_SECONDS = 90
 
 
 def installed_allocator() -> str:
-    """Which of plimsoll's allocators is under PyTorch in this process, or torch."""
+    """Names plimsoll's allocator under PyTorch in this process, or torch."""
     module: Any = sys.modules.get("plimsoll.torch.live.live_engines")
     installed = None if module is None else module._installed
     return "torch" if installed is None else str(installed.choice.allocator)
@@ -129,7 +129,7 @@ def spawned_children_have_the_same_allocator() -> Observed:
 
 
 def set_settings(conf: str) -> list[object]:
-    """Make settings; return the error, and how many warnings were not PyTorch's deprecation."""
+    """Change settings; returns the error, and the number of warnings besides deprecations."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         error = error_of(lambda: torch.cuda.memory._set_allocator_settings(conf))
@@ -138,11 +138,11 @@ def set_settings(conf: str) -> list[object]:
 
 
 def outcome(function: Callable[[], object]) -> str:
-    """The type of what is raised, or "done"."""
+    """Returns the type of the raised error, or "done"."""
     return (error_of(function) or ["done"])[0]
 
 
-# docs/live.md: settings that come late draw a warning.
+# docs/live.md: late settings cause a warning.
 @behaviour(own_process=True, either={"late_warnings": anything})
 def settings_after_the_start() -> Observed:
     first = torch.ones(MIB, device="cuda")

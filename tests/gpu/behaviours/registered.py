@@ -1,4 +1,4 @@
-"""Memory that NCCL registers, and symmetric memory: it stays where it is. One rank is enough."""
+"""Memory that NCCL registers, and symmetric memory: it never moves. One rank is enough."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gpu.behaviours.behaviour import Observed, UnavailableError, at_most, 
 from tests.gpu.behaviours.tools import MIB, empty, pool_bytes
 
 DEVICE = torch.device("cuda", 0)
-# NVLink's multicast can put GPUs that others share out of service.
+# NVLink's multicast can put shared GPUs out of service.
 WITHOUT_MULTICAST = {
     "NCCL_NVLS_ENABLE": "0",
     "NVSHMEM_DISABLE_NVLS": "1",
@@ -26,7 +26,7 @@ WITHOUT_MULTICAST = {
 
 @contextmanager
 def group() -> Iterator[Any]:
-    """A process group of this process alone; gives NCCL's backend of it."""
+    """Makes a process group of this process alone; yields its NCCL backend."""
     if not dist.is_available() or not dist.is_nccl_available():
         raise UnavailableError("this PyTorch has no NCCL")
     os.environ.update(WITHOUT_MULTICAST)
@@ -45,7 +45,7 @@ def group() -> Iterator[Any]:
 
 
 def available(call: Callable[[], Any]) -> Any:
-    """What a call gives; UnavailableError with the first line of why it does not."""
+    """Returns a call's result; raises UnavailableError with the first line of its error."""
     try:
         return call()
     except (AttributeError, RuntimeError) as error:
@@ -53,7 +53,7 @@ def available(call: Callable[[], Any]) -> Any:
 
 
 def move_others() -> None:
-    """Requests of many sizes, so that free memory is wanted at other addresses."""
+    """Request many sizes, so that free memory is needed at other addresses."""
     for i in range(30):
         others = [empty(MIB * (1 + (7 * i + 3 * j) % 37)) for j in range(12)]
         del others[::2]
@@ -63,7 +63,7 @@ def move_others() -> None:
 
 
 def registered(backend: Any, pool: Any) -> Observed:
-    """Register a pool, use it while others move, and take it back."""
+    """Register a pool, use it while other memory moves, and deregister it."""
     before = torch.cuda.memory_allocated()
     with torch.cuda.use_mem_pool(pool):
         tensor = torch.arange(4 * MIB, dtype=torch.float32, device=DEVICE)
@@ -71,7 +71,7 @@ def registered(backend: Any, pool: Any) -> Observed:
     address, total = tensor.data_ptr(), tensor.double().sum().item()
     dist.all_reduce(tensor)
     move_others()
-    with torch.cuda.use_mem_pool(pool):  # registered as they come
+    with torch.cuda.use_mem_pool(pool):  # registered as they are allocated
         late = [torch.full((MIB * (1 + i),), float(i), device=DEVICE) for i in range(4)]
         del late[1]
         late.append(torch.full((6 * MIB,), 9.0, device=DEVICE))

@@ -1,4 +1,4 @@
-"""Starts the programs' processes and gathers what they observed."""
+"""Starts the programs' processes and collects their observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.gpu.behaviours.behaviour import Behaviour
 ALLOCATORS = ("torch", "native", "elastic")
 ROOT = Path(__file__).parents[3]
 TIMEOUT_SECONDS = 300
-ALONE = "card"  # the group that looks at the whole card
+ALONE = "card"  # the group that measures the whole card
 FORGOTTEN = (
     "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
@@ -47,7 +47,7 @@ def _environment(allocator: str) -> dict[str, str]:
 def _run_process(
     allocator: str, names: Sequence[str], folder: Path
 ) -> tuple[list[Result], bool, str]:
-    """Run programs in one process; return the results it got to, if it started, how it ended."""
+    """Runs programs in one process; returns their results, whether it started, and how it ended."""
     results, log = folder / "results.jsonl", folder / "log.txt"
     results.write_text("")
     with log.open("w") as output:
@@ -64,7 +64,7 @@ def _run_process(
         except subprocess.TimeoutExpired:
             end = f"no end after {TIMEOUT_SECONDS} s"
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with whatever it left running
+            os.killpg(process.pid, signal.SIGKILL)  # with all processes that it left running
         process.wait()
     lines = results.read_text().splitlines()
     rows = [json.loads(line) for line in lines[1:]]
@@ -72,7 +72,7 @@ def _run_process(
 
 
 def _run_unit(allocator: str, names: Sequence[str]) -> dict[str, Result]:
-    """Run programs in one process, and in another one after each that ended it."""
+    """Run programs in one process, and the rest in a new one after each that ended it."""
     found: dict[str, Result] = {}
     remaining = list(names)
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def run(
     jobs: int = 6,
     report: Report = lambda _line: None,
 ) -> Results:
-    """Run behaviours under allocators, so many processes at a time."""
+    """Runs behaviours under allocators, so many processes at a time."""
     results: Results = {behaviour.name: {} for behaviour in behaviours}
 
     def run_one(unit: tuple[str, list[str]]) -> None:
@@ -124,7 +124,7 @@ def run(
 
 
 def complaint(behaviour: Behaviour, allocator: str, results: dict[str, Result]) -> str:
-    """What is wrong with a behaviour under an allocator; empty if nothing is."""
+    """Returns the fault of a behaviour under an allocator; empty if there is none."""
     theirs, ours = results["torch"], results[allocator]
     for name, result in (("torch", theirs), (allocator, ours)):
         if "failed" in result:

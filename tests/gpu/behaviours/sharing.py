@@ -28,7 +28,7 @@ if process < 0 or libc.syscall(438, process, 0, 0) < 0:
 
 @cache
 def why_descriptors_cannot_be_fetched() -> str:
-    """What forbids a child to fetch its parent's descriptors; empty if nothing does."""
+    """Returns the obstacle to fetching a parent's descriptors; empty if there is none."""
     done = subprocess.run(
         [sys.executable, "-c", FETCH_A_DESCRIPTOR], capture_output=True, text=True, check=False
     )
@@ -42,7 +42,7 @@ def require_descriptors() -> None:
 
 
 def serve(requests: Any, answers: Any) -> None:
-    """Do to the tensors that arrive what the parent asks, until it asks for nothing."""
+    """Apply the parent's requests to the received tensors, until it sends no more."""
 
     def answer() -> Any:
         name, *tensors = requests.get()
@@ -58,7 +58,7 @@ def serve(requests: Any, answers: Any) -> None:
 
 
 def produce(answers: Any, requests: Any) -> None:
-    """Send tensors to the parent and keep them until it says so."""
+    """Send tensors to the parent and keep them until it releases them."""
     base = torch.arange(12 * MIB, dtype=torch.float32, device="cuda")
     small = torch.full((10,), 4.0, device="cuda")
     torch.cuda.synchronize()
@@ -70,19 +70,19 @@ def produce(answers: Any, requests: Any) -> None:
 
 
 def add_one(*tensors: Any) -> None:
-    """Change what is shared."""
+    """Change the shared tensors."""
     for tensor in tensors:
         tensor.add_(1)
 
 
 def write_one_read_other(one: Any, other: Any) -> list[float]:
-    """What is written through one view is read through the other."""
+    """Write through one view, and read through the other."""
     one.fill_(42)
     return [other[0].item(), other[-1].item()]
 
 
 def sums(*tensors: Any) -> list[float]:
-    """Read what is shared."""
+    """Read the shared tensors."""
     return [tensor.double().sum().item() for tensor in tensors]
 
 
@@ -90,18 +90,18 @@ kept: list[Any] = []
 
 
 def keep(*tensors: Any) -> int:
-    """Hold what is shared, beyond the answer."""
+    """Keep the shared tensors beyond the answer."""
     kept.extend(tensors)
     return len(kept)
 
 
 def kept_sums() -> list[float]:
-    """Read what is held."""
+    """Read the kept tensors."""
     return sums(*kept)
 
 
 def drop() -> int:
-    """Hold nothing any more."""
+    """Drop the kept tensors."""
     kept.clear()
     return len(kept)
 
@@ -132,7 +132,7 @@ class Child:
         return self._answers.get(timeout=TIMEOUT_SECONDS)
 
     def end(self) -> int | None:
-        """Let it end; return its exit status."""
+        """Ask it to end; returns its exit status."""
         self._requests.put(("end",))
         self._process.join(TIMEOUT_SECONDS)
         status: int | None = self._process.exitcode
@@ -236,7 +236,7 @@ def storages_describe_themselves() -> Observed:
 
 
 def collected(before: int) -> int:
-    """What is still allocated once the other side's news have been read."""
+    """Returns the bytes still allocated once the other side's messages have been read."""
     gc.collect()
     torch.cuda.ipc_collect()
     torch.cuda.synchronize()

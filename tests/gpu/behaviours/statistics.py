@@ -1,4 +1,4 @@
-"""What `torch.cuda` counts."""
+"""The counters of `torch.cuda`."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def host_statistics_are_pytorchs_own() -> Observed:
     after = torch.cuda.host_memory_stats()
     seen: Observed = {
         "keys": sorted(after),
-        # PyTorch adds up the peaks that requests of each size had; ours is the peak of all.
+        # PyTorch sums the peaks by request size; plimsoll has the peak of the sum.
         "changed": sorted(
             name
             for name in after

@@ -26,7 +26,7 @@ def all_equal(tensor: Any, value: float) -> bool:
 
 
 def in_threads(*functions: Callable[[], object]) -> list[str]:
-    """Call each in a thread of its own, together; return what went wrong."""
+    """Call each in a thread of its own, together; returns their errors."""
     problems: list[str] = []
 
     def guarded(function: Callable[[], object]) -> None:
@@ -50,7 +50,7 @@ def recorded_streams_hold_memory_back() -> Observed:
     x, spare = full(1.0), full(0.0)
     with torch.cuda.stream(side):
         y = full(0.0)
-    torch.mul(spare, 2, out=spare)  # to load a kernel may take as long as the sleep
+    torch.mul(spare, 2, out=spare)  # loading a kernel may take as long as the sleep
     del spare
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated(), stat("active_bytes.all.current")
@@ -160,7 +160,7 @@ def streams_do_not_share_free_memory_unasked() -> Observed:
         torch.cuda._sleep(SHORT_SLEEP_CYCLES)
         y = x + 1
         del x
-    z = full(7.0)  # while the other stream still reads what it freed
+    z = full(7.0)  # while the other stream still reads the freed memory
     torch.cuda.synchronize()
     segments = [s["stream"] for s in torch.cuda.memory_snapshot() if s["total_size"] >= 32 * MIB]
     return {
@@ -265,7 +265,7 @@ def fragmented_memory_keeps_its_contents() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most})
 def holes_are_filled_without_loss() -> Observed:
-    # Every other of 64 blocks is freed, and larger ones take their place.
+    # Every second of 64 blocks is freed, and larger ones take their place.
     chance = random.Random(3)
     held = [full(float(i), MIB) for i in range(64)]
     for i in range(0, 64, 2):

@@ -1,4 +1,4 @@
-"""What the programs share."""
+"""Functions that the programs share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 MIB = 1 << 20
 GIB = 1 << 30
-SHORT_SLEEP_CYCLES = 200_000_000  # a tenth of a second or so
+SHORT_SLEEP_CYCLES = 200_000_000  # about a tenth of a second
 
 
 def empty(size_bytes: int) -> Any:
@@ -20,7 +20,7 @@ def empty(size_bytes: int) -> Any:
 
 
 def clean() -> None:
-    """Go back to defaults, with nothing cached."""
+    """Restore the defaults, with an empty cache."""
     gc.collect()
     torch.cuda.synchronize()
     torch.cuda.memory._record_memory_history(None)
@@ -40,7 +40,7 @@ def error_of(function: Callable[[], object]) -> list[str]:
 
 
 def result_of(function: Callable[[], Any]) -> Any:
-    """What a call returns, or the type and the first line of what it raises."""
+    """Returns a call's result, or the type and the first line of its error."""
     results: list[Any] = []
     return error_of(lambda: results.append(function())) or results[0]
 
@@ -53,7 +53,7 @@ def stat(name: str) -> int:
 
 @contextmanager
 def room_for(size_bytes: int) -> Iterator[None]:
-    """Let the process take so much memory more than it has reserved."""
+    """Limit the process to this much more memory than it has reserved."""
     total = torch.cuda.get_device_properties(0).total_memory
     allowed = torch.cuda.memory_reserved() + size_bytes
     torch.cuda.set_per_process_memory_fraction(allowed / total)
@@ -69,7 +69,7 @@ def blocks(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def pool_bytes(pool_id: tuple[int, int], key: str = "allocated_size") -> int:
-    """What a snapshot says of a pool."""
+    """Returns a pool's bytes in a snapshot."""
     return sum(
         segment[key]
         for segment in torch.cuda.memory_snapshot()

@@ -64,7 +64,7 @@ def mixed_precision_trains_to_the_same_bits() -> Observed:
 
 @behaviour(elastic={"peak_reserved": at_most, "peak_allocated": at_most})
 def convolutions_train_to_the_same_bits() -> Observed:
-    # cuDNN chooses its algorithms by the workspace it may have, so by what the allocator says.
+    # cuDNN chooses algorithms by the available workspace, which the allocator reports.
     torch.manual_seed(0)
     torch.backends.cudnn.deterministic = True
     model = torch.nn.Sequential(

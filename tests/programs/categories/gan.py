@@ -1,4 +1,4 @@
-"""Two networks and two optimizers, of which each step uses the other's results."""
+"""Two networks and two optimizers; each step uses the other network's results."""
 
 import torch
 from torch import nn

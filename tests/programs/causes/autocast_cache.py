@@ -1,4 +1,4 @@
-"""Inference under autocast, or training, where the half copies are needed."""
+"""Inference under autocast, or training, where the half-precision copies are needed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Two ranks of which each uses the first card, or its own."""
+"""Two ranks that both use the first card, or each its own."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Tensors that record_stream keeps from their stream, or whose stream waits for their use."""
+"""Tensors that wait because of record_stream, or whose stream waits for their use."""
 
 import sys
 

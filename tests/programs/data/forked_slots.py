@@ -1,4 +1,4 @@
-"""A child of fork lets go of batches whose memory the program still uses."""
+"""A forked child drops batches whose memory the program still uses."""
 
 import gc
 import os

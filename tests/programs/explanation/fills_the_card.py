@@ -1,8 +1,8 @@
-"""Fills a simulated T4, and has the error explained.
+"""Fills a simulated T4, and explains the error.
 
     python fills_the_card.py HOW
 
-HOW is what becomes of the error, or `other` for an error that has nothing to do with memory.
+HOW is the fate of the error, or `other` for an error unrelated to memory.
 """
 
 import sys
@@ -29,13 +29,13 @@ def fill() -> None:
 
 
 def uncaught() -> None:
-    """End the program with it."""
+    """End the program with the error."""
     explain_oom()
     fill()
 
 
 def in_a_thread() -> None:
-    """End a thread with it."""
+    """End a thread with the error."""
     explain_oom()
     thread = threading.Thread(target=fill)
     thread.start()
@@ -43,7 +43,7 @@ def in_a_thread() -> None:
 
 
 def caught() -> None:
-    """Ask twice for the explanation of an error that is caught."""
+    """Explain a caught error twice."""
     hook = explain_oom()
     try:
         fill()
@@ -53,7 +53,7 @@ def caught() -> None:
 
 
 def cause_of_another() -> None:
-    """End the program with an error that comes of it."""
+    """End the program with an error caused by it."""
     explain_oom()
     try:
         fill()
@@ -62,7 +62,7 @@ def cause_of_another() -> None:
 
 
 def in_a_block() -> None:
-    """Leave a block that explains it with the error, and catch it then."""
+    """Leave an explaining block with the error, and catch it outside."""
     try:
         with explain_oom("notes"):
             fill()
@@ -71,13 +71,13 @@ def in_a_block() -> None:
 
 
 def nowhere_to_write() -> None:
-    """Have the explanation go where there is no folder."""
+    """Send the explanation to a missing folder."""
     explain_oom("no/such/folder")
     fill()
 
 
 def beside_a_library() -> None:
-    """Have a library take half of the card."""
+    """Let a library take half of the card."""
     explain_oom()
     torch.zeros(1, device="cuda")
     simulation.machine.gpus[0].take("8GiB")

@@ -43,7 +43,7 @@ def to_the_end_of_the_watch() -> None:
 
 
 def with_steps_that_are_told() -> None:
-    """Print the step, of two of the optimizer's each, with which the watch ends."""
+    """Print the step with which the watch ends, for steps of two optimizer steps each."""
     with LeakWatch(steps=20) as watch:
         for number in range(1, 25):
             train()
@@ -66,7 +66,7 @@ def of_sums_and_lists() -> None:
 
 
 def of_the_whole_loop() -> None:
-    """Print what leaks."""
+    """Print the leaks."""
     with LeakWatch() as watch:
         for _ in range(30):
             train()

@@ -20,7 +20,7 @@ class Model(nn.Module):  # type: ignore[misc]
         )
 
     def forward(self, x: Any) -> Any:
-        """What is left of x and what the layers add."""
+        """Returns the sum of x and the layers' outputs."""
         for layer in self.layers:
             x = x + layer(x)
         return x

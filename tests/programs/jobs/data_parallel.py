@@ -1,4 +1,4 @@
-"""Ranks that train a small model, each with all of it."""
+"""Ranks that train a small model, each with a whole copy."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Ranks that train a small model, each with a part of each layer, whole from pass to pass."""
+"""Ranks that train a small model, each with a shard of each layer, gathered for each pass."""
 
 import os
 

@@ -30,7 +30,7 @@ def main() -> None:
             print(total.item())
     dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # a thread of gloo's that still runs would abort the process as it ends
+    os._exit(0)  # a running thread of gloo would abort the process at its end
 
 
 main()

@@ -1,9 +1,9 @@
-"""One rank of a job: python rank.py KIND..., told by its launcher which one it is.
+"""One rank of a job: python rank.py KIND...; its launcher sets its rank.
 
-Rank N holds N + 1 MiB on the GPU of its local rank. Kinds: "fails" and "ends" are of rank 1, which
-raises or exits; "fills": it wants more than there is; "waits", for long; "talks":
-NCCL has 64 MiB; "crowds": the first GPU is used by all; "nowhere": none is. With "numbers" there is
-one more group, whose ranks are NumPy's numbers.
+Rank N holds N + 1 MiB on the GPU of its local rank. Kinds: "fails" and "ends" apply to rank 1,
+which raises or exits; "fills": it requests more than exists; "waits": for long; "talks": NCCL has
+64 MiB; "crowds": all ranks use the first GPU; "nowhere": no rank uses a GPU. With "numbers" there
+is one more group, whose ranks are NumPy's numbers.
 """
 
 import os

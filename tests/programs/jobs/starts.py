@@ -1,4 +1,4 @@
-"""Starts Python in many ways, and shows what each one sees: python starts.py KIND."""
+"""Starts Python in many ways, and prints the GPUs that each process sees: python starts.py KIND."""
 
 import os
 import subprocess
@@ -14,12 +14,12 @@ PLAIN = (
 
 
 def see() -> None:
-    """In another process."""
+    """Print the GPUs, in another process."""
     exec(SEE)
 
 
 def main() -> None:
-    """Start one."""
+    """Start one process."""
     kind = sys.argv[1]
     if kind == "subprocess":
         subprocess.run([sys.executable, "-c", SEE], check=True)

@@ -1,4 +1,4 @@
-"""Ranks of a job that tell each other values, or that do not agree.
+"""Ranks of a job that exchange values, or that disagree.
 
 python talks.py (values|order|sizes|never|ends|host)
 """
@@ -66,7 +66,7 @@ def values(rank: int, world: int) -> None:
 
 
 def agreed(rank: int, world: int) -> None:
-    """What nobody knows is the same on all ranks, once they have told each other."""
+    """Unknown values are the same on all ranks, once they have been exchanged."""
     unknown = torch.randn(1 << 26, device="cuda") @ torch.randn(1 << 26, 1, device="cuda")
     dist.all_reduce(unknown)
     heard: list[object] = [None] * world
@@ -83,7 +83,7 @@ def agreed(rank: int, world: int) -> None:
 
 
 def host(rank: int, world: int) -> None:
-    """The same of tensors of the host, by gloo."""
+    """The same exchange of host tensors, by gloo."""
     x = torch.tensor([rank + 1.0])
     dist.all_reduce(x)
     assert x.item() == sum(each + 1.0 for each in range(world))
@@ -114,7 +114,7 @@ def disagree(mode: str, rank: int) -> None:
 
 
 def again(rank: int) -> None:
-    """A group that is made again has nothing of the first; a letter outlasts who sent it."""
+    """A group made again has nothing of the first; a sent message outlasts its sender."""
     for number in (1, 10):
         total = torch.tensor([number * (rank + 1)], device="cuda")
         dist.all_reduce(total)

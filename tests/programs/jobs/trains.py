@@ -15,12 +15,12 @@ WIDTH = 1024
 
 
 def layers(count: int) -> nn.Sequential:
-    """Of WIDTH * WIDTH parameters each."""
+    """Layers of WIDTH * WIDTH parameters each."""
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(count))).cuda()
 
 
 def steps(model: nn.Module) -> None:
-    """Three of Adam's."""
+    """Three steps of Adam."""
     optimizer = torch.optim.Adam(model.parameters())
     for _ in range(3):
         model(torch.randn(64, WIDTH, device="cuda")).square().mean().backward()
@@ -29,7 +29,7 @@ def steps(model: nn.Module) -> None:
 
 
 def ddp() -> None:
-    """Each rank has all."""
+    """Each rank has the whole model."""
     steps(DistributedDataParallel(layers(4)))
 
 

@@ -1,4 +1,4 @@
-"""Convolutions whose sides, kernels and strides differ by dimension, of which no table knows."""
+"""Convolutions with unequal sides, kernels and strides, which are in no table."""
 
 import torch
 from torch import nn

@@ -37,7 +37,7 @@ def take(size: str) -> None:
 
 
 def take_by_turns(size: str, is_first: bool, barrier: Any) -> None:
-    """Give memory back before the other one takes it."""
+    """Free memory before the other worker takes it."""
     torch.cuda.synchronize()
     barrier.wait()
     if not is_first:
@@ -58,7 +58,7 @@ def take_of(card: int, size: str, barrier: Any) -> None:
 
 
 def ask(taken: int) -> None:
-    """See that what another process has is not free, and cannot be had."""
+    """Check that another process's memory is not free, and cannot be allocated."""
     free, total = torch.cuda.mem_get_info()
     assert free < total - taken
     text = ""

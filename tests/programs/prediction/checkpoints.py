@@ -1,6 +1,6 @@
-"""Trains, and leaves what training leaves: checkpoints, logs, figures, events, a tracker's run.
+"""Trains, and writes the files of training: checkpoints, logs, figures, events, a tracker's run.
 
-Arguments: the port of a tracker's server, and GiB to ask for besides.
+Arguments: the port of a tracker's server, and further GiB to request.
 """
 
 import csv
@@ -16,7 +16,7 @@ import torch
 
 
 def track(step: int, port: int) -> None:
-    """What a tracker does that heeds the setting of Weights & Biases."""
+    """Does the work of a tracker that respects the setting of Weights & Biases."""
     if os.environ.get("WANDB_MODE") != "disabled":
         with socket.create_connection(("127.0.0.1", port)) as server:
             server.sendall(b"%d\n" % step)

@@ -1,7 +1,7 @@
-"""The script's process of a prediction, with watchers that fail.
+"""The script's process of a prediction, with failing watchers.
 
-`failing_watchers.py KIND REQUEST`: KIND is "installs" for the watchers that only install others,
-and "looks" for all others.
+`failing_watchers.py KIND REQUEST`: KIND is "installs" for the watchers that only install further
+ones, and "looks" for the rest.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Fine-tunes a model of a hub by LoRA, as people write it: argparse, Trainer, peft."""
+"""Fine-tunes a hub's model by LoRA in the usual way: argparse, Trainer, peft."""
 
 import argparse
 

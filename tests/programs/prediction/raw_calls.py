@@ -1,6 +1,6 @@
-"""Makes calls of the kernel without libc, as libraries in Rust do: gives files their names.
+"""Makes system calls without libc, as libraries in Rust do: renames files.
 
-`python raw_calls.py`: in the first thread, in another one, and in a process forked from both.
+`python raw_calls.py`: in the first thread, in a second one, and in a process forked from both.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ call = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_long, *[ctypes.c_void_p] * 3)(ad
 
 
 def name_file(name: str) -> None:
-    """Write it under another name first."""
+    """Write the file under another name first."""
     Path("unnamed").write_text(name)
     result = call(_RENAME, ctypes.c_char_p(b"unnamed"), ctypes.c_char_p(name.encode()), None)
     assert result == 0, os.strerror(-result)
@@ -38,7 +38,7 @@ def in_fork() -> None:
     assert status == 0, status
 
 
-# As LLVM does, which takes the signal for a crash.
+# As LLVM does, which treats the signal as a crash.
 ctypes.CDLL(None).signal(signal.SIGSYS, signal.SIG_DFL)
 signal.signal(signal.SIGSYS, lambda *_: os._exit(1))
 name_file("first")
@@ -49,7 +49,7 @@ for thread in threads:
 file = call(_OPEN, ctypes.c_char_p(b"opened"), os.O_WRONLY | os.O_CREAT, 0o600)
 assert os.write(file, b"text") == 4
 if "scratch" in os.environ.get("LD_PRELOAD", ""):
-    # As libgomp waits. Nobody wakes this one; in the scratch layer the wait ends by itself.
+    # As libgomp waits. No thread wakes this one; in the scratch layer the wait ends by itself.
     word = ctypes.c_int(7)
     waited = call(_FUTEX, ctypes.cast(ctypes.pointer(word), ctypes.c_void_p), _WAIT, 7)
     assert waited == -errno.EAGAIN, waited

@@ -1,4 +1,4 @@
-"""Asks for less after each request that failed."""
+"""Requests less after each failed request."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Keeps 3 GiB and asks for 2 GiB more, three times."""
+"""Keeps 3 GiB and requests 2 GiB more, three times."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Trains two layers for two steps: python two_layers.py BATCH [ROWS]; ROWS more rows are held."""
+"""Trains two layers for two steps: python two_layers.py BATCH [ROWS]; holds ROWS more rows."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Trains four layers, and does something with the recording of it.
+"""Trains four layers, and uses the recording of it.
 
     python trains.py NAME
 
@@ -30,13 +30,13 @@ def three_steps() -> None:
 
 
 def and_print_the_statistics() -> None:
-    """Print what the allocator counts."""
+    """Print the allocator's counters."""
     train(3)
     print(torch.cuda.memory_stats())
 
 
 def until_memory_is_out() -> None:
-    """Ask for more than there is."""
+    """Request more than exists."""
     train(1)
     torch.empty(100 << 30, dtype=torch.uint8, device="cuda")
 

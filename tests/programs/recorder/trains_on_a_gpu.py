@@ -38,7 +38,7 @@ def five_steps() -> None:
 
 
 def unrecorded_steps() -> None:
-    """Leave the recording to whoever runs this."""
+    """Leave the recording to the caller."""
     train(*make(), 3)
 
 
@@ -71,7 +71,7 @@ def twice() -> None:
 
 
 def until_pytorch_records() -> None:
-    """Let PyTorch begin its own history in the midst of it."""
+    """Let PyTorch begin its own history in the middle."""
     model, optimizer = make()
     with record("run.plim"):
         train(model, optimizer, 1)
@@ -83,12 +83,12 @@ def until_pytorch_records() -> None:
 
 
 def ask() -> None:
-    """Ask for more than any card has."""
+    """Request more than any card has."""
     torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
 
 
 def out_of_memory() -> None:
-    """Go on after a request that failed."""
+    """Continue after a failed request."""
     with record("run.plim"), contextlib.suppress(torch.OutOfMemoryError):
         ask()
 
@@ -125,7 +125,7 @@ def spill() -> None:
 
 
 def refused() -> None:
-    """Print why there is nothing to record."""
+    """Print why recording is not possible."""
     try:
         record("run.plim").__enter__()
     except plimsoll.InputError as error:

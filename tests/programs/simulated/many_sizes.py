@@ -1,4 +1,4 @@
-"""Tensors of many sizes, every second one let go, and a large one."""
+"""Tensors of many sizes, every second one freed, and a large one."""
 
 import torch
 

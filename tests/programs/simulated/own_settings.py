@@ -1,4 +1,4 @@
-"""Settings that a program makes before it imports PyTorch."""
+"""Settings that a program changes before it imports PyTorch."""
 
 import os
 

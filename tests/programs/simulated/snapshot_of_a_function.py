@@ -1,4 +1,4 @@
-"""A snapshot of what a function allocates."""
+"""A snapshot of a function's allocations."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Operations are only submitted; to synchronize, to copy to the host or to print waits for them."""
+"""Operations are only queued; synchronizing, copying to the host or printing waits for them."""
 
 import time
 

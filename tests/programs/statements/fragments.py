@@ -1,4 +1,4 @@
-"""Free memory that lies in pieces does not serve a larger tensor, until the pieces are one."""
+"""Free memory in pieces does not serve a larger tensor, until the pieces are merged."""
 
 import torch
 
@@ -28,7 +28,7 @@ print("five of six in pieces:", "refused" if ask(5) is None else "works")
 pieces.clear()
 print("twelve in one:", "refused" if ask(12) is None else "works")
 
-# Segments that are wholly free are given back before a request fails.
+# Wholly free segments are released before a request fails.
 torch.cuda.empty_cache()
 pieces = [ask(2) for _ in range(6)]
 pieces.clear()

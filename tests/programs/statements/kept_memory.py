@@ -1,4 +1,4 @@
-"""Memory of a deleted tensor stays reserved and is used again; empty_cache() gives it back."""
+"""Memory of a deleted tensor stays reserved and is reused; empty_cache() releases it."""
 
 import torch
 
@@ -36,7 +36,7 @@ rest = tensor(200)
 show("both halves")
 print("further calls of the driver:", driver_calls() - calls)
 
-# A segment is given back as a whole, unless it is expandable.
+# A segment is released as a whole, unless it is expandable.
 del rest
 torch.cuda.empty_cache()
 show("emptied around half")
@@ -45,7 +45,7 @@ del half
 torch.cuda.empty_cache()
 show("emptied")
 
-# What a tensor holds is not touched.
+# The content of a tensor does not change.
 small = torch.arange(4, device="cuda")
 large = tensor(400)
 del large

@@ -1,4 +1,4 @@
-"""Memory that grows from step to step is a leak: something still refers to each step's tensors."""
+"""Memory that grows from step to step is a leak: a reference to each step's tensors remains."""
 
 import torch
 

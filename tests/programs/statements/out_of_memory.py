@@ -1,4 +1,4 @@
-"""A tensor that is larger than the card is an error that a program catches and survives."""
+"""A tensor larger than the card is an error that a program catches and survives."""
 
 import torch
 

@@ -17,7 +17,7 @@ class Numbers:
 
 
 def load(name: str, pin_memory: bool) -> None:
-    """Keep all batches; print what they take."""
+    """Keep all batches; print their memory."""
     loader = DataLoader(Numbers(), 4, num_workers=8, pin_memory=pin_memory, prefetch_factor=2)
     batches = []
     try:

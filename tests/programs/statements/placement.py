@@ -1,4 +1,4 @@
-"""A tensor is where one puts it, operands are on one device, and each device has its own cache."""
+"""A tensor stays on its device, operands are on one device, and each device has its own cache."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A loader that copies the next batch on a stream of its own delivers every batch, in order."""
+"""A loader that copies the next batch on a side stream delivers every batch, in order."""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def prefetched(batches: Iterable[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:
-    """Each batch on the GPU, while the next one is under way."""
+    """Yields each batch on the GPU, while the next one is copied."""
     copies = torch.cuda.Stream()
     ready: list[torch.Tensor] | None = None
     for batch in batches:

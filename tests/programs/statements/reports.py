@@ -1,4 +1,4 @@
-"""Statistics and summaries tell what is allocated, what is reserved, and the most of both."""
+"""Statistics and summaries show allocated and reserved memory, with their peaks."""
 
 import torch
 
@@ -25,7 +25,7 @@ torch.cuda.empty_cache()
 summarize()
 
 for _ in range(2):
-    held = torch.empty(1000, 1000, 300, device="cuda")  # the second one, before the first goes
+    held = torch.empty(1000, 1000, 300, device="cuda")  # the second one, before the first is freed
 print(torch.cuda.memory_summary(device=0))
 
 stats = torch.cuda.memory_stats(device=0)

@@ -1,4 +1,4 @@
-"""Under Windows a tensor goes on in the host's memory; page-locked memory counts as the same."""
+"""On Windows a tensor spills into host memory, the same memory as page-locked memory."""
 
 import torch
 
@@ -6,7 +6,7 @@ GIB = 1 << 30
 
 
 def show(what: str) -> None:
-    """GiB in use on the card, of the host's memory by tensors, and page-locked."""
+    """Prints GiB in use on the card, in host memory by tensors, and page-locked."""
     free, total = torch.cuda.mem_get_info()
     shared = torch.cuda.memory_stats().get("shared_reserved_bytes.current", 0)
     locked = torch.cuda.host_memory_stats()["allocated_bytes.current"]

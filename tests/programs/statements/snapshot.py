@@ -1,4 +1,4 @@
-"""A snapshot tells which line of the program asked for memory, while that is recorded."""
+"""A snapshot shows the requesting line of the program, if stacks are recorded."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Tensors that follow each other share one piece of memory, and the driver is asked once."""
+"""Consecutive tensors share one piece of memory, and the driver is asked once."""
 
 import torch
 
@@ -14,7 +14,7 @@ for _ in range(10):
     del x
 print("calls, kept:", driver_calls() - calls)
 
-# To empty the cache each time is to do without it.
+# Emptying the cache each time is the same as having none.
 torch.cuda.empty_cache()
 calls = driver_calls()
 for _ in range(10):
@@ -23,7 +23,7 @@ for _ in range(10):
     torch.cuda.empty_cache()
 print("calls, emptied:", driver_calls() - calls)
 
-# A result takes memory that another tensor of its size has left; in place, it needs none.
+# A result takes memory that another tensor of its size has freed; in place, it needs none.
 x = torch.zeros(256, 256, dtype=torch.int32, device="cuda")
 addresses = set()
 for _ in range(10):

@@ -1,4 +1,4 @@
-"""A process of multiprocessing gives an account at its end."""
+"""A multiprocessing child reports its account at its end."""
 
 import multiprocessing
 

@@ -1,4 +1,4 @@
-"""A process that is asked for a snapshot, and breaks off in its answer.
+"""A process that stops in the middle of sending a snapshot.
 
 python breaks_off.py FOLDER (die|hang)
 """

@@ -1,4 +1,4 @@
-"""Looks at all GPUs as `plimsoll top` does, and finds no context of its own on the first one."""
+"""Reads all GPUs as `plimsoll top` does, and checks that no context was made on the first one."""
 
 import ctypes
 

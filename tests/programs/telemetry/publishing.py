@@ -28,17 +28,17 @@ class Source:
     allocator = "native"
 
     def read(self) -> Counters:
-        """What is published."""
+        """Returns the published counters."""
         return Counters((DeviceCounters(0, True, "H100", "", *[7] * 14),))
 
 
 def snapshot() -> dict[str, Any]:
-    """What is given on request."""
+    """Returns the snapshot for requests."""
     return {"segments": []}
 
 
 def files() -> list[str]:
-    """The names of all files that are published."""
+    """Returns the names of all published files."""
     folder = Path(os.environ["XDG_RUNTIME_DIR"]) / "plimsoll"
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
@@ -50,7 +50,7 @@ def both(pid: int) -> list[str]:
 
 
 def wait(condition: Callable[[], object]) -> bool:
-    """Whether it is so within two minutes."""
+    """Whether the condition holds within two minutes."""
     for _ in range(12_000):
         if condition():
             return True
@@ -65,7 +65,7 @@ def start() -> None:
 
 
 def fork(in_child: Callable[[], bool]) -> None:
-    """Fork, and let the child say whether something is so there."""
+    """Fork, and let the child report whether a condition holds there."""
     child = os.fork()
     if child == 0:
         os._exit(0 if in_child() else 5)
@@ -73,13 +73,13 @@ def fork(in_child: Callable[[], bool]) -> None:
 
 
 def published(pid: int) -> ProcessCounters:
-    """What a process has written last."""
+    """Returns a process's last counters."""
     (found,) = (found for found in read_processes() if found.pid == pid)
     return found
 
 
 def publishers() -> list[threading.Thread]:
-    """The threads that publish."""
+    """Returns the publishing threads."""
     return [thread for thread in threading.enumerate() if thread.name == "plimsoll counters"]
 
 
@@ -89,7 +89,7 @@ def until_the_end() -> None:
 
 
 def unless_switched_off() -> None:
-    """Find that nothing is published."""
+    """Check that nothing is published."""
     publish(Source(), snapshot)
     assert files() == []
     assert threading.active_count() == 1
@@ -103,7 +103,7 @@ def twice() -> None:
 
 
 def until_killed() -> None:
-    """End by a signal that cannot be heeded."""
+    """End by SIGKILL."""
     start()
     os.kill(os.getpid(), 9)
 
@@ -124,7 +124,7 @@ def beside_a_quiet_child() -> None:
 
 
 def without_its_thread_while_it_forks() -> None:
-    """Fork, and look for the thread that was there before."""
+    """Fork, and check for the thread from before."""
     start()
     before = publishers()
     fork(lambda: True)

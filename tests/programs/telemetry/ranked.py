@@ -1,4 +1,4 @@
-"""Publishes made-up counters of one GPU until its standard input ends; its rank is RANK's.
+"""Publishes made-up counters of one GPU until its standard input ends; RANK is its rank.
 
 python ranked.py MIB
 """
@@ -18,7 +18,7 @@ class Source:
     allocator = "elastic"
 
     def read(self) -> Counters:
-        """As much allocated as was asked for."""
+        """Returns counters with as much allocated as the argument says."""
         sizes = [16 << 30, SIZE, 0, SIZE, SIZE, SIZE, 0, 0, 0, SIZE, SIZE, 0, 0, 0]
         return Counters((DeviceCounters(0, True, "Tesla T4", "", *sizes),), pinned_bytes=0)
 

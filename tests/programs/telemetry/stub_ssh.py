@@ -1,7 +1,7 @@
-"""Stands for ssh: runs what is asked for in a shell here, as a host with a folder of its own.
+"""A stub of ssh: runs the command in a local shell, as a host with a folder of its own.
 
-Its arguments are kept in ARGUMENTS, a line of JSON each. What a host answers by itself is in the
-file answers/HOST of HOSTS.
+Its arguments are appended to ARGUMENTS, a line of JSON each. A host's fixed answer is in the file
+answers/HOST of HOSTS.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""Serves metrics, says at which port, and uses memory in one way until its standard input ends.
+"""Serves metrics, prints the port, and uses memory in one way until its standard input ends.
 
     python watched.py sound|leak|fragments|full
 
-What is sound goes up and down as training does.
+With `sound`, memory rises and falls as in training.
 """
 
 import sys
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def blocks(count: int, mib: int) -> list[torch.Tensor]:
-    """So many tensors of so many MiB."""
+    """Returns so many tensors of so many MiB."""
     return [torch.empty(mib * MIB, dtype=torch.uint8, device="cuda") for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Waits for one number among all, which nobody knows."""
+"""Waits for one element of unknown values."""
 
 import torch
 

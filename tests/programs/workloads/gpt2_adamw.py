@@ -1,4 +1,4 @@
-"""A decoder as GPT-2 has it, trained from scratch: plain PyTorch, bf16 autocast, fused AdamW.
+"""A decoder like GPT-2, trained from scratch: plain PyTorch, bf16 autocast, fused AdamW.
 
     python gpt2_adamw.py [SNAPSHOT]
 
@@ -26,7 +26,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
 
     def forward(self, x: Any) -> Any:
-        """What the next block gets."""
+        """Returns the input of the next block."""
         b, t, c = x.shape
         q, k, v = self.qkv(self.ln1(x)).view(b, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4)
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)

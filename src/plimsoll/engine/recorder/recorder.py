@@ -261,8 +261,7 @@ class Recorder(NotebookForm):
         """Whether this process was forked from the recording one."""
         return self._buffer is not None and os.getpid() != self._process
 
-    # # --- writing: by the thread, or by a caller that flushes
-    # -------------------------------------
+    # --- writing: by the thread, or by a caller that flushes -------------------------------------
 
     def _run(self) -> None:
         while not self._is_over.wait(_INTERVAL_SECONDS) and self._failure is None:

@@ -16,7 +16,7 @@ _FP32_SIDE = 4096
 REACHED_OF_BANDWIDTH = 0.896
 """The share of the data sheet's bandwidth that a copy reaches, on an H100 and an H200."""
 REACHED_OF_TENSOR_FLOPS = 0.80
-"""The share of the data sheet's operations that a product of this size in fp16 reaches there."""
+"""The share of the data sheet's operations that such a 16-bit product reaches there."""
 REACHED_OF_FP32_FLOPS = 0.77
 """The share of the data sheet's operations that it reaches in fp32, without tensor cores."""
 

@@ -232,8 +232,7 @@ class TopApp(App[None]):
         self._order = replace(self._order, **changes)
         self._show()
 
-    # # --- on the selected process
-    # ------------------------------------------------------------------
+    # --- on the selected process -----------------------------------------------------------------
 
     def _chosen(self) -> Row | None:
         """Returns the row of the selected process; prints a note without one."""
@@ -322,8 +321,7 @@ class TopApp(App[None]):
     def _complain(self, message: str) -> None:
         self.notify(message, severity="warning", timeout=5)
 
-    # # --- refreshing
-    # -------------------------------------------------------------------------------
+    # --- refreshing ------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
         """Pause or resume refreshing."""

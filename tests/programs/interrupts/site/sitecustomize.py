@@ -1,4 +1,4 @@
-"""Interrupts the process group when the module that $INTERRUPTED_AT names is imported."""
+"""Interrupts the process group when the module named by $INTERRUPTED_AT is imported."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ class Interrupts:
     """Finds no module."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
-        """Interrupt, once."""
+        """Interrupt once."""
         if name == os.environ["INTERRUPTED_AT"]:
             sys.meta_path.remove(self)
             os.kill(0, signal.SIGINT)
