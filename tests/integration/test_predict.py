@@ -432,11 +432,6 @@ def test_a_run_that_spills_warns_and_says_so_at_its_end(allocator: str) -> None:
     assert "reserved 5.00 GiB, in shared memory 1.00 GiB, in use on the card" in done.stderr
 
 
-def test_the_default_card_is_told() -> None:
-    for verb in ("predict", "fit"):
-        assert "[default: (H100)]" in " ".join(command(verb, "--help").stdout.split())
-
-
 def test_all_cards_are_listed() -> None:
     _, *lines = command("gpus").stdout.splitlines()
     assert len(lines) == len(gpu_profiles())
