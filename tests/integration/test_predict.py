@@ -57,8 +57,9 @@ def script(folder: Path, text: str) -> Path:
 
 
 def exact(text: str) -> list[str]:
-    """The lines of a prediction but for what is estimated, and the last, which has the time."""
-    return [line for line in text.splitlines()[:-1] if not line.startswith("  host memory ")]
+    """The lines of a prediction but for estimates, the next command, and the time at the end."""
+    left_out = ("  host memory ", "Next: ")
+    return [line for line in text.splitlines()[:-1] if not line.startswith(left_out)]
 
 
 def check_peaks(script: Path, allocated: int, reserved: int, folder: Path, *, rel: float) -> None:
