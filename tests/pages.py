@@ -42,7 +42,7 @@ BLOCK = re.compile(
     re.M | re.S,
 )
 COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", re.M)
-PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s at|building|waiting for) [^\n]*\n", re.M)
+PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s|building|waiting for)\b[^\n]*\n", re.M)
 """Lines that only slow machines print."""
 ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
 _SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)

@@ -2,7 +2,8 @@
 
 A file begins with the command, after `$ `. The exit status and both streams follow, as the command
 left them in a folder that has a copy of `examples`, 80 columns wide. Words in capitals stand for
-parts that vary (`VARYING`). Files in a folder `long` belong to commands that take long.
+parts that vary (`VARYING`); how far a slow command is (`PROGRESS`) is left out. Files in a folder
+`long` belong to commands that take long.
 
 `python -m tests.screens` runs every command and writes what it prints now. `python -m tests.screens
 FILE` does so for one; a new file needs its first line only.

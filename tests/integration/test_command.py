@@ -52,13 +52,6 @@ _SEGMENT = {
 }
 
 
-def test_a_replay_under_the_recorded_configuration() -> None:
-    done = plimsoll("replay", RECORDING)
-    assert done.returncode == 0
-    assert "85.2%" in done.stdout
-    assert "Every address and segment is as recorded." in done.stdout
-
-
 def test_json_is_one_object_a_replay() -> None:
     done = plimsoll("replay", RECORDING, "--json", "--conf", "", "--conf", "max_split_size_mb:128")
     first, second = map(json.loads, done.stdout.splitlines())
@@ -67,13 +60,6 @@ def test_json_is_one_object_a_replay() -> None:
     assert second["matches_recording"] is None
     assert second["conf"] == "max_split_size_mb:128"
     assert first["peak_reserved_bytes"] == 10221518848
-
-
-def test_several_configurations_come_best_first() -> None:
-    confs = ["", "expandable_segments:True", "max_split_size_mb:128"]
-    done = plimsoll("replay", RECORDING, *(word for conf in confs for word in ("--conf", conf)))
-    table = [line.split()[0] for line in done.stdout.splitlines() if "GiB" in line and "%" in line]
-    assert table[:3] == ["expandable_segments:True", "default", "max_split_size_mb:128"]
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
@@ -96,12 +82,6 @@ def test_an_answer_that_cannot_be_written_is_a_failure() -> None:
         )  # fmt: skip
     assert done.stderr == "plimsoll: standard output: No space left on device\n"
     assert done.returncode == 2
-
-
-def test_what_does_not_fit_ends_with_one() -> None:
-    done = plimsoll("replay", RECORDING, "--limit", "6GiB")
-    assert done.returncode == 1
-    assert "Out of memory at event 748" in done.stdout
 
 
 def test_two_tiers_are_reported_with_the_least_that_they_cost() -> None:
@@ -296,12 +276,6 @@ def test_a_page_that_is_not_opened_is_said_to_be(tmp_path: Path) -> None:
 
 
 VERBS = ("predict", "fit", "run", "replay", "explain", "view", "top", "gpus")
-
-
-def test_the_list_of_verbs_is_whole_on_80_columns() -> None:
-    shown = plimsoll("--help").stdout
-    assert all(f"\n  {verb} " in shown for verb in VERBS)
-    assert "..." not in shown.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)])

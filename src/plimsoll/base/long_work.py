@@ -24,7 +24,7 @@ def say_now_and_then(text: Callable[[], str], is_over: threading.Event) -> None:
         seconds = time.monotonic() - began
         if doing := text():
             line = printable(f"plimsoll: after {seconds:.0f} s: {doing}")
-            print(line, file=sys.stderr, flush=True)
+            print(f"{line}\n", end="", file=sys.stderr, flush=True)  # one write, of one thread
         wait = min(seconds, _MOST_SECONDS)
 
 

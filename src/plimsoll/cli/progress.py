@@ -59,7 +59,8 @@ class Progress:
     def say(self, line: str) -> None:
         """A line that stays."""
         if self._bar is None:
-            print(printable(line), file=sys.stderr, flush=True)
+            whole = f"{printable(line)}\n"  # one write: another thread tells of long work
+            print(whole, end="", file=sys.stderr, flush=True)
         else:
             self._bar.console.print(printable(line), markup=False, highlight=False)
 
