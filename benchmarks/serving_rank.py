@@ -1,4 +1,4 @@
-"""Each of vLLM's workers reads its own card: `serving.py` has vLLM load this file in all of them."""
+"""Each of vLLM's workers reads its own card: `serving.py` has vLLM load this file in each."""
 
 from __future__ import annotations
 
