@@ -8,6 +8,7 @@ engines that they know; here the program does so itself.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import sys
@@ -26,12 +27,28 @@ BUFFER_BYTES, PIECE_BYTES, WEIGHTS_BYTES = 63 << 20, 2 << 20, 96 << 20
 CACHE_BYTES, TOO_MUCH_BYTES = 1 << 30, 100 << 30
 
 
+class Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = (("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64))
+
+
+def ask_nvml(device: int) -> None:
+    """Ask how full a card is, which takes nothing of it."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    handle, memory = ctypes.c_void_p(), Memory()
+    assert library.nvmlInit_v2() == 0
+    assert library.nvmlDeviceGetHandleByIndex_v2(device, ctypes.byref(handle)) == 0
+    assert library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+
+
 def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     """Load, add up once, and wait for the end."""
     simulation = running()
     assert simulation is not None
     use = simulation.serving = ServingUse("an engine", stage="weights")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29577")
+    ask_nvml(0)
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", rank=rank, world_size=ranks)
     name = dist.group.WORLD.group_name
