@@ -50,6 +50,8 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29577")
     ask_nvml(0)
     torch.cuda.set_device(rank)
+    table = torch.empty(1024, pin_memory=True)
+    assert table.is_pinned()
     dist.init_process_group("nccl", rank=rank, world_size=ranks)
     name = dist.group.WORLD.group_name
     free, reserved = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
