@@ -1,4 +1,4 @@
-"""What a worker of vLLM's reads of its card: `serving.py` has vLLM load this in each worker."""
+"""Each of vLLM's workers reads its own card: `serving.py` has vLLM load this file in each."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plimsoll.base.units import MiB
+from plimsoll.base.units import GiB, MiB
 from plimsoll.prediction.predict import predict
 from tests.simulated import PROGRAMS, on_simulated_gpus
 
@@ -15,15 +15,29 @@ WORKERS = PROGRAMS / "jobs" / "engine_workers.py"
 
 def test_workers_that_a_finalizer_ends_tell_what_they_took() -> None:
     """The program checks what the shared buffer takes of each card, outside PyTorch."""
-    found = predict(WORKERS, ["2"], gpu="H100", gpus=2)
+    found = predict(WORKERS, ["2", "well"], gpu="H100", gpus=2)
     assert found.fits
     assert [use.device for use in found.ranks] == [0, 1]
     for use in found.ranks:
         assert use.peak_allocated_bytes is not None
         assert use.device_used_bytes is not None
-        assert 48 * MiB <= use.peak_allocated_bytes < 49 * MiB
+        assert GiB + 48 * MiB <= use.peak_allocated_bytes < GiB + 49 * MiB
+        assert use.serving is not None
+        assert (use.serving.weights_bytes, use.serving.kv_cache_bytes) == (48 * MiB, GiB)
         assert use.device_used_bytes > use.peak_allocated_bytes + 64 * MiB
     assert found.shared_cards == []
+    assert found.serving is not None
+    assert str(found).startswith(f"{WORKERS} fits on H100: an engine starts on 2 ranks, and leaves")
+
+
+def test_a_worker_that_runs_out_of_memory_fails_the_engine_in_its_stage() -> None:
+    """The worker catches its error, and the engine raises another one."""
+    found = predict(WORKERS, ["2", "full"], gpu="H100", gpus=2)
+    assert found.fits is False
+    assert found.worst_rank == 1
+    assert [use.fits for use in found.ranks] == [True, False]
+    first = str(found).splitlines()[0]
+    assert first.endswith("an engine runs out of memory while it makes the KV cache")
 
 
 @on_simulated_gpus(gpu="H100")

@@ -11,6 +11,7 @@ import pytest
 from plimsoll import SimulatedGpu, _core
 from plimsoll.base.errors import OutOfMemoryError
 from plimsoll.base.units import GiB
+from plimsoll.prediction.child.cards import read_cards
 
 WHOLE = 80 * GiB
 
@@ -110,3 +111,15 @@ def test_more_processes_than_there_are_places_for_are_noticed(tmp_path: Path) ->
 def test_a_file_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="missing"):
         SimulatedGpu(WHOLE).share(str(tmp_path / "missing" / "card"))
+
+
+def test_a_process_that_only_asks_about_a_card_is_no_user_of_it(tmp_path: Path) -> None:
+    """It notes nothing when it asks, and no memory when it pins the host's."""
+    path = tmp_path / "0-0-.card"
+    gpu = shared_gpu(path)
+    gpu.pin_memory("1MiB")
+    (card,) = read_cards(str(tmp_path)).values()
+    assert card.takes == {}
+    gpu.take("2MiB")
+    (card,) = read_cards(str(tmp_path)).values()
+    assert card.takes == {os.getpid(): 2 << 20}

@@ -1,28 +1,57 @@
-"""An engine whose workers are daemons, each a rank with a card: engine_workers.py RANKS.
+"""An engine whose workers are daemons, each a rank with a card: engine_workers.py RANKS HOW.
 
 A finalizer of the engine ends them. The ranks share buffers, as torch.distributed's symmetric
-memory, and add up in them.
+memory, and add up in them. HOW is "well", or "full": the last rank then asks for more than its card
+has, catches the error and ends, and the engine fails. plimsoll's watchers note the stages of
+engines that they know; here the program does so itself.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import sys
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symmetric
 
+from plimsoll.torch.simulated.serving_use import ServingUse
+from plimsoll.torch.simulated.start import running
+
 BUFFER_BYTES, PIECE_BYTES, WEIGHTS_BYTES = 63 << 20, 2 << 20, 96 << 20
+CACHE_BYTES, TOO_MUCH_BYTES = 1 << 30, 100 << 30
 
 
-def work(rank: int, ranks: int, orders: Any) -> None:
+class Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = (("total", ctypes.c_uint64), ("free", ctypes.c_uint64), ("used", ctypes.c_uint64))
+
+
+def ask_nvml(device: int) -> None:
+    """Ask how full a card is, which takes nothing of it."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    handle, memory = ctypes.c_void_p(), Memory()
+    assert library.nvmlInit_v2() == 0
+    assert library.nvmlDeviceGetHandleByIndex_v2(device, ctypes.byref(handle)) == 0
+    assert library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+
+
+def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     """Load, add up once, and wait for the end."""
+    simulation = running()
+    assert simulation is not None
+    use = simulation.serving = ServingUse("an engine", stage="weights")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29577")
+    ask_nvml(0)
     torch.cuda.set_device(rank)
+    table = torch.empty(1024, pin_memory=True)
+    assert table.is_pinned()
     dist.init_process_group("nccl", rank=rank, world_size=ranks)
     name = dist.group.WORLD.group_name
     free, reserved = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
@@ -38,6 +67,15 @@ def work(rank: int, ranks: int, orders: Any) -> None:
     part.copy_(weights[:2048].view(torch.bfloat16))
     torch.ops.symm_mem.two_shot_all_reduce_(part, "sum", name)
     assert torch.ops.symm_mem.one_shot_all_reduce(part, "sum", name).shape == part.shape
+    use.weights_bytes, use.stage = weights.nbytes, "kv_cache"
+    try:
+        size = TOO_MUCH_BYTES if how == "full" and rank == ranks - 1 else CACHE_BYTES
+        cache = torch.empty(size, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError:
+        use.failed_in = use.stage
+        orders.send("failed")
+        return
+    use.kv_cache_bytes, use.stage = cache.nbytes, "load"
     orders.send("ready")
     orders.recv()
 
@@ -45,27 +83,28 @@ def work(rank: int, ranks: int, orders: Any) -> None:
 class Engine:
     """Starts workers, and ends them when it dies."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, how: str) -> None:
         context: Any = multiprocessing.get_context("spawn")
         self.workers, self.pipes = [], []
         for rank in range(ranks):
             pipe, theirs = context.Pipe()
-            worker = context.Process(target=work, args=(rank, ranks, theirs), daemon=True)
+            worker = context.Process(target=work, args=(rank, ranks, how, theirs), daemon=True)
             worker.start()
             self.workers.append(worker)
             self.pipes.append(pipe)
-        for pipe in self.pipes:
-            assert pipe.recv() == "ready"
         weakref.finalize(self, end, self.workers, self.pipes)
+        if any(pipe.recv() != "ready" for pipe in self.pipes):
+            raise RuntimeError("a worker failed")
 
 
 def end(workers: list[Any], pipes: list[Any]) -> None:
     """Let each worker end by itself."""
     for pipe in pipes:
-        pipe.send("end")
+        with suppress(OSError):  # of one that has ended
+            pipe.send("end")
     for worker in workers:
         worker.join()
 
 
 if __name__ == "__main__":
-    engine = Engine(int(sys.argv[1]))
+    engine = Engine(int(sys.argv[1]), sys.argv[2])

@@ -82,7 +82,8 @@ def read_cards(folder: str) -> dict[str, Card]:
         file = _core.SharedCard(str(path))
         takes: dict[int, int] = {}
         for process, most in file.users:
-            takes[process] = max(most, takes.get(process, 0))
+            if most:  # else it only asked NVML about the card
+                takes[process] = max(most, takes.get(process, 0))
         cards[path.name] = Card(
             host=int(found[1]),
             device=int(found[2]),

@@ -63,7 +63,7 @@ def nccl_library(simulation: Simulation, groups: ProcessGroups) -> LibraryStandI
         "ncclReduceScatter": opened.reduce_scatter,
         "ncclSend": opened.send,
         "ncclRecv": opened.receive,
-        # What one rank sends does not wait for another, so what is in brackets may go one by one.
+        # A rank that sends waits for nobody, so calls between these two may go one by one.
         **dict.fromkeys(("ncclGroupStart", "ncclGroupEnd"), lambda: _SUCCESS),
     }
     return LibraryStandIn("nccl", functions, lambda name: not_simulated(name, "libnccl"))
