@@ -8,8 +8,8 @@
 //
 // Whether a place is free is asked for each request, so a wrong plan costs memory, and with a tight
 // limit that memory may be what a later request lacks. A plan of which a step takes less than
-// `kLeastPlaced` is dropped; the first time, after requests for as much as the area. All of this counts requests,
-// and none of it asks the time: a simulated run decides as a real one.
+// `kLeastPlaced` is dropped; the first time, after requests for as much as the area. All of this
+// counts requests, and none of it asks the time: a simulated run decides as a real one.
 //
 // What always holds:
 //   next_ < slots, or == slots where the plan has ended;
