@@ -209,11 +209,13 @@ except plimsoll.InputError as error:
         monkeypatch.setattr(session, "is_cuda_build", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(session, "record_if_asked", lambda _torch: None)
-        monkeypatch.setattr(session, "_install", lambda *choice: asked.append(choice))
+        monkeypatch.setattr(
+            session, "_install", lambda *choice, plan: asked.append((*choice, plan))
+        )
         for name, value in {"ALLOCATOR": "native", "CUPY": "1", "NUMBA": "0", "RMM": "yes"}.items():
             monkeypatch.setenv(f"PLIMSOLL_{name}", value)
         session.install_from_environment()
-        assert asked == [("native", None, Tiers(), ["cupy", "rmm"])]
+        assert asked == [("native", None, Tiers(), ["cupy", "rmm"], None)]
 
     @pytest.mark.parametrize(
         ("options", "refusal"),

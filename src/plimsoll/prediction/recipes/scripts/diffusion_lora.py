@@ -15,8 +15,7 @@ def inputs_of(model: torch.nn.Module, size: int, length: int, side: int) -> dict
     width = next((config[name] for name in widths if config.get(name)), 1)
     time, pooled = torch.randint(1000, (size,)), config.get("pooled_projection_dim") or 1280
     packed, square = [side * side // 4, config.in_channels], [config.in_channels, side, side]
-    # Flux takes packed latents
-    latents = torch.randn(size, *(packed if "img_ids" in asked else square))
+    latents = torch.randn(size, *(packed if "img_ids" in asked else square))  # packed for Flux
     known = {"sample": latents, "hidden_states": latents, "timestep": time, "class_labels": time}
     known |= {"encoder_hidden_states": torch.randn(size, length, width)}
     known |= {"img_ids": torch.ones(side * side // 4, 3), "txt_ids": torch.ones(length, 3)}

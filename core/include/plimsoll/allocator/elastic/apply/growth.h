@@ -13,9 +13,9 @@
 // `grow_in` tries a free block; a place to which all memory returns; then it looks at queued work
 // and plans with all free pieces: those of the request's own arena, which are mapped a second time
 // at once, since the stream itself orders the reuse; those of arenas whose work is known to be
-// done; new memory, but (outside a planned area) only if all free pieces together are less than the request. So free memory
-// is never lost to fragmentation, but for the pieces that a live
-// block shares with a free one.
+// done; new memory, but (outside a planned area) only if all free pieces together are less than the
+// request. So free memory is never lost to fragmentation, but for the pieces that a live block
+// shares with a free one.
 //
 // Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself, the
 // request's own first.
