@@ -41,18 +41,29 @@ class Board:
         store: Of the job.
         rank: This process's.
         ranks: Those that run.
+
+    Attributes:
+        rank: This process's.
     """
 
     def __init__(self, store: Any, rank: int, ranks: Sequence[int]) -> None:
         self._store = store
-        self._rank = rank
+        self.rank = rank
         self._others = [each for each in ranks if each != rank]
         self._has_store = rank == min(ranks) and os.environ.get(_AGENT) != "True"
         Finalize(None, self._end, exitpriority=-1)  # behind what this process tells
 
     def say(self, what: dict[str, Any]) -> None:
         """That this rank waits, or does not any more: an empty one."""
-        self._store.set(f"board/{self._rank}", json.dumps(what))
+        self._store.set(f"board/{self.rank}", json.dumps(what))
+
+    def give_up(self, why: str) -> None:
+        """Say that this rank comes to nothing any more: who waits for it has a `DeadlockError`.
+
+        Args:
+            why: The error's text.
+        """
+        self.say({"deadlock": why})
 
     def _end(self) -> None:
         """Take part in nothing any more."""
