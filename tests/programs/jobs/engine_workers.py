@@ -2,8 +2,8 @@
 
 A finalizer of the engine ends them. The ranks share buffers, as torch.distributed's symmetric
 memory, and add up in them. HOW is "well", or "full": the last rank then asks for more than its card
-has, catches the error and ends, and the engine fails. plimsoll's watchers note the stages of
-engines that they know; here the program does so itself.
+has, catches the error and waits for orders, while the others wait for it; and the engine fails.
+plimsoll's watchers note the stages of engines that they know; here the program does so itself.
 """
 
 from __future__ import annotations
@@ -73,9 +73,16 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
         cache = torch.empty(size, dtype=torch.uint8, device=device)
     except torch.OutOfMemoryError:
         use.failed_in = use.stage
+        simulation.give_up("ran out of memory")
         orders.send("failed")
+        orders.recv()
         return
     use.kv_cache_bytes, use.stage = cache.nbytes, "load"
+    try:
+        dist.all_reduce(weights[:16])
+    except RuntimeError as error:
+        if f"rank {ranks - 1} ran out of memory" not in str(error):
+            raise
     orders.send("ready")
     orders.recv()
 

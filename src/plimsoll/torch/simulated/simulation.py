@@ -77,6 +77,7 @@ class Simulation:
         graphs: The memory that the driver took for CUDA graphs.
         driver_memory: The memory that the program took of the driver itself.
         serving: How a serving engine in this process divides its card; None without one.
+        give_up: Says why other ranks of the job are to wait for this one no longer.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -97,6 +98,7 @@ class Simulation:
         self.card_files: dict[int, str] = {}
         self.size_read_at: str | None = None
         self.serving: ServingUse | None = None
+        self.give_up: Callable[[str], None] = lambda _: None
         self._card_file: Callable[[int], str] | None = None
         self.contexts: set[int] = set()
         self.loaded: list[list[str]] = [[] for _ in profiles]

@@ -111,13 +111,27 @@ class _Stages:
         def run(this: Any, *arguments: Any, **named: Any) -> Any:
             use = self._use()
             before, use.stage = use.stage, stage or use.stage
-            with _noting_failure(use):
+            with self._noting_failure(use):
                 result = method(this, *arguments, **named)
             guarded("a serving engine's memory", learn)(use, this, result)
             use.stage = after or before
             return result
 
         setattr(owner, name, run)
+
+    @contextmanager
+    def _noting_failure(self, use: ServingUse) -> Iterator[None]:
+        """Note the innermost stage of an engine that runs out of memory.
+
+        On a card the other workers go on, as far as their hosts do not wait; here they would wait.
+        """
+        try:
+            yield
+        except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError" and use.failed_in is None:
+                use.failed_in = use.stage
+                self._simulation.give_up("ran out of memory")
+            raise
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the worker, which runs the steps of a start one after the other."""
@@ -203,17 +217,6 @@ class _Stages:
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
-
-
-@contextmanager
-def _noting_failure(use: ServingUse) -> Iterator[None]:
-    """Notes the innermost stage of an engine that runs out of memory."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
-            use.failed_in = use.failed_in or use.stage
-        raise
 
 
 def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:

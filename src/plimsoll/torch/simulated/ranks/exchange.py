@@ -108,6 +108,11 @@ class Exchange:
         self._last = 0
         self._lock = threading.Lock()
 
+    def give_up(self, why: str) -> None:
+        """Keep no other rank waiting for this one; `why` is what those that wait are told."""
+        if self.board is not None:
+            self.board.give_up(f"rank {self.board.rank} {why}")
+
     def add(self, group: Group) -> int:
         """Adds a group and returns its number."""
         with self._lock:

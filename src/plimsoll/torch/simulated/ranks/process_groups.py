@@ -43,6 +43,7 @@ class ProcessGroups:
             lambda: where(simulation.runners), simulation.communicators, simulation.note_letter
         )
         simulation.library.exchange_by(self._exchange)
+        simulation.give_up = self._exchange.give_up
         self._made: Counter[tuple[str | int, ...]] = Counter()
         # members of the group that is being made; none for the default one
         self._members: list[int] = []

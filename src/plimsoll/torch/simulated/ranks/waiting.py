@@ -41,21 +41,43 @@ class Board:
     then outlasts the other ranks: messages stay in the store until they have read them.
 
     Args:
+<<<<<<< HEAD
         store: The job's store.
         rank: This process's rank.
         ranks: The ranks that run.
+=======
+        store: Of the job.
+        rank: This process's.
+        ranks: Those that run.
+
+    Attributes:
+        rank: This process's.
+>>>>>>> 32743e3f588a62c632a5aeb6ad7ec0856666193c
     """
 
     def __init__(self, store: Any, rank: int, ranks: Sequence[int]) -> None:
         self._store = store
-        self._rank = rank
+        self.rank = rank
         self._others = [each for each in ranks if each != rank]
         self._has_store = rank == min(ranks) and os.environ.get(_AGENT) != "True"
         Finalize(None, self._end, exitpriority=-1)  # after this process's last messages
 
     def say(self, what: dict[str, Any]) -> None:
+<<<<<<< HEAD
         """Writes that this rank waits; an empty entry ends the wait."""
         self._store.set(f"board/{self._rank}", json.dumps(what))
+=======
+        """That this rank waits, or does not any more: an empty one."""
+        self._store.set(f"board/{self.rank}", json.dumps(what))
+
+    def give_up(self, why: str) -> None:
+        """Say that this rank comes to nothing any more: who waits for it has a `DeadlockError`.
+
+        Args:
+            why: The error's text.
+        """
+        self.say({"deadlock": why})
+>>>>>>> 32743e3f588a62c632a5aeb6ad7ec0856666193c
 
     def _end(self) -> None:
         """Writes that this rank takes part in nothing any more."""
