@@ -41,18 +41,12 @@ class Board:
     then outlasts the other ranks: messages stay in the store until they have read them.
 
     Args:
-<<<<<<< HEAD
         store: The job's store.
         rank: This process's rank.
         ranks: The ranks that run.
-=======
-        store: Of the job.
-        rank: This process's.
-        ranks: Those that run.
 
     Attributes:
-        rank: This process's.
->>>>>>> 32743e3f588a62c632a5aeb6ad7ec0856666193c
+        rank: This process's rank.
     """
 
     def __init__(self, store: Any, rank: int, ranks: Sequence[int]) -> None:
@@ -63,21 +57,16 @@ class Board:
         Finalize(None, self._end, exitpriority=-1)  # after this process's last messages
 
     def say(self, what: dict[str, Any]) -> None:
-<<<<<<< HEAD
         """Writes that this rank waits; an empty entry ends the wait."""
-        self._store.set(f"board/{self._rank}", json.dumps(what))
-=======
-        """That this rank waits, or does not any more: an empty one."""
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:
-        """Say that this rank comes to nothing any more: who waits for it has a `DeadlockError`.
+        """Writes that this rank answers no more: each rank that waits for it gets a `DeadlockError`.
 
         Args:
             why: The error's text.
         """
         self.say({"deadlock": why})
->>>>>>> 32743e3f588a62c632a5aeb6ad7ec0856666193c
 
     def _end(self) -> None:
         """Writes that this rank takes part in nothing any more."""
