@@ -61,7 +61,7 @@ class Board:
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:
-        """Writes that this rank answers no more: each rank that waits for it gets a `DeadlockError`.
+        """Writes that this rank answers no more: ranks that wait for it get a `DeadlockError`.
 
         Args:
             why: The error's text.
