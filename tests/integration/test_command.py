@@ -91,7 +91,7 @@ def test_two_tiers_are_reported_with_the_least_that_they_cost() -> None:
     assert "requests spilled into shared memory" in done.stdout
     assert "That costs at least" in done.stdout
     row = next(line for line in done.stdout.splitlines() if line.startswith("elastic"))
-    assert row.split()[5:9] == ["6.00", "GiB", "2.15", "GiB"]
+    assert row.split()[5:9] == ["6.00", "GiB", "2.16", "GiB"]
     as_json = json.loads(plimsoll("replay", RECORDING, *tiers, "--json").stdout)
     assert (as_json["gpu_memory_bytes"], as_json["shared_memory_bytes"]) == (6 << 30, 32 << 30)
     assert as_json["shared"]["peak_dedicated_bytes"] == 6 << 30
