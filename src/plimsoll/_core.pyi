@@ -136,6 +136,7 @@ class SimulatedDriver:
 
     @property
     def dedicated_used(self) -> int: ...
+
     @property
     def most_dedicated_used(self) -> int: ...
 

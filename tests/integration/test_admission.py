@@ -148,4 +148,4 @@ def test_the_page_lists_the_exit_statuses_that_commands_name() -> None:
     rows = re.findall(r"^\| (\d+) \|", PAGE, re.M)
     assert rows == ["0", "1", "2", "3", "130", "143"]
     assert terminal.NOT_KNOWN == 3
-    assert "0 done, 1 the answer is no" in str(app.app.info.epilog)
+    assert "0 done; 1 the answer is no" in str(app.app.info.epilog)

@@ -103,13 +103,15 @@ def test_other_errors_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_library_holds_outside_pytorch_is_the_cause(tmp_path: Path) -> None:
+    """It holds 8 GiB. The program loads 40 MiB less of CUDA's context than a training step does."""
     run(FILLS, "beside_a_library", tmp_path)
     answer = the_explanation(tmp_path).split("\n\n")[1].splitlines()
-    assert "is held outside PyTorch: 8.00 GiB by other libraries of this process" in answer[1]
+    by_others = "7.96 GiB by other libraries of this process and 220.00 MiB by CUDA's context."
+    assert f"is held outside PyTorch: {by_others}" in answer[1]
     run(FILLS, "uncaught", tmp_path)
     for text in tmp_path.glob("plimsoll-oom-*.txt"):
         says = "outside PyTorch" in text.read_text()
-        assert says == ("8.00 GiB by other libraries" in text.read_text())
+        assert says == ("7.96 GiB by other libraries" in text.read_text())
 
 
 @pytest.mark.long

@@ -48,5 +48,5 @@ def test_the_page_on_installing_names_the_releases_with_a_prebuilt_library() -> 
 
 def test_verbs_that_work_anywhere_are_those_of_the_page_on_installing() -> None:
     said = (ROOT / "docs" / "install.md").read_text()
-    (listed,) = re.findall(r"For macOS and Windows .*? They have (.*?)\.", said, re.DOTALL)
+    (listed,) = re.findall(r"wheels for macOS and Windows.*? They have (.*?)\.", said, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", listed)) == set(ANYWHERE)

@@ -87,7 +87,7 @@ def test_empty_cache_leaves_memory_to_others() -> None:
 
 def test_empty_cache_leaves_tensors_alone() -> None:
     figures = shown("kept_memory")
-    assert figures["emptied around a small one"] == "0 2 2"
+    assert figures["emptied around a small one"] == "0 2 42"  # the first kernel loads 40 MiB
     assert figures["it holds"] == "[0, 1, 2, 3]"
 
 

@@ -250,7 +250,7 @@ def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path:
     ]
     page = open_page(written(tmp_path, recording_of(rows)))
     press(page, "ArrowRight", "ArrowRight", "ArrowRight", "m", "m")  # a row each, full width
-    said = re.compile(r"^1 segment, 8\.00 MiB reserved: 4\.00 MiB live \(50\.0 %\)")
+    said = re.compile(r"^1 segment, 8\.00 MiB reserved: 4\.00 MiB live \(50\.0%\)")
     expect(page.locator(".map .caption")).to_have_text(said)
     expect(page.get_by_label("Layout of the map")).to_have_value("full")
     box = page.locator(".map-canvas").bounding_box()

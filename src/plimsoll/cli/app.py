@@ -1,6 +1,7 @@
 """The command `plimsoll`: its verbs, and how it ends.
 
-Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a script that fails.
+Exit status: 0 done, 1 the answer is no (does not fit, differs), 2 bad input or a script that fails,
+3 the answer is not known.
 `run` is the exception: its exit status is the script's.
 """
 

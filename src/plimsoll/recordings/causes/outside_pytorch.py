@@ -43,9 +43,12 @@ class CardParts:
 
 
 def own_bytes(error: str) -> int | None:
-    """Returns the memory of this process on the card, from the text of PyTorch's error."""
+    """Returns the memory of this process on the card, from the text of PyTorch's error.
+
+    The text has two decimals; this is the most that it can stand for.
+    """
     found = _OWN.search(error)
-    return None if found is None else round(float(found[1]) * _UNITS[found[2]])
+    return None if found is None else round((float(found[1]) + 0.005) * _UNITS[found[2]])
 
 
 def outside_pytorch(card: CardParts) -> Cause | None:
