@@ -22,6 +22,7 @@ namespace {
 struct Step {
   Bytes size = 0;          // of a request; 0: a free
   std::size_t number = 0;  // of the request that is freed
+  StreamId stream = 0;
 };
 using Program = std::vector<Step>;
 
@@ -67,8 +68,30 @@ ProgramPlan plan_of(const Program& program) {
   return {{plan_stream(requests)}};
 }
 
+// The program with requests of another stream among its own, each freed some steps later.
+Program beside_another_stream(Random& random, const Program& program) {
+  Program both;
+  std::vector<std::size_t> numbers;  // in `both`, of the program's requests
+  std::vector<std::size_t> others;
+  std::size_t requests = 0;
+  for (const Step& step : program) {
+    if (step.size > 0) numbers.push_back(requests++);
+    both.push_back(step.size > 0 ? step : Step{0, numbers[step.number], 0});
+    if (random.one_in(3)) {
+      both.push_back({random.between(3, 16) * 512 * kKiB, 0, 1});
+      others.push_back(requests++);
+    } else if (!others.empty() && random.one_in(3)) {
+      const auto which = others.begin() + static_cast<std::ptrdiff_t>(random.below(others.size()));
+      both.push_back({0, *which, 1});
+      others.erase(which);
+    }
+  }
+  return both;
+}
+
 // Runs a program, and looks after each request whether it lies in nobody else's block. Returns the
-// offsets of all requests from the first one.
+// offsets of the first stream's large requests from the first request. Each request is followed by
+// `work` operations of its stream.
 std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0) {
   std::vector<Block*> blocks;
   std::vector<Bytes> offsets;
@@ -81,8 +104,8 @@ std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0)
       gpu.allocator.free(freed);
       continue;
     }
-    Block* const block = gpu.malloc(step.size);
-    if (work > 0) gpu.driver.launch(0, work);
+    Block* const block = gpu.malloc(step.size, step.stream);
+    if (work > 0) gpu.driver.launch(step.stream, work);
     CHECK(block->size >= step.size);
     const Address end = block->address + block->size;
     const auto after = live.lower_bound(block->address);
@@ -90,8 +113,9 @@ std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0)
     CHECK(after == live.begin() || std::prev(after)->second <= block->address);
     live.emplace(block->address, end);
     blocks.push_back(block);
-    if (offsets.empty()) first = block->address;
-    offsets.push_back(block->address - first);
+    if (first == 0) first = block->address;
+    const bool is_planned = step.stream == 0 && step.size > ProgramPlan::kSmallRequest;
+    if (is_planned) offsets.push_back(block->address - first);
   }
   gpu.allocator.check_invariants();
   for (Block* const block : blocks) {
@@ -200,7 +224,7 @@ TEST(a_wrong_plan_changes_nothing_that_a_program_gets) {
     give(gpu, plans[round % plans.size()]);
     const std::vector<Bytes> offsets = run(gpu, program);
     CHECK_EQUAL(offsets.size(), static_cast<std::size_t>(std::ranges::count_if(
-                                    program, [](const Step& each) { return each.size > 0; })));
+                                    program, [](const Step& each) { return each.size > kMiB; })));
   }
 }
 
@@ -219,9 +243,10 @@ TEST(a_wrong_plan_makes_no_program_fail_that_runs_without_one) {
 
 TEST(where_requests_lie_does_not_hang_on_time) {
   Random random(6);
-  for (int round = 0; round < 20; ++round) {
-    const Program program = training(random, 5);
-    const ProgramPlan plan = plan_of(program);
+  for (int round = 0; round < 40; ++round) {
+    const Program alone = training(random, 5);
+    const ProgramPlan plan = plan_of(alone);
+    const Program program = round % 2 == 0 ? alone : beside_another_stream(random, alone);
     std::vector<std::vector<Bytes>> found;
     for (const double work : {0.0, 1e4, 1e7}) {
       ElasticGpu gpu(4_GiB);
@@ -231,6 +256,42 @@ TEST(where_requests_lie_does_not_hang_on_time) {
     CHECK(found[0] == found[1]);
     CHECK(found[0] == found[2]);
   }
+}
+
+TEST(the_top_of_an_area_serves_another_stream_once_the_stream_is_done_with_it) {
+  const auto top = [](double work) {
+    ElasticGpu gpu(4_GiB);
+    give(gpu, {{{{{1, 1}, {1, 9}}, {{126_MiB, 126_MiB, 0}, {4_MiB, 4_MiB, 126_MiB}}}}});
+    Block* const below = gpu.malloc(126_MiB);
+    Block* block = gpu.malloc(4_MiB);
+    const Address address = block->address;
+    if (work > 0) gpu.driver.launch(0, work);
+    gpu.allocator.free(block);
+    CHECK_EQUAL(gpu.reserved(), 130_MiB);
+    Block* const other = gpu.malloc(4_MiB, 1);
+    const Bytes reserved = gpu.reserved();
+    block = gpu.malloc(4_MiB);  // new memory fills the place, if the other stream has it
+    CHECK_EQUAL(block->address, address);
+    CHECK_EQUAL(gpu.reserved(), 134_MiB);
+    gpu.free({other, block, below});
+    gpu.allocator.check_invariants();
+    return reserved;
+  };
+  CHECK_EQUAL(top(0), 130_MiB);
+  CHECK_EQUAL(top(1e9), 134_MiB);
+}
+
+TEST(the_plan_gets_the_memory_of_its_top_back_from_another_stream) {
+  ElasticGpu gpu(4_GiB);
+  give(gpu, {{{{{1, 1}, {1, 9}}, {{126_MiB, 126_MiB, 0}, {4_MiB, 4_MiB, 126_MiB}}}}});
+  Block* const below = gpu.malloc(126_MiB);
+  for (int step = 0; step < 5; ++step) {
+    gpu.free({gpu.malloc(4_MiB)});
+    gpu.free({gpu.malloc(4_MiB, 1)});
+  }
+  CHECK_EQUAL(gpu.reserved(), 130_MiB);
+  gpu.free({below});
+  gpu.allocator.check_invariants();
 }
 
 TEST(a_plan_that_a_program_does_not_follow_is_dropped) {
@@ -268,24 +329,25 @@ TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
 
 TEST(a_request_more_or_less_does_not_lose_the_plan) {
   Random random(7);
-  Program program = training(random, 6);
-  const ProgramPlan plan = plan_of(program);
+  const Program program = training(random, 6);
   ElasticGpu gpu(4_GiB);
-  give(gpu, plan);
+  give(gpu, plan_of(program));
   std::size_t requests = 0;
+  std::vector<std::size_t> numbers;  // in `changed`, of the program's requests
   Program changed;
-  for (const Step& step : program) {
-    if (step.size > 0) ++requests;
-    changed.push_back(step);
-  }
-  for (int i = 0; i < 3; ++i) {  // at the end, again and again: what no plan has
-    changed.push_back({33_MiB + 512, 0});
-    changed.push_back({0, requests++});
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Step& step = program[i];
+    if (step.size > 0) numbers.push_back(requests++);
+    changed.push_back(step.size > 0 ? step : Step{0, numbers[step.number], 0});
+    if (i % (program.size() / 4) == 5) {  // within a step: what no plan has
+      changed.push_back({24_MiB + 512, 0});
+      changed.push_back({0, requests++});
+    }
   }
   run(gpu, changed);
   const PlanUse use = gpu.allocator.plan_use().front();
   CHECK(!use.dropped.has_value());
-  CHECK_EQUAL(use.bytes - use.placed_bytes, 3 * (33_MiB + 512));
+  CHECK_EQUAL(use.bytes - use.placed_bytes, 4 * (24_MiB + 512));
 }
 
 TEST(private_pools_are_not_planned) {

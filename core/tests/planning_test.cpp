@@ -138,6 +138,14 @@ TEST(a_stack_of_blocks_takes_no_more_than_what_is_live) {
   CHECK_EQUAL(pack(blocks).height, most_live(blocks, 100));
 }
 
+TEST(of_equally_low_areas_that_one_is_taken_whose_top_is_in_use_for_the_shortest_time) {
+  const TimedBlock stays{32 * 512, {0, 100}, {}, {}};
+  const TimedBlock passes{96 * 512, {10, 11}, {}, {}};
+  const Packing packing = pack(std::vector{stays, passes});
+  CHECK_EQUAL(packing.height, Bytes{128 * 512});
+  CHECK_EQUAL(packing.offsets.front(), Bytes{0});
+}
+
 TEST(what_the_first_step_finds_and_what_later_steps_find_may_share_a_place) {
   const TimedBlock found_by_first{512, {0, 5}, {}, {5, 8}};
   const TimedBlock left_by_each{512, {12, 15}, {5, 8}, {}};

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from plimsoll import InputError, replay
 from plimsoll.engine.plans.making import plan_of
 from plimsoll.engine.plans.plan_file import read_plan
-from plimsoll.engine.plans.program_plan import Plan
+from plimsoll.engine.plans.program_plan import Plan, made_for
 from plimsoll.recordings.reading import read_recording
 from tests.recordings import LARGE, SMALL, Recorded, or_skipped, recordings_in
 from tests.simulated import PROGRAMS
@@ -52,7 +53,7 @@ def test_a_plan_of_another_run_leaves_hardly_anything_over(recorded: Recorded) -
     assert result.plan is not None
     assert result.plan.placed_bytes > 0.99 * result.plan.requested_bytes
     (without,) = replay(recorded.path, allocator="elastic")
-    most = 1.02 if recorded.workload == "prefetch_streams" else 1.004
+    most = 1.01 if recorded.workload == "prefetch_streams" else 1.004
     assert result.peak_reserved_bytes <= most * without.peak_active_bytes
 
 
@@ -67,7 +68,7 @@ def test_a_wrong_plan_changes_nothing_that_a_program_gets(recorded: Recorded) ->
             continue
     for plan in plans[:4]:
         traces = read_recording(recorded.path).devices
-        if any(plan.for_process(None, trace.device) is None for trace in traces):
+        if all(plan.for_process(None, trace.device) is None for trace in traces):
             continue
         results = replay(recorded.path, allocator="elastic", plan=plan)
         without = replay(recorded.path, allocator="elastic")
@@ -77,6 +78,29 @@ def test_a_wrong_plan_changes_nothing_that_a_program_gets(recorded: Recorded) ->
             assert one.num_ooms == other.num_ooms
             assert one.events == other.events
             assert one.peak_allocated_bytes == other.peak_allocated_bytes
+
+
+def test_a_device_without_a_part_of_the_plan_follows_none(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script, file = tmp_path / "two.py", tmp_path / "two.plim"
+    script.write_text(
+        "import torch\n"
+        "kept = [torch.empty(4 << 20, dtype=torch.uint8, device=f'cuda:{i}') for i in (0, 1)]\n"
+    )
+    simulated = ("--simulate", "H100", "--gpus", "2", "--record", file)
+    done = command("run", *simulated, script)
+    assert done.returncode == 0, done.stderr
+    (ranks,) = plan_of_file(file).ranks
+    parts = [
+        replace(ranks, devices={0: ranks.devices[0]}),
+        replace(ranks, devices={7: ranks.devices[0]}),
+    ]
+    first, none = (Plan(made_for(None, None, None, None), (each,)) for each in parts)
+    with_plan, without_plan = replay(file, allocator="elastic", plan=first)
+    assert with_plan.plan is not None
+    assert without_plan.plan is None
+    with pytest.raises(InputError, match=r"no part for device 0, 1$"):
+        replay(file, allocator="elastic", plan=none)
 
 
 def test_a_recording_makes_a_plan_that_a_replay_follows(tmp_path: Path) -> None:

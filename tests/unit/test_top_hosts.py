@@ -507,6 +507,12 @@ def test_what_are_no_metrics_is_refused(text: str, monkeypatch: pytest.MonkeyPat
         MetricsHost("http://n1:9400").look()
 
 
+OTHER_FIGURES = (
+    *("active_bytes", "reserved_bytes", "shared_bytes", "peak_allocated_bytes"),
+    *("peak_reserved_bytes", "alloc_retries_total", "ooms_total", "spills_total"),
+)
+
+
 @given(st.text(max_size=40), st.sampled_from(["9" * 30, "-1", "NaN", "+Inf", "1e400", "7"]))
 def test_metrics_of_anybody_are_shown_or_refused(label: str, number: str) -> None:
     pytest.importorskip("prometheus_client")
@@ -515,13 +521,17 @@ def test_metrics_of_anybody_are_shown_or_refused(label: str, number: str) -> Non
         f'plimsoll_process_info{{pid="{escaped}",program="{escaped}",rank="{escaped}"}} 1',
         f'plimsoll_device_info{{device="0",name="{escaped}",uuid="{escaped}"}} 1',
         f'plimsoll_allocated_bytes{{device="0"}} {number}',
+        *(f'plimsoll_{each}{{device="0"}} 7' for each in OTHER_FIGURES),
     ]
+    is_figure = number == "7"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(METRICS_HOST_GET, lambda *_, **__: ("\n".join(lines) + "\n").encode())
         try:
             found = MetricsHost("http://n1:9400").look()
         except InputError:
+            assert not is_figure
             return
+    assert is_figure, "an unknown figure would count as nothing"
     assert render(found, 80).text.plain.replace("\n", "").isprintable()
 
 

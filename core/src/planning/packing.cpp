@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "plimsoll/planning/program_plan.h"
+
 namespace plimsoll {
 namespace {
 
@@ -105,11 +107,10 @@ class Tries {
   }
 
   [[nodiscard]] const Load& load() const { return load_; }
-  [[nodiscard]] bool is_done() const { return left_ == 0 || best_.height == load_.peak(); }
   // Blocks by a key, the largest first; of equal keys in the order of births.
   template <typename Key>
   void try_by(Key key) {
-    if (is_done()) return;
+    if (left_ == 0) return;
     Order order(blocks_.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {},
@@ -117,20 +118,21 @@ class Tries {
     std::ranges::stable_sort(order, std::ranges::greater{},
                              [&](std::uint32_t each) { return key(blocks_[each]); });
     Packing packing = try_order(order);
-    if (best_.offsets.empty() || packing.height < best_.height) keep(std::move(packing), order);
+    const std::pair rank{packing.height, top_use(packing)};
+    if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
   // From the best order on, the blocks at the top of the area before come first.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;
-    while (!is_done()) {
+    while (left_ > 0 && best_.height > load_.peak()) {
       const Bytes top = packing.height - (packing.height - load_.peak()) / 2;
       const auto is_above = [&](std::uint32_t each) {
         return packing.offsets[each] + blocks_[each].size > top;
       };
       std::ranges::stable_partition(order, is_above);
       packing = try_order(order);
-      if (packing.height < best_.height) keep(packing, order);
+      if (packing.height < best_.height) keep(packing, order, {packing.height, 0});
     }
   }
   [[nodiscard]] Packing take() { return std::move(best_); }
@@ -140,9 +142,22 @@ class Tries {
     --left_;
     return pack_in_order(blocks_, order);
   }
-  void keep(Packing packing, const Order& order) {
+  // How long the top of the area is in use: bytes times requests.
+  [[nodiscard]] Bytes top_use(const Packing& packing) const {
+    const Bytes border = packing.height - StreamPlan::top_of(packing.height);
+    Bytes use = 0;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const Bytes end = packing.offsets[i] + blocks_[i].size;
+      const TimeSpan& live = blocks_[i].live;
+      const Bytes above = end - std::clamp(border, packing.offsets[i], end);
+      use += above * (live.end - live.begin);
+    }
+    return use;
+  }
+  void keep(Packing packing, const Order& order, std::pair<Bytes, Bytes> rank) {
     best_ = std::move(packing);
     best_order_ = order;
+    best_rank_ = rank;
   }
 
   std::span<const TimedBlock> blocks_;
@@ -150,6 +165,7 @@ class Tries {
   std::uint64_t left_;
   Packing best_;
   Order best_order_;
+  std::pair<Bytes, Bytes> best_rank_;  // height, and use of the top
 };
 
 }  // namespace

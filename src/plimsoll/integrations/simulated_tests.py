@@ -103,7 +103,8 @@ class SimulatedTests:
                     config=self._config, data=_with_tuples(data)
                 )
                 begun.setdefault(report.nodeid, []).append(report)
-        begun = begun or {name: [] for name in names}
+        if begun.keys().isdisjoint(names):
+            begun |= {name: [] for name in names}
         self._reports |= begun
         self._endings |= dict.fromkeys(begun, f"status {done.returncode}\n{done.stdout}")
 

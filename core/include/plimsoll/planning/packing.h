@@ -3,11 +3,14 @@
 //
 // The least area is the most that is live at once; to find it is NP-hard. Each block takes the
 // lowest offset that is free for all of its lifetime. Which block comes first decides how high the
-// area gets, so some orders are tried, and the lowest area wins:
+// area gets, so some orders are tried, and the lowest area wins; of equally low ones that whose top
+// is in use for the shortest time:
 //
 //   large blocks first; those that live long first; both again, with the blocks first that live
 //   while most is live; and in the order of births. As long as the area is still higher than it
 //   must be, the blocks at its top come first in the next try.
+//
+// No tries follow those once the area is as low as it can be.
 //
 // A try takes time in the square of the number of blocks: 50 ms for 10,000. Programs with many
 // blocks get fewer tries.

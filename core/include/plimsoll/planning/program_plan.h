@@ -6,6 +6,7 @@
 // through several times in a row, as the steps of a training loop, is in the plan once.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -41,6 +42,13 @@ struct StreamPlan {
 
   // Bytes of the area.
   [[nodiscard]] Bytes height() const;
+  // Bytes at the top of an area of that height, which are planned to be in use for a short time.
+  // Their memory serves elsewhere meanwhile.
+  [[nodiscard]] static Bytes top_of(Bytes height) {
+    constexpr Bytes kPart = 64;
+    constexpr Bytes kMost = 64 * kMiB;
+    return std::min(height / kPart, kMost);
+  }
   // Slots of the longest section that repeats; of all, if none does.
   [[nodiscard]] std::uint32_t step_length() const;
   [[nodiscard]] bool operator==(const StreamPlan&) const = default;

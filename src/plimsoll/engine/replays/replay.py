@@ -95,6 +95,7 @@ def replay(
         raise InputError(f"the {allocator} allocator takes no configuration")
     recorded_conf = _recorded_conf(recording, version, is_replaced=conf is not None)
     given_conf = None if conf is None else _checked(conf, version, "the given")
+    plans = {} if plan is None else _own_plans(plan, recording)
     results = Replays()
     for trace in recording.devices:
         request = _Request(
@@ -107,7 +108,7 @@ def replay(
             shared_memory=tiers[1],
             card=recorded_card(recording.settings, trace.device),
             recorded_allocator=recording.allocator,
-            plan=None if plan is None else _own_plan(plan, recording, trace),
+            plan=plans.get(trace.device),
         )
         try:
             results.append(_replay_device(trace, request, recorded_conf, progress))
@@ -132,12 +133,20 @@ class _Request:
     plan: _core.ProgramPlan | None = None
 
 
-def _own_plan(plan: Plan, recording: Recording, trace: DeviceTrace) -> _core.ProgramPlan:
+def _own_plans(plan: Plan, recording: Recording) -> dict[int, _core.ProgramPlan]:
+    """Returns the plans of the recorded process, by device.
+
+    Raises:
+        InputError: If no device of the recording has a part of the plan.
+    """
     rank = None if recording.process is None else recording.process.rank
-    own = plan.for_process(rank, trace.device)
-    if own is None:
+    devices = [trace.device for trace in recording.devices]
+    parts = {device: plan.for_process(rank, device) for device in devices}
+    own = {device: part for device, part in parts.items() if part is not None}
+    if devices and not own:
         whose = "" if rank is None else f"rank {rank}, "
-        raise InputError(f"{recording.name}: the plan has no part for {whose}device {trace.device}")
+        numbers = ", ".join(map(str, devices))
+        raise InputError(f"{recording.name}: the plan has no part for {whose}device {numbers}")
     return own
 
 

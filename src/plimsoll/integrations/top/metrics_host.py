@@ -156,8 +156,8 @@ def _device(values: _Values, labels: Mapping[str, str], device: str) -> DeviceCo
         used_bytes=None,
         shared_allocated_bytes=0,
         **{name: values.get((name, device)) for name in _MAY_BE_UNKNOWN},  # type: ignore[arg-type]
-        **{name: values.get((name, device), 0) for name in _BYTES},
-        **{f"num_{name}": values.get((f"{name}_total", device), 0) for name in _COUNTS},
+        **{name: values[name, device] for name in _BYTES},
+        **{f"num_{name}": values[f"{name}_total", device] for name in _COUNTS},
     )
 
 

@@ -74,13 +74,18 @@ Block* Growth::follow_plan(const Request& request) {
     if (arena.is_planned()) answer = arena.find_planned(request.size);
     if (answer.address == 0) return nullptr;
     if (Block* const block = take_planned(request, answer)) return block;
+  }
+  if (!arenas_.is_capturing()) work_.mark_givers(arena);
+  {
+    const Arena::Guard guard(arena);
+    if (Block* const block = fill_planned(request, answer.address)) return block;
     if (arenas_.is_capturing() || !waits_to_lie_at(arena.planned, request.size, answer.address)) {
       return nullptr;
     }
   }
   work_.mark_idle(arena, true);
   const Arena::Guard guard(arena);
-  return take_planned(request, answer);
+  return fill_planned(request, answer.address);
 }
 
 // Whole parts are mapped only for the request that comes next in the plan, and as long as memory is
@@ -88,23 +93,39 @@ Block* Growth::follow_plan(const Request& request) {
 Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {
   MappedSpace& planned = request.arena().planned;
   const AddressRange range{answer.address, request.size};
-  Block* block = planned.take_at(range.address, range.size);
-  if (block == nullptr && answer.is_next && !request.arena().planned_gives) {
+  if (Block* const block = take_at(request, range.address)) return block;
+  if (answer.is_next && !request.arena().planned_gives) {
     Plan parts = plan_parts(planned, range);
     if (parts.makes_memory() && applier_.apply(planned, std::move(parts))) {
-      block = planned.take_at(range.address, range.size);
+      if (Block* const block = take_at(request, range.address)) return block;
     }
   }
-  if (block == nullptr && fill_planned(planned, range)) {
-    block = planned.take_at(range.address, range.size);
-  }
+  std::optional<Plan> plan = plan_return_to(planned, range.size, range.address);
+  const bool has_returned = plan && applier_.apply(planned, *std::move(plan));
+  return has_returned ? take_at(request, range.address) : nullptr;
+}
+
+// Fills the place with free memory and new memory.
+Block* Growth::fill_planned(const Request& request, Address address) {
+  MappedSpace& planned = request.arena().planned;
+  const std::deque<Arena::Guard> givers = lock_givers(request.arena());
+  std::optional<Plan> plan = plan_growth_at(arenas_, planned, request.size, address);
+  const bool is_filled = plan && applier_.apply(planned, *std::move(plan));
+  return is_filled ? take_at(request, address) : nullptr;
+}
+
+Block* Growth::take_at(const Request& request, Address address) {
+  Block* const block = request.arena().planned.take_at(address, request.size);
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-bool Growth::fill_planned(MappedSpace& planned, const AddressRange& range) {
-  std::optional<Plan> plan = plan_return_to(planned, range.size, range.address);
-  if (!plan) plan = plan_growth_at(arenas_, planned, range.size, range.address);
-  return plan && applier_.apply(planned, *std::move(plan));
+// Locks the arenas that may give memory to `own`. They stay locked until their memory has moved.
+std::deque<Arena::Guard> Growth::lock_givers(const Arena& own) {
+  std::deque<Arena::Guard> givers;
+  for (Arena& other : arenas_.all()) {
+    if (&other != &own && other.may_give_to_others()) givers.emplace_back(other);
+  }
+  return givers;
 }
 
 Block* Growth::grow(const Request& request, bool prefers_shared) {
@@ -152,10 +173,7 @@ Block* Growth::grow_in(const Request& request) {
   const Arena::Guard guard(arena);
   if (Block* const block = take(request)) return block;
 
-  std::deque<Arena::Guard> givers;  // stay locked until their memory has moved
-  for (Arena& other : arenas_.all()) {
-    if (&other != &arena && other.may_give_to_others()) givers.emplace_back(other);
-  }
+  const std::deque<Arena::Guard> givers = lock_givers(arena);
   const Bytes dedicated_room =
       space.tiers() == Tiers::both ? round_down(memory_.dedicated_room(), kGranule) : 0;
   std::optional<Plan> plan = with_addresses(

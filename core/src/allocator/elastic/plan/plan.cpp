@@ -43,7 +43,7 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
   const Arena& own = space.arena();
   if (!own.pool->may_give()) return {};
   std::vector<FreePiece> sources = own.free_pieces(kAnyAge);
-  if (!space.planned()) add_area_top(own, sources);
+  if (!space.planned()) add_area_top(own, kAnyAge, sources);
   std::erase_if(sources,
                 [&](const FreePiece& free) { return !may_use(space.tiers(), free.piece->tier); });
   return sources;
@@ -55,7 +55,9 @@ std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& spac
   std::vector<FreePiece> sources = own_sources(space);
   for (const Arena& other : arenas.all()) {
     if (&other == &space.arena() || !other.may_give_to_others()) continue;
-    for (const FreePiece& free : other.free_pieces(other.idle_age)) {
+    std::vector<FreePiece> pieces = other.free_pieces(other.idle_age);
+    add_area_top(other, other.idle_age, pieces);
+    for (const FreePiece& free : pieces) {
       if (may_use(space.tiers(), free.piece->tier)) sources.push_back(free);
     }
   }
@@ -254,7 +256,7 @@ std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& spac
                                    Address address) {
   FreePieces pieces;
   offer_returning(space, {address, size}, pieces);
-  for (const FreePiece& each : own_sources(space)) {
+  for (const FreePiece& each : sources_for(arenas, space)) {
     if (!pieces.has(each.piece)) pieces.add(each);
   }
   std::optional<std::uint64_t> idle_age;

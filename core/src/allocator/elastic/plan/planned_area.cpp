@@ -8,12 +8,9 @@ namespace {
 
 constexpr Bytes kPartsOfArea = 64;  // of an area, at least
 constexpr Bytes kLargestAreaPart = 32 * kMiB;
-constexpr Bytes kTopPart = 64;  // of an area, above the border, at most
-constexpr Bytes kLargestTop = 64 * kMiB;
 
 Address border_of(const AddressRange& area) {
-  const Bytes top = std::min(area.size / kTopPart, kLargestTop);
-  return area.address + round_down(area.size - top, kGranule);
+  return area.address + round_down(area.size - StreamPlan::top_of(area.size), kGranule);
 }
 
 }  // namespace
@@ -39,10 +36,10 @@ Plan plan_parts(const MappedSpace& planned, const AddressRange& range) {
   return plan;
 }
 
-void add_area_top(const Arena& arena, std::vector<FreePiece>& found) {
+void add_area_top(const Arena& arena, std::uint64_t age, std::vector<FreePiece>& found) {
   if (arena.planned_gives || arena.planned.reservations().empty()) return;
   const Address border = border_of(arena.planned.reservations().front());
-  for (const FreePiece& free : arena.planned.free_pieces(kAnyAge)) {
+  for (const FreePiece& free : arena.planned.free_pieces(age)) {
     if (free.piece->address >= border) found.push_back(free);
   }
 }

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <optional>
 
 #include "plimsoll/allocator/elastic/apply/applier.h"
@@ -71,7 +72,9 @@ class Growth {
   // Callers of these hold the locks of the arenas involved.
   Block* take(const Request& request);
   Block* take_planned(const Request& request, const PlanFollower::Answer& answer);
-  [[nodiscard]] bool fill_planned(MappedSpace& planned, const AddressRange& range);
+  Block* fill_planned(const Request& request, Address address);
+  Block* take_at(const Request& request, Address address);
+  [[nodiscard]] std::deque<Arena::Guard> lock_givers(const Arena& own);
   Block* apply(const Request& request, std::optional<Plan> plan);
 
   void begin_plan(Arena& arena);

@@ -95,12 +95,12 @@ class MappedSpace {
     planned,  // each where a plan says
   };
   MappedSpace(Arena& arena, Kind kind, Tiers tiers = Tiers::dedicated)
-      : arena_(arena), kind_(kind), small_(kind == Kind::small), tiers_(tiers) {}
+      : arena_(arena), kind_(kind), tiers_(tiers) {}
   ~MappedSpace();
   MappedSpace(const MappedSpace&) = delete;
   MappedSpace& operator=(const MappedSpace&) = delete;
 
-  [[nodiscard]] bool small() const { return small_; }
+  [[nodiscard]] bool small() const { return kind_ == Kind::small; }
   [[nodiscard]] bool planned() const { return kind_ == Kind::planned; }
   [[nodiscard]] Tiers tiers() const { return tiers_; }
   [[nodiscard]] Arena& arena() const { return arena_; }
@@ -108,7 +108,7 @@ class MappedSpace {
   // A free block, cut to size: where the program had this request in the step before, else the
   // smallest of at least `size` bytes; null if there is none.
   Block* take(Bytes size) {
-    if (!small_) {
+    if (!small()) {
       if (Block* const block = take_expected(size)) return block;
     }
     return take_best_fit(size);
@@ -116,7 +116,7 @@ class MappedSpace {
   // The same, but null as well where the memory that the request had in the step before may return.
   // The hot path: it allocates nothing.
   Block* take_at_once(Bytes size) {
-    if (!small_) {
+    if (!small()) {
       if (Block* const block = take_expected(size)) return block;
       if (may_return(size)) return nullptr;
     }
@@ -126,13 +126,13 @@ class MappedSpace {
   // --- where requests shall lie, as the past says: large ones only
   // Whether the next request of the block's size may have the block; else it is to lie elsewhere.
   [[nodiscard]] bool is_where_expected(const Block* block) const {
-    if (small_) return true;
+    if (small()) return true;
     const Address address = repetition_.expect(block->size);
     return address == 0 || address == block->address;
   }
   // The block was lent.
   void note_lent(const Block* block) {
-    if (!small_) repetition_.note(block->size, block->address);
+    if (!small()) repetition_.note(block->size, block->address);
   }
   // Where the program had a request of this size in the step before, and in the one before that; 0
   // where that is unknown.
@@ -329,7 +329,6 @@ class MappedSpace {
   // `check_invariants` checks the invariants of each field.
   Arena& arena_;
   Kind kind_;
-  bool small_;
   Tiers tiers_;
   bool no_split_ = false;  // if it is set, each block is one piece
   ObjectPool<Block> objects_;

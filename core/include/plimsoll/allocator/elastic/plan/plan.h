@@ -2,7 +2,8 @@
 //
 // The functions here read the books, call no driver and change nothing; `Applier` carries a plan
 // out. The caller holds the allocator's `mutex_` and the locks of the arenas that are read: the
-// request's own, and for `plan_growth` and `plan_whole_pieces` those of all that may give memory.
+// request's own, and for `plan_growth`, `plan_growth_at` and `plan_whole_pieces` those of all that
+// may give memory.
 //
 // Where a request is to lie comes from `MappedSpace::expected`; how large new pieces are is decided
 // in piece_sizes.h.
@@ -66,8 +67,7 @@ struct Plan {
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
 // The request lies at this address, as a plan of the whole program says; nothing if that is not
-// possible. All its memory returns there, or other free pieces of the request's own arena and new
-// memory fill the place.
+// possible. All its memory returns there, or other free pieces and new memory fill the place.
 [[nodiscard]] std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
                                                  Address address);
 [[nodiscard]] std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& space,
