@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 QUICK = {"which-line-leaks.md"}
 """The other pages take a quarter of a minute or more each."""
-KINDS = {"console", "diff", "mermaid", "python", "text"}
+KINDS = {"console", "diff", "python", "text"}
 TRANSLATED = [ROOT / "README.md", *(page for page in pages() if in_chinese(page).exists())]
 IN_CHINESE = [page for page in pages() if page.name != "comparisons.md"]
 TOUR = {
