@@ -25,7 +25,7 @@ INDEX = "search/search_index.json"
 BASE = re.compile(r'(?<="base": ")[^"]*')
 """The folder from which a page's script loads its index, relative to the page."""
 QUERY_WORDS = re.compile(r"(\w=\w\+1;\w)<=?(\w\.length;\w\+\+\)\w\.slice)")
-"""The loop of the theme's script over the words of a Chinese query, which leaves out the last."""
+"""The loop in the theme's script that looks for the words of a Chinese query."""
 _warn = logging.getLogger("mkdocs.hooks.searching").warning
 jieba.setLogLevel(logging.WARNING)
 
@@ -39,28 +39,22 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa:
 
 @event_priority(-200)  # after both languages are built
 def on_post_build(config: MkDocsConfig) -> None:
-    """Splits the index by language, and makes the search find the last word of a Chinese query."""
+    """Splits the index by language, and corrects the theme's script.
+
+    The script leaves out a word at the end of a Chinese query, so 显存碎片 would only find 显存.
+    """
     site = Path(config.site_dir)
     whole = json.loads((site / INDEX).read_text(encoding="utf-8"))
-    chinese = [each for each in whole["docs"] if each["location"].startswith(CHINESE)]
-    english = [each for each in whole["docs"] if each not in chinese]
-    for each in chinese:
-        each["location"] = each["location"].removeprefix(CHINESE)
-    _write(site / INDEX, whole["config"], "en", english)
-    _write(site / CHINESE / INDEX, whole["config"], "zh", chinese)
+    pages: dict[str, list[dict[str, str]]] = {"en": [], "zh": []}
+    for page in whole["docs"]:
+        place = page["location"].removeprefix(CHINESE)
+        language = "en" if place == page["location"] else "zh"
+        pages[language].append({**page, "location": place})
+    for language, folder in (("en", site), ("zh", site / CHINESE)):
+        index = {"config": {**whole["config"], "lang": [language]}, "docs": pages[language]}
+        write_file(json.dumps(index, ensure_ascii=False).encode(), str(folder / INDEX))
     for script in site.glob("assets/javascripts/workers/search.*.js"):
-        _search_last_words(script)
-
-
-def _write(path: Path, config: dict[str, Any], language: str, pages: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    index = {"config": {**config, "lang": [language]}, "docs": pages}
-    path.write_text(json.dumps(index, ensure_ascii=False), encoding="utf-8")
-
-
-def _search_last_words(script: Path) -> None:
-    """Corrects the theme's script, which leaves out a word at the end of a Chinese query."""
-    text, corrections = QUERY_WORDS.subn(r"\1<=\2", script.read_text(encoding="utf-8"))
-    if corrections != 1 and "<=" not in text:
-        _warn("%s has another search than mkdocs-material 9.8.2", script.name)
-    script.write_text(text, encoding="utf-8")
+        text, corrections = QUERY_WORDS.subn(r"\1<=\2", script.read_text(encoding="utf-8"))
+        if corrections != 1:
+            _warn("%s is not the search of mkdocs-material 9.8.2", script.name)
+        script.write_text(text, encoding="utf-8")
