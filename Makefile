@@ -38,7 +38,7 @@ demo: $(VENV)/.torch
 test: lint core-test python-test
 
 # Also what takes minutes, before an issue is closed.
-test-all: test stress test-integrations test-wheels test-lowest
+test-all: docs test stress test-integrations test-wheels test-lowest
 	python -m tests.oracle $(TORCHES)
 	python -m pytest -n logical --dist worksteal -m long tests/unit tests/integration
 

@@ -8,7 +8,7 @@ A page is run from top to bottom in one folder, beside a copy of `examples`:
 - of what is shown, a line `…` stands for any lines, and `…` within a line for any text;
 - how far a slow command is (`PROGRESS`) is left out;
 - `<!-- exit 1 -->` before a console block is the status with which each of its commands ends;
-- other languages, such as mermaid and diff, are not run.
+- other languages, such as diff, are not run.
 
 `python -m tests.pages docs/tutorial.md` runs a page, updates outputs that differ, and copies the
 blocks to the Chinese page.

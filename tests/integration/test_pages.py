@@ -10,15 +10,20 @@ import pytest
 
 from tests import article_cases
 from tests.apart import ROOT
-from tests.pages import Block, agrees, blocks, in_chinese, is_shown, pages, renewed, run
+from tests.pages import DOCS, Block, agrees, blocks, in_chinese, is_shown, pages, renewed, run
 
 torch = pytest.importorskip("torch")
 
 QUICK = {"which-line-leaks.md"}
 """The other pages take a quarter of a minute or more each."""
-KINDS = {"console", "diff", "mermaid", "python", "text"}
-TRANSLATED = [ROOT / "README.md", *(page for page in pages() if in_chinese(page).exists())]
-IN_CHINESE = [page for page in pages() if page.name != "comparisons.md"]
+KINDS = {"console", "diff", "python", "text"}
+TRANSLATED = [
+    page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if in_chinese(page).exists()
+]
+IN_CHINESE = [
+    *(page for page in pages() if page.name != "comparisons.md"),
+    *(DOCS / f"{name}.md" for name in ("index", "install", "limits", "predict", "serving", "view")),
+]
 TOUR = {
     "allocation.md": article_cases.MECHANISM,
     "managing.md": article_cases.TUTORIAL,
