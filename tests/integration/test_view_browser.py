@@ -235,7 +235,7 @@ def test_a_line_names_the_users_place_and_the_librarys(open_page: Open, tmp_path
     rows = [(int(Action.ALLOC), BASE, MiB, 0, 1, 0)]
     page = open_page(written(tmp_path, recording_of(rows, stacks=stacks)))
     row = page.locator(".list .row").first
-    expect(row).to_contain_text("main:7 a.py → forward:5 net.py")
+    expect(row).to_contain_text("a.py:7 main → net.py:5 forward")
     row.click()
     expect(page.locator(".stack li.here")).to_have_count(2)
     places = [item.inner_text().split()[0] for item in page.locator(".stack li.here").all()]

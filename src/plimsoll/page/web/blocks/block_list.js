@@ -1,10 +1,10 @@
 // The list of blocks: those held at the moment, or all that a search finds. Only the rows in view
 // are elements.
 
-import { make, swatch } from "../elements/dom.js";
+import { make, nameOf, swatch } from "../elements/dom.js";
 import { groupColour } from "../elements/colours.js";
 import { groupsOf, tierOf } from "../history/groups.js";
-import { formatAddress, formatBytes, formatCount, shortName } from "../elements/format.js";
+import { formatAddress, formatBytes, formatCount } from "../elements/format.js";
 
 /** @import { BlockColumn, Blocks } from "../history/blocks.js" */
 /** @import { Test } from "../history/query.js" */
@@ -222,9 +222,13 @@ export class BlockList {
       formatAddress(device.origin, blocks.address[i]),
       blocks.start[i] < 0 ? "before" : formatCount(blocks.start[i]),
       blocks.end[i] >= device.events ? "never" : formatCount(blocks.end[i]),
-      shortName(line),
     ];
     const cells = COLUMNS.map((column, c) => {
+      if (column.name === "line") {
+        const cell = nameOf("cell line", line);
+        cell.setAttribute("role", "gridcell");
+        return cell;
+      }
       if (c !== 1) return make("span", { class: `cell ${column.style}`, role: "gridcell" }, texts[c]);
       const colour = groupColour(this.actions.colours(run)[number] ?? 11);
       // Of a line, the last column has the name.

@@ -1,5 +1,7 @@
 // Making elements. Text goes in as text, never as markup: it comes from recordings.
 
+import { shortName } from "./format.js";
+
 /**
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
@@ -36,6 +38,18 @@ export function refill(element, children) {
   if (place < 0) return;
   const next = [...element.querySelectorAll(FOCUSABLE)][place];
   if (next instanceof HTMLElement) next.focus({ preventScroll: true });
+}
+
+/**
+ * The name of a group. Where there is too little room, a source line is cut at its beginning: its
+ * end tells it from others.
+ * @param {string} style The class of the element.
+ * @param {string} name
+ */
+export function nameOf(style, name) {
+  const text = shortName(name);
+  if (!/:\d+ /.test(text)) return make("span", { class: style }, text);
+  return make("span", { class: `${style} cut-first` }, make("bdi", { dir: "ltr" }, text));
 }
 
 /** A small square in a group's colour. */

@@ -71,8 +71,8 @@ export function packagePath(/** @type {string} */ file) {
 }
 
 /**
- * "function:line file" for each place of a source line, so that what tells lines apart comes first;
- * all other names as they are.
+ * "file:line function" for each place of a source line, the file without its folders; all other
+ * names as they are.
  * @param {string} name
  */
 export function shortName(name) {
@@ -83,5 +83,5 @@ function shortPlace(/** @type {string} */ place) {
   const match = /^(.*):(\d+) (.*)$/.exec(place);
   if (match === null) return place;
   const file = match[1].split(/[/\\]/).at(-1);
-  return `${match[3]}:${match[2]} ${file}`;
+  return `${file}:${match[2]} ${match[3]}`;
 }

@@ -1,14 +1,8 @@
 // What each group holds at the moment; with two runs, in both, and the difference.
 
 import { groupColour } from "../elements/colours.js";
-import { make, refill, swatch } from "../elements/dom.js";
-import {
-  formatBytes,
-  formatCount,
-  formatShare,
-  formatTime,
-  shortName,
-} from "../elements/format.js";
+import { make, nameOf, refill, swatch } from "../elements/dom.js";
+import { formatBytes, formatCount, formatShare, formatTime } from "../elements/format.js";
 import { MARKS } from "../timeline/marks.js";
 
 /** @import { Run } from "../history/run.js" */
@@ -78,7 +72,7 @@ export class Legend {
           onclick: () => this.store.set({ only: isOnly ? null : name }),
         },
         square,
-        make("span", {}, shortName(name)),
+        nameOf("", name),
       );
       const [first, second] = bytes;
       const cells = isPair

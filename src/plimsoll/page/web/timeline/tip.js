@@ -1,8 +1,8 @@
 // What is said about the place under the pointer on a timeline.
 
 import { groupColour } from "../elements/colours.js";
-import { make, swatch } from "../elements/dom.js";
-import { formatBytes, formatCount, formatTime, shortName } from "../elements/format.js";
+import { make, nameOf, swatch } from "../elements/dom.js";
+import { formatBytes, formatCount, formatTime } from "../elements/format.js";
 import { MARKS } from "./marks.js";
 
 /** @import { Actions } from "../actions.js" */
@@ -43,7 +43,7 @@ export function tipRows(run, actions, spans, column, near) {
   })).filter(({ bytes }) => bytes > 0);
   shares.sort((a, b) => b.bytes - a.bytes);
   for (const { name, colour, bytes } of shares.slice(0, 8)) {
-    const label = make("span", { class: "name" }, shortName(name));
+    const label = nameOf("name", name);
     rows.push(make("div", { class: "share" }, swatch(colour), label, formatBytes(bytes)));
   }
   for (const moment of near?.moments.slice(0, 4) ?? []) {
