@@ -225,8 +225,8 @@ def test_a_stack_is_shown_where_there_is_one(open_page: Open, tmp_path: Path) ->
     page.locator(".list .row").first.click()
     expect(page.locator(".stack li")).to_have_count(2)
     frames = [item.inner_text().split() for item in page.locator(".stack li").all()]
-    assert frames == [["forward", "torch/nn/linear.py:1"], ["main", "/me/a.py:7"]]
-    assert page.locator(".stack li.here").inner_text().split() == ["main", "/me/a.py:7"]
+    assert frames == [["torch/nn/linear.py:1", "forward"], ["/me/a.py:7", "main"]]
+    assert page.locator(".stack li.here").inner_text().split() == ["/me/a.py:7", "main"]
 
 
 def test_a_line_names_the_users_place_and_the_librarys(open_page: Open, tmp_path: Path) -> None:
@@ -238,8 +238,37 @@ def test_a_line_names_the_users_place_and_the_librarys(open_page: Open, tmp_path
     expect(row).to_contain_text("a.py:7 main → net.py:5 forward")
     row.click()
     expect(page.locator(".stack li.here")).to_have_count(2)
-    places = [item.inner_text().split()[0] for item in page.locator(".stack li.here").all()]
+    places = [item.inner_text().split()[1] for item in page.locator(".stack li.here").all()]
     assert places == ["forward", "main"]
+
+
+@pytest.mark.parametrize("width", [900, 1280, 2560])
+def test_the_source_line_is_the_widest_column_and_cut_at_its_beginning(
+    width: int, open_page: Open, tmp_path: Path
+) -> None:
+    stacks = {1: [(f"/me/{'a_long_name_of_a_file_' * 20}.py", 7, "main")]}
+    rows = [(int(Action.ALLOC), BASE, MiB, 0, 1, 0)]
+    page = open_page(written(tmp_path, recording_of(rows, stacks=stacks)))
+    page.set_viewport_size({"width": width, "height": 900})
+    row = page.locator(".list .row").first
+    row.wait_for()
+    cells = {
+        each.get_attribute("class"): each.bounding_box() for each in row.locator(".cell").all()
+    }
+    widths = {name: box["width"] for name, box in cells.items() if box is not None}
+    assert max(widths, key=lambda name: widths[name]) == "cell line cut-first"
+    last = page.evaluate(
+        """() => {
+          const cell = document.querySelector(".list .row .cell.line");
+          const text = cell.querySelector("bdi").firstChild;
+          const range = document.createRange();
+          range.setStart(text, text.length - 4);
+          range.setEnd(text, text.length);
+          const [end, box] = [range.getBoundingClientRect(), cell.getBoundingClientRect()];
+          return end.left >= box.left && end.right <= box.right + 1;
+        }"""
+    )
+    assert last, "the function's name is not in view"
 
 
 def test_the_map_has_every_segment_and_block_to_scale(open_page: Open, tmp_path: Path) -> None:

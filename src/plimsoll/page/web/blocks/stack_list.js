@@ -22,9 +22,9 @@ export function stackList(stacks, stack, name) {
     make(
       "li",
       { class: here.includes(i) ? "here" : "" },
-      make("span", { class: "function" }, frame),
-      " ",
       make("span", { class: "place", title: file }, `${packagePath(file)}:${line}`),
+      " ",
+      make("span", { class: "function" }, frame),
     ),
   );
   return make("ol", { class: "stack", "aria-label": `${name}, innermost first` }, ...items);

@@ -161,7 +161,7 @@ export class FlameGraph {
   nameOf(/** @type {number} */ node) {
     if (node === 0) return "all";
     const { file, line, name } = this.frameOf(node);
-    return line > 0 ? `${name} ${file.split(/[/\\]/).at(-1)}:${line}` : name;
+    return line > 0 ? `${file.split(/[/\\]/).at(-1)}:${line} ${name}` : name;
   }
 
   /** Say all that is known of a node. */
@@ -201,8 +201,9 @@ export class FlameGraph {
         : "";
     const place = line > 0 ? `${packagePath(file)}:${line}` : packagePath(file);
     this.said.replaceChildren(
+      `${place} `,
       make("strong", {}, name),
-      ` ${place}: ${figures}${own}. `,
+      `: ${figures}${own}. `,
       this.search,
     );
   }

@@ -36,9 +36,9 @@ export function frameTable(tree, search) {
       make(
         "th",
         { scope: "row" },
-        button,
-        " ",
         make("span", { class: "place" }, packagePath(place)),
+        " ",
+        button,
       ),
     );
   });
