@@ -43,7 +43,7 @@ COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", r
 PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s|building|waiting for)\b[^\n]*\n", re.M)
 """Lines that only slow machines print."""
 ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
-(SHOWN,) = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+SHOWN: str = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)[0]
 """The version of PyTorch beside which the pages' outputs were printed."""
 _MOST_SECONDS = 600
 """The longest run of a command."""

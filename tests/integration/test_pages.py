@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from itertools import zip_longest
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def test_each_program_has_a_name_and_the_next_block_runs_it(page: Path) -> None:
     for block, after in zip_longest(found, found[1:]):
         if block.language == "python":
             assert block.title, block.text
+            assert Path(block.title).stem not in sys.stdlib_module_names, block.title
             assert after is not None, block.title
             assert after.language == "console"
             assert block.title in after.text
