@@ -2,8 +2,7 @@
 
 A page is run from top to bottom in one folder, beside a copy of `examples`:
 
-- Python with a title (`python title="train.py"`) is a file of that name;
-- Python without one is a program on simulated GPUs, and a block of text after it is what it prints;
+- a block with a title (`python title="train.py"`) is a file of that name;
 - a console block holds commands, each after `$ `, and what each prints on both streams;
 - of what is shown, a line `…` stands for any lines, and `…` within a line for any text;
 - how far a slow command is (`PROGRESS`) is left out;
@@ -24,12 +23,11 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.apart import ROOT
-from tests.simulated import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,22 +43,25 @@ COMMAND = re.compile(r"^\$ ((?:[^\n]*\\\n)*[^\n]*)\n?((?:(?!\$ )[^\n]*\n?)*)", r
 PROGRESS = re.compile(r"^plimsoll: (?:after \d+ s|building|waiting for)\b[^\n]*\n", re.M)
 """Lines that only slow machines print."""
 ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "TOKENIZERS_PARALLELISM": "false"}
-_SHOWN = re.search(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
+SHOWN: str = re.findall(r"^torch==(.+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.M)[0]
+"""The version of PyTorch beside which the pages' outputs were printed."""
 _MOST_SECONDS = 600
 """The longest run of a command."""
+_MOST_BETWEEN = 12
+"""How many new lines are looked through for the next one that is shown."""
 
 
 def pages() -> list[Path]:
     """Returns the English pages whose blocks are run."""
     folders = [*DOCS.glob("how-to/*.md"), *DOCS.glob("tour/*.md")]
-    single = [DOCS / f"{name}.md" for name in ("tutorial", "errors", "comparisons")]
+    single = [DOCS / f"{name}.md" for name in ("tutorial", "errors", "comparisons", "explain")]
     found = [*single, *sorted(folders)]
     return [path for path in found if not path.name.endswith(".zh.md")]
 
 
 def is_shown(torch: str) -> bool:
     """Whether what is shown was printed beside this version of PyTorch, such as 2.13.0+cpu."""
-    return _SHOWN is not None and torch.split("+")[0] == _SHOWN[1]
+    return torch.split("+")[0] == SHOWN
 
 
 def in_chinese(page: Path) -> Path:
@@ -93,7 +94,7 @@ def blocks(page: str) -> list[Block]:
 
 @dataclass(frozen=True)
 class Step:
-    """A command or a program of a page, with its shown output."""
+    """A command of a page, with its shown output."""
 
     what: str
     shown: str
@@ -114,19 +115,11 @@ class Step:
 def run(page: Path, folder: Path) -> Iterator[Step]:
     """Run a page in an empty folder, a step at a time."""
     copy_examples(folder)
-    found = blocks(page.read_text(encoding="utf-8"))
-    for block, after in zip_longest(found, found[1:]):
-        if block.language == "python" and block.title:
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.title:
             file = folder / block.title
             file.parent.mkdir(exist_ok=True)
             file.write_text(block.text, encoding="utf-8")
-        elif block.language == "python":
-            shown = after if after and after.language == "text" else None
-            span = (shown.start, shown.start + len(shown.text)) if shown else (0, 0)
-            step = Step(block.text, shown.text if shown else "", span)
-            done = simulate(block.text, folder=folder)
-            printed = done.stdout if done.returncode == 0 else done.stderr
-            yield replace(step, printed=printed, status=done.returncode)
         elif block.language == "console":
             yield from _commands(block, folder)
 
@@ -184,12 +177,34 @@ def renewed(shown: str, printed: str) -> str:
     new = [line.rstrip() for line in printed.rstrip().splitlines()]
     old = shown.rstrip().splitlines()
     cut = next((number for number, line in enumerate(old) if line.strip() == "…"), len(old))
-    head = new if cut == len(old) else new[:cut]
-    lines = [next((line for line in old[:cut] if agrees(line, one)), one) for one in head]
-    for line in old[cut:]:
-        stays = line.strip() == "…" or any(agrees(line, one) for one in new)
-        lines += [line] if stays else difflib.get_close_matches(line, new, n=1)
+    lines = _as_shown(old[:cut], new if cut == len(old) else new[:cut])
+    at = len(lines)
+    for is_left_out, part in groupby(old[cut:], lambda line: line.strip() == "…"):
+        if is_left_out:
+            lines += part
+            continue
+        shown_lines = list(part)
+        first, end = _place(shown_lines, new[at:])
+        lines += _as_shown(shown_lines, new[at + first : at + end])
+        at += end
     return "".join(f"{line}\n" for line in lines)
+
+
+def _place(old: list[str], new: list[str]) -> tuple[int, int]:
+    """Returns where the new lines that are like the old ones begin and end."""
+    places: list[int] = []
+    for line in old:
+        at = places[-1] + 1 if places else 0
+        near = new[at : at + _MOST_BETWEEN] if places else new
+        same = [one for one in near if agrees(line, one)]
+        for found in same[:1] or difflib.get_close_matches(line, near, n=1):
+            places.append(at + near.index(found))
+    return (places[0], places[-1] + 1) if places else (0, 0)
+
+
+def _as_shown(old: list[str], new: list[str]) -> list[str]:
+    """Returns the new lines, with `…` within a line where an old line has it."""
+    return [next((line for line in old if agrees(line, one)), one) for one in new]
 
 
 def _pattern(line: str) -> str:

@@ -1,27 +1,43 @@
-"""The tutorial, the how-to pages, the errors and the tour: their outputs are real."""
+"""The pages that `tests/pages.py` runs: outputs are real, and a reader can follow them."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
 from tests import article_cases
 from tests.apart import ROOT
-from tests.pages import DOCS, Block, agrees, blocks, in_chinese, is_shown, pages, renewed, run
+from tests.pages import (
+    COMMAND,
+    DOCS,
+    SHOWN,
+    Block,
+    agrees,
+    blocks,
+    in_chinese,
+    is_shown,
+    pages,
+    renewed,
+    run,
+)
 
 torch = pytest.importorskip("torch")
 
 QUICK = {"which-line-leaks.md"}
 """The other pages take a quarter of a minute or more each."""
-KINDS = {"console", "diff", "python", "text"}
+KINDS = {"console", "csv", "diff", "python", "text", "toml"}
+ON_A_CARD = {"run": "--simulate", "predict": "--gpu", "fit": "--gpu"}
+"""By verb: how a command names its card."""
 TRANSLATED = [
     page for page in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))) if in_chinese(page).exists()
 ]
 IN_CHINESE = [
-    *(page for page in pages() if page.name != "comparisons.md"),
+    *(page for page in pages() if page.name not in ("comparisons.md", "explain.md")),
     *(DOCS / f"{name}.md" for name in ("index", "install", "limits", "predict", "serving", "view")),
 ]
 TOUR = {
@@ -66,12 +82,42 @@ def test_a_page_has_only_blocks_that_are_run_or_pictures(page: Path) -> None:
     found = blocks(page.read_text(encoding="utf-8"))
     assert {block.language for block in found} <= KINDS
     assert len(re.findall("^```", page.read_text("utf-8"), re.M)) == 2 * len(found)
-    for block, before in zip(found, [None, *found], strict=False):
-        if block.language == "text":
-            assert before is not None
-            assert (before.language, before.title) == ("python", None), block.text
+    for block in found:
         if block.language == "console":
             assert block.text.startswith("$ "), block.text
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_each_program_has_a_name_and_the_next_block_runs_it(page: Path) -> None:
+    found = blocks(page.read_text(encoding="utf-8"))
+    for block, after in zip_longest(found, found[1:]):
+        if block.language == "python":
+            assert block.title, block.text
+            assert Path(block.title).stem not in sys.stdlib_module_names, block.title
+            assert after is not None, block.title
+            assert after.language == "console"
+            assert block.title in after.text
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_each_command_names_its_card(page: Path) -> None:
+    for block in blocks(page.read_text(encoding="utf-8")):
+        for command, _ in COMMAND.findall(block.text if block.language == "console" else ""):
+            verb = re.search(r"\bplimsoll (\w+)", command)
+            assert ON_A_CARD.get(verb[1] if verb else "", "") in command, command
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page.stem != "tutorial"], ids=name_of)
+def test_a_page_says_how_it_is_followed(page: Path) -> None:
+    places = [page, *([in_chinese(page)] if in_chinese(page).exists() else [])]
+    for place in places:
+        if blocks(place.read_text(encoding="utf-8")):
+            assert "tutorial.md)" in place.read_text("utf-8").partition("\n## ")[0], name_of(place)
+
+
+def test_the_tutorial_names_the_pytorch_of_the_outputs() -> None:
+    for place in (ROOT / "docs" / "tutorial.md", ROOT / "docs" / "tutorial.zh.md"):
+        assert f"PyTorch {SHOWN}" in place.read_text(encoding="utf-8")
 
 
 def what_is_run(page: Path) -> list[tuple[str, str | None, int, str]]:
@@ -134,3 +180,6 @@ def test_what_is_shown_anew_keeps_what_was_left_out() -> None:
     assert agrees(renewed("old\n…\ngone\n", "new\nmore\n"), "new\nmore\n")
     assert renewed("…\nin use 10 MiB\n", "more\nin use 12 MiB\n") == "…\nin use 12 MiB\n"
     assert renewed("took … s\nold\n", "took 1 s\nnew\n") == "took … s\nnew\n"
+    assert renewed("…\nfirst 1\nlast 2\n", "head\nfirst 1\nnew\nlast 3\n") == (
+        "…\nfirst 1\nnew\nlast 3\n"
+    )

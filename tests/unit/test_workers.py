@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -168,6 +169,19 @@ def _wait_for(condition: object, seconds: float = 30) -> None:
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+def test_a_worker_ends_with_its_input_even_if_the_signal_is_lost() -> None:
+    program = """
+import signal
+from plimsoll.base.workers.worker_process import main
+signal.pthread_kill = lambda *_: None
+main()
+"""
+    asked = pickle.dumps(("operator", "neg", sys.path)) + pickle.dumps(3)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, input=asked, capture_output=True, check=True, timeout=60)
+    assert pickle.loads(done.stdout) == (-3, None)
 
 
 def test_without_ray_a_cluster_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
+_ENDED = object()
+"""The item after the last one."""
+
 
 def main() -> None:
     """Work until the input ends."""
@@ -34,8 +37,8 @@ def main() -> None:
     threading.Thread(target=_read, args=(asked, items), daemon=True).start()
     found: Any = importlib.import_module(module)
     function: Callable[[Any], Any] = reduce(getattr, name.split("."), found)
-    while True:
-        pickle.dump(answer(function, items.get()), answers)
+    while (item := items.get()) is not _ENDED:
+        pickle.dump(answer(function, item), answers)
         answers.flush()
 
 
@@ -63,6 +66,8 @@ def _read(asked: BinaryIO, items: queue.SimpleQueue[Any]) -> None:
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             items.put(pickle.load(asked))  # noqa: S301
+    # a signal that comes just before the main thread waits for an item would not wake it
+    items.put(_ENDED)
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     else:
