@@ -3,12 +3,11 @@
 // A program's calls take memory of the same simulated cards as PyTorch's allocator. A copy between
 // host and card takes time and moves no values, because simulated memory holds none.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
+#include <nanobind/stl/pair.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +44,7 @@ struct Card {
   int minor = 0;
   Bytes taken = 0;
   Bytes most_taken = 0;
+  std::uint64_t refusals = 0;  // for lack of memory
 };
 
 // The functions of the simulated CUDA runtime that know the calling thread's device.
@@ -81,6 +81,7 @@ Result counted(Card& on, Call call) {
   const Status status = call(*on.gpu);
   on.taken += on.gpu->dedicated_used() - before;
   on.most_taken = std::max(on.most_taken, on.taken);
+  if (status == Status::out_of_memory) ++on.refusals;
   return result_of(status);
 }
 
@@ -120,9 +121,15 @@ Result error_name(Result code, const char** name) {
   return *name == nullptr ? kInvalidValue : kSuccess;
 }
 
+// NVIDIA's own words where programs look for them, and plimsoll's elsewhere.
 Result error_string(Result code, const char** text) {
   const Error* const error = error_of(code);
-  *text = code == kSuccess ? "no error" : error == nullptr ? nullptr : error->meaning.data();
+  switch (code) {
+    case kSuccess: *text = "no error"; break;
+    case kInvalidValue: *text = "invalid argument"; break;
+    case kOutOfMemory: *text = "out of memory"; break;
+    default: *text = error == nullptr ? nullptr : error->meaning.data();
+  }
   return *text == nullptr ? kInvalidValue : kSuccess;
 }
 
@@ -391,10 +398,11 @@ std::uintptr_t answer(const nb::list& served, std::uintptr_t current_device,
   return reinterpret_cast<std::uintptr_t>(&kCalls);
 }
 
-Bytes most_taken(int device) {
+std::pair<Bytes, std::uint64_t> use_of(int device) {
   const auto exclusive = exclude_simulated_gpus();
   const Card* const found = card(device);
-  return found == nullptr ? 0 : found->most_taken;
+  return found == nullptr ? std::pair<Bytes, std::uint64_t>{}
+                          : std::pair{found->most_taken, found->refusals};
 }
 
 }  // namespace
@@ -407,9 +415,9 @@ void bind_cuda_calls(nb::module_& module) {
              "on. They have to outlive the process's last call. A row is a GPU, the bytes of its\n"
              "card, its multiprocessors, and its compute capability. The other numbers are the\n"
              "addresses of C functions of the simulated CUDA runtime.");
-  module.def("most_taken_by_cuda", &most_taken, "device"_a,
-             "The most memory of a card that the program held by the driver's API at once, in "
-             "bytes.");
+  module.def("use_by_cuda", &use_of, "device"_a,
+             "The most memory of a card that the program held by the driver's API at once, in\n"
+             "bytes, and how often the driver refused it memory.");
 }
 
 }  // namespace plimsoll::python

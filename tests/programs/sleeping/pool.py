@@ -1,7 +1,8 @@
 """An engine with weights and a cache in a pool that sleeps and wakes, as vLLM's CuMemAllocator does.
 
-Run as `python pool.py LIBRARY`, with memory.cpp compiled; it prints what the card has free. It runs
-on a GPU and on simulated ones.
+Run as `python pool.py LIBRARY`, with memory.cpp compiled: it prints what the card has free. With
+"train" behind it, a trainer takes the card's memory while the engine sleeps; with "wake", the engine
+wakes before the trainer has left. It runs on a GPU and on simulated ones.
 """
 
 from __future__ import annotations
@@ -94,9 +95,23 @@ class SleepingPools:
             raise RuntimeError(f"the driver returned {status}")
 
 
-def main() -> None:
+def train(library: str, *, wakes: bool) -> None:
+    """Lets a trainer take most of the card while the engine sleeps, and may wake it too early."""
+    pools = SleepingPools(library)
+    with pools.use(WEIGHTS):
+        weights = torch.zeros(WEIGHT_MIB[0] * MIB, dtype=torch.uint8, device="cuda")
+    with pools.use(CACHE):
+        cache = torch.zeros(3 << 30, dtype=torch.uint8, device="cuda")
+    pools.sleep(WEIGHTS)
+    trained = torch.zeros(5 << 30, dtype=torch.uint8, device="cuda")
+    if wakes:
+        pools.wake(WEIGHTS, CACHE)
+    del trained, weights, cache
+
+
+def cycle(library: str) -> None:
     """Sleeps and wakes three times, then drops everything, and wakes by tags."""
-    pools = SleepingPools(sys.argv[1])
+    pools = SleepingPools(library)
     outside = torch.ones(1024, device="cuda")
     with pools.use(WEIGHTS):
         weights = [
@@ -142,4 +157,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 2:
+        train(sys.argv[1], wakes=sys.argv[2] == "wake")
+    else:
+        cycle(sys.argv[1])

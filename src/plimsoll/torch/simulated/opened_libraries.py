@@ -1,18 +1,21 @@
 """Serves NVIDIA's libraries to programs that open them by `ctypes`, from the simulation.
 
 A program that opens one by its file's name gets an object whose attributes are the library's
-functions. Other libraries are opened unchanged. CUDA's runtime is loaded as well, if the machine
-has it, because PyTorch's libraries are linked to it.
+functions. Other libraries are opened unchanged, once what they need of CUDA exists or has a
+stand-in. CUDA's runtime is loaded as well, if the machine has it, because PyTorch's libraries are
+linked to it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated import simulated_cudart, simulated_driver, simulated_nvml
+from plimsoll.torch.simulated.libraries.loading import loaded
 from plimsoll.torch.simulated.ranks import opened_nccl
 
 if TYPE_CHECKING:
@@ -42,11 +45,14 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
+        # Python calls `__init__` with the arguments, unless the object is of another class.
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):
                 make(cls).__init__(name, *args, **kwargs)
             return cudart
-        # Python passes the other arguments to `__init__`, but not for an object of another class.
+        if "/" in str(name) and "torch" in sys.modules:
+            with suppress(OSError):
+                loaded(lambda: make(cls).__init__(name, *args, **kwargs), name)
         return make(cls)
 
     ctypes.CDLL.__new__ = new  # type: ignore[method-assign]

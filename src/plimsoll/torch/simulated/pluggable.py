@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
-from plimsoll.torch.simulated.libraries.loading import loaded
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,13 +40,13 @@ class PluggableAllocator(CudaAllocator):
 
 
 def load_own_allocators(memory: ModuleType) -> None:
-    """Makes `torch.cuda.memory` load a program's own allocator beside a build without CUDA."""
+    """Makes `torch.cuda.memory` load a program's own allocator; PyTorch's C++ needs CUDA for it."""
 
     def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
         if not Path(path_to_so_file).exists():
             raise OSError(f"{path_to_so_file}: cannot open shared object file: No such file")
         try:
-            library = loaded(lambda: ctypes.CDLL(path_to_so_file), path_to_so_file)
+            library = ctypes.CDLL(path_to_so_file)
         except OSError as error:
             assume(path_to_so_file, f"PyTorch's allocator serves, as it cannot be loaded: {error}")
             self._allocator = PluggableAllocator()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulated_driver import DriverLibrary
     from plimsoll.torch.simulated.simulation import Simulation
 
-PREFIX = "libcudart.so"
-"""The beginning of the names of the library's files under Linux."""
+PREFIX = "libcudart"
+"""The beginning of the names of the library's files: libcudart.so.13, TileLang's libcudart_stub.so."""
 
 _SUCCESS, _NOT_SUPPORTED = 0, 801
 _NO_VALUES = (

@@ -81,8 +81,17 @@ def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 class _Stages:
+    """Notes the stages of one engine.
+
+    Attributes:
+        _level: The level of the engine's last sleep.
+        _woken_bytes: The memory that waking has taken since then.
+    """
+
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self._level = 0
+        self._woken_bytes = 0
 
     def _use(self) -> ServingUse:
         use = self._simulation.serving
@@ -128,7 +137,9 @@ class _Stages:
         try:
             yield
         except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError" and use.failed_in is None:
+            lacks_memory = type(error).__name__ == "OutOfMemoryError"
+            lacks_memory = lacks_memory or self._simulation.driver_memory.refused(error)
+            if lacks_memory and use.failed_in is None:
                 use.failed_in = use.stage
                 self._simulation.give_up("ran out of memory")
             raise
@@ -145,6 +156,10 @@ class _Stages:
             if hasattr(worker, name):
                 self._staged(worker, name, None, _learn_nothing)
         self._note_cache(worker)
+        if hasattr(worker, "sleep") and hasattr(worker, "wake_up"):
+            self._note_sleep(worker)
+            self._staged(worker, "sleep", "sleep", _learn_nothing)
+            self._staged(worker, "wake_up", "wake_up", _learn_nothing)
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads vLLM's sampler: the tokens of each request decide the engine's next step.
@@ -217,6 +232,52 @@ class _Stages:
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
+
+
+    def _note_sleep(self, worker: Any) -> None:
+        """Notes what sleeping frees and waking takes, of the card and of the host."""
+        sleep, wake_up = worker.sleep, worker.wake_up
+        guarded = self._simulation.watchers.guarded
+
+        @functools.wraps(sleep)
+        def go_to_sleep(this: Any, level: int = 1, *further: Any, **named: Any) -> Any:
+            before = self._held_bytes()
+            result = sleep(this, level, *further, **named)
+            guarded("a serving engine's sleep", self._learn_sleep)(level, before)
+            return result
+
+        @functools.wraps(wake_up)
+        def wake(this: Any, *arguments: Any, **named: Any) -> Any:
+            before = self._held_bytes()
+            guarded("a serving engine's waking", self._learn_room)()
+            result = wake_up(this, *arguments, **named)
+            guarded("a serving engine's waking", self._learn_waking)(before)
+            return result
+
+        worker.sleep, worker.wake_up = go_to_sleep, wake
+
+    def _held_bytes(self) -> tuple[int, int]:
+        """Returns the memory that this process has on its card, and page-locked memory in use."""
+        device = int(self._simulation.library.lib.plimsoll_current_device())
+        pinned = self._simulation.library.pinned_statistics().active_bytes.current
+        return self._simulation.machine.gpus[device].dedicated_used_bytes, pinned
+
+    def _learn_sleep(self, level: int, before: tuple[int, int]) -> None:
+        left, pinned = self._held_bytes()
+        asleep = self._use().sleep_of(level)
+        asleep.times += 1
+        asleep.freed_bytes, asleep.left_bytes = before[0] - left, left
+        asleep.host_bytes = pinned - before[1]
+        self._level, self._woken_bytes = level, 0
+
+    def _learn_room(self) -> None:
+        device = int(self._simulation.library.lib.plimsoll_current_device())
+        self._use().sleep_of(self._level).free_bytes = self._simulation.card_memory(device)[0]
+
+    def _learn_waking(self, before: tuple[int, int]) -> None:
+        self._woken_bytes += self._held_bytes()[0] - before[0]
+        asleep = self._use().sleep_of(self._level)
+        asleep.waking_bytes = max(asleep.waking_bytes or 0, self._woken_bytes)
 
 
 def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:
