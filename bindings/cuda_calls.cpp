@@ -3,11 +3,12 @@
 // A program's calls take memory of the same simulated cards as PyTorch's allocator. A copy between
 // host and card takes time and moves no values, because simulated memory holds none.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -398,11 +399,11 @@ std::uintptr_t answer(const nb::list& served, std::uintptr_t current_device,
   return reinterpret_cast<std::uintptr_t>(&kCalls);
 }
 
-std::pair<Bytes, std::uint64_t> use_of(int device) {
+std::tuple<Bytes, Bytes, std::uint64_t> use_of(int device) {
   const auto exclusive = exclude_simulated_gpus();
   const Card* const found = card(device);
-  return found == nullptr ? std::pair<Bytes, std::uint64_t>{}
-                          : std::pair{found->most_taken, found->refusals};
+  if (found == nullptr) return {};
+  return {found->taken, found->most_taken, found->refusals};
 }
 
 }  // namespace
@@ -416,8 +417,8 @@ void bind_cuda_calls(nb::module_& module) {
              "card, its multiprocessors, and its compute capability. The other numbers are the\n"
              "addresses of C functions of the simulated CUDA runtime.");
   module.def("use_by_cuda", &use_of, "device"_a,
-             "The most memory of a card that the program held by the driver's API at once, in\n"
-             "bytes, and how often the driver refused it memory.");
+             "The memory of a card that the program holds by the driver's API, the most that it held\n"
+             "at once, both in bytes, and how often the driver refused it memory.");
 }
 
 }  // namespace plimsoll::python

@@ -708,10 +708,10 @@ def answer_cuda(cards: list[tuple[SimulatedDriver, int, int, int, int]], current
     addresses of C functions of the simulated CUDA runtime.
     """
 
-def use_by_cuda(device: int) -> tuple[int, int]:
+def use_by_cuda(device: int) -> tuple[int, int, int]:
     """
-    The most memory of a card that the program held by the driver's API at once, in
-    bytes, and how often the driver refused it memory.
+    The memory of a card that the program holds by the driver's API, the most that it held
+    at once, both in bytes, and how often the driver refused it memory.
     """
 
 def pluggable_functions() -> dict[str, int]:

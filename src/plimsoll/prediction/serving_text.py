@@ -53,7 +53,7 @@ def serving_why(p: PredictionParts) -> str | None:
         return printable(f"Why: {use.refusal}")
     if use.failed_in == "wake_up" and (asleep := _last_sleep(use)) is not None:
         return (
-            f"Why: waking takes {format_size(asleep.freed_bytes)} again, and the card has "
+            f"Why: waking takes {format_size(asleep.unmapped_bytes)} again, and the card has "
             f"{format_size(asleep.free_bytes or 0)} free."
         )
     if use.kv_cache_bytes and use.utilization is not None:

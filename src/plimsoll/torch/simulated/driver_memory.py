@@ -68,9 +68,9 @@ class DriverMemory:
 
         It includes what the program took by the driver's own API: `simulated_driver`.
         """
-        return self._most_taken[device] + _core.use_by_cuda(device)[0]
+        return self._most_taken[device] + _core.use_by_cuda(device)[1]
 
     def refused(self, error: BaseException) -> bool:
         """Return whether an error says that the driver's own API refused the program memory."""
-        refusals = sum(_core.use_by_cuda(device)[1] for device in range(len(self._gpus)))
+        refusals = sum(_core.use_by_cuda(device)[2] for device in range(len(self._gpus)))
         return refusals > 0 and "out of memory" in str(error).lower()

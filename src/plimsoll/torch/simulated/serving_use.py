@@ -19,6 +19,7 @@ class SleepUse:
             host at level 1, and nothing at level 2.
         times: How often it slept so.
         freed_bytes: The memory of the card that the last sleep freed.
+        unmapped_bytes: The part of it that waking takes again; the rest was PyTorch's cache.
         left_bytes: The memory of the card that its process still has asleep.
         host_bytes: Page-locked host memory that its copies take, in blocks of powers of two.
         waking_bytes: The most memory of the card that waking took; None if it never woke.
@@ -28,6 +29,7 @@ class SleepUse:
     level: int
     times: int = 0
     freed_bytes: int = 0
+    unmapped_bytes: int = 0
     left_bytes: int = 0
     host_bytes: int = 0
     waking_bytes: int | None = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plimsoll import _core
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
 from plimsoll.torch.simulated.serving_use import ServingUse
@@ -78,6 +80,21 @@ def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
     execute()
     del module
     os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", _SHUTDOWN_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What a process holds.
+
+    Attributes:
+        card_bytes: Memory of its card.
+        mapped_bytes: The part of it that the program took by the driver's API.
+        pinned_bytes: Page-locked host memory in use.
+    """
+
+    card_bytes: int
+    mapped_bytes: int
+    pinned_bytes: int
 
 
 class _Stages:
@@ -241,14 +258,14 @@ class _Stages:
 
         @functools.wraps(sleep)
         def go_to_sleep(this: Any, level: int = 1, *further: Any, **named: Any) -> Any:
-            before = self._held_bytes()
+            before = self._held()
             result = sleep(this, level, *further, **named)
             guarded("a serving engine's sleep", self._learn_sleep)(level, before)
             return result
 
         @functools.wraps(wake_up)
         def wake(this: Any, *arguments: Any, **named: Any) -> Any:
-            before = self._held_bytes()
+            before = self._held()
             guarded("a serving engine's waking", self._learn_room)()
             result = wake_up(this, *arguments, **named)
             guarded("a serving engine's waking", self._learn_waking)(before)
@@ -256,26 +273,30 @@ class _Stages:
 
         worker.sleep, worker.wake_up = go_to_sleep, wake
 
-    def _held_bytes(self) -> tuple[int, int]:
-        """Returns the memory that this process has on its card, and page-locked memory in use."""
+    def _held(self) -> _Held:
         device = int(self._simulation.library.lib.plimsoll_current_device())
-        pinned = self._simulation.library.pinned_statistics().active_bytes.current
-        return self._simulation.machine.gpus[device].dedicated_used_bytes, pinned
+        return _Held(
+            self._simulation.machine.gpus[device].dedicated_used_bytes,
+            _core.use_by_cuda(device)[0],
+            self._simulation.library.pinned_statistics().active_bytes.current,
+        )
 
-    def _learn_sleep(self, level: int, before: tuple[int, int]) -> None:
-        left, pinned = self._held_bytes()
+    def _learn_sleep(self, level: int, before: _Held) -> None:
+        after = self._held()
         asleep = self._use().sleep_of(level)
         asleep.times += 1
-        asleep.freed_bytes, asleep.left_bytes = before[0] - left, left
-        asleep.host_bytes = pinned - before[1]
+        asleep.freed_bytes = before.card_bytes - after.card_bytes
+        asleep.unmapped_bytes = before.mapped_bytes - after.mapped_bytes
+        asleep.left_bytes = after.card_bytes
+        asleep.host_bytes = after.pinned_bytes - before.pinned_bytes
         self._level, self._woken_bytes = level, 0
 
     def _learn_room(self) -> None:
         device = int(self._simulation.library.lib.plimsoll_current_device())
         self._use().sleep_of(self._level).free_bytes = self._simulation.card_memory(device)[0]
 
-    def _learn_waking(self, before: tuple[int, int]) -> None:
-        self._woken_bytes += self._held_bytes()[0] - before[0]
+    def _learn_waking(self, before: _Held) -> None:
+        self._woken_bytes += self._held().card_bytes - before.card_bytes
         asleep = self._use().sleep_of(self._level)
         asleep.waking_bytes = max(asleep.waking_bytes or 0, self._woken_bytes)
 
