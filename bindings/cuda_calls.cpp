@@ -285,7 +285,7 @@ Result fill(DevicePointer address, unsigned char, std::size_t size) {
 
 // --- virtual memory ----------------------------------------------------------------------------
 
-// Addresses belong to the current GPU: memory of another one cannot be mapped there.
+// Reserves addresses of the current GPU, where only its own memory can be mapped.
 Result reserve(DevicePointer* address, std::size_t size, std::size_t, DevicePointer,
                unsigned long long) {
   Card* const current = current_card();
@@ -338,8 +338,7 @@ Result map(DevicePointer address, std::size_t size, std::size_t offset, MemoryHa
            unsigned long long) {
   const auto [on, own] = parts_of(handle);
   if (on == nullptr || offset != 0) return kInvalidValue;
-  return counted(*on,
-                 [&, own = own](SimulatedDriver& gpu) { return gpu.map(address, size, own); });
+  return counted(*on, [&, own = own](SimulatedDriver& gpu) { return gpu.map(address, size, own); });
 }
 
 Result set_access(DevicePointer address, std::size_t size, const AccessDescription*, std::size_t) {
@@ -416,9 +415,10 @@ void bind_cuda_calls(nb::module_& module) {
              "on. They have to outlive the process's last call. A row is a GPU, the bytes of its\n"
              "card, its multiprocessors, and its compute capability. The other numbers are the\n"
              "addresses of C functions of the simulated CUDA runtime.");
-  module.def("use_by_cuda", &use_of, "device"_a,
-             "The memory of a card that the program holds by the driver's API, the most that it held\n"
-             "at once, both in bytes, and how often the driver refused it memory.");
+  module.def(
+      "use_by_cuda", &use_of, "device"_a,
+      "The memory of a card that the program holds by the driver's API, the most that it held\n"
+      "at once, both in bytes, and how often the driver refused it memory.");
 }
 
 }  // namespace plimsoll::python

@@ -1,6 +1,7 @@
 """On a real GPU: pools with an allocator of their own sleep and wake, under each allocator.
 
-What sleep frees and waking takes is held against the same program on a simulated GPU.
+The test compares the memory that sleep frees and waking takes with the same program on a simulated
+GPU.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def foreseen(library: Path) -> dict[str, Any]:
-    """What the program prints on a simulated GPU."""
+    """Returns the program's output on a simulated GPU."""
     found: dict[str, Any] = json.loads(
         output_of(PROGRAM / "pool.py", arguments=[str(library)], gpu="H100", environment={})
     )
@@ -54,7 +56,7 @@ def foreseen(library: Path) -> dict[str, Any]:
 
 def changes(free: list[list[Any]]) -> list[int]:
     """Returns what each step freed (more than 0) or took."""
-    return [after[1] - before[1] for before, after in zip(free, free[1:], strict=False)]
+    return [after[1] - before[1] for before, after in pairwise(free)]
 
 
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True"])

@@ -1,4 +1,4 @@
-"""Engines whose memory sleeps: a MemPool with an allocator of its own, and calls of CUDA's driver."""
+"""Engines whose memory sleeps: pools with their own allocator, and calls of CUDA's driver."""
 
 from __future__ import annotations
 

@@ -13,9 +13,7 @@ MIB = 1 << 20
 GIVE = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
 )  # PyTorch's types
-TAKE_BACK = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
-)
+TAKE_BACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
 POOL = (0, 1)
 
 
@@ -32,8 +30,7 @@ class Source:
 
     def addresses(self) -> tuple[int, int]:
         give, take_back = (
-            ctypes.cast(function, ctypes.c_void_p).value
-            for function in (self.give, self.take_back)
+            ctypes.cast(function, ctypes.c_void_p).value for function in (self.give, self.take_back)
         )
         assert give is not None
         assert take_back is not None

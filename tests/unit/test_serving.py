@@ -64,8 +64,8 @@ def test_an_engine_that_sleeps_says_what_it_frees_and_what_waking_takes() -> Non
     ]
     text = list(serving_lines(prediction(stage="load", weights_bytes=GiB, sleeps=sleeps)))
     assert text[-2:] == [
-        "  asleep, level 1      1.00 GiB  stays on the card; sleep frees 8.00 GiB, takes 2.00 GiB of "
-        "host memory, waking takes 7.00 GiB",
+        "  asleep, level 1      1.00 GiB  stays on the card; sleep frees 8.00 GiB, takes 2.00 GiB"
+        " of host memory, waking takes 7.00 GiB",
         "  asleep, level 2      1.00 GiB  stays on the card; sleep frees 8.00 GiB",
     ]
 

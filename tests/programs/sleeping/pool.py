@@ -1,8 +1,8 @@
-"""An engine with weights and a cache in a pool that sleeps and wakes, as vLLM's CuMemAllocator does.
+"""An engine whose weights and cache are in pools that sleep and wake, as vLLM's are.
 
 Run as `python pool.py LIBRARY`, with memory.cpp compiled: it prints what the card has free. With
-"train" behind it, a trainer takes the card's memory while the engine sleeps; with "wake", the engine
-wakes before the trainer has left. It runs on a GPU and on simulated ones.
+"train" behind it, a trainer takes the card's memory while the engine sleeps; with "wake", the
+engine wakes before the trainer has left. It runs on a GPU and on simulated ones.
 """
 
 from __future__ import annotations

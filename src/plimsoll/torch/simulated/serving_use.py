@@ -12,7 +12,7 @@ Stage = Literal[
 
 @dataclass
 class SleepUse:
-    """What an engine's sleep of one level does to its card.
+    """The effect of an engine's sleep of one level on its card.
 
     Attributes:
         level: The engine's number for how deep it sleeps; vLLM keeps a copy of the weights on the
@@ -63,7 +63,7 @@ class ServingUse:
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
         utilization: The part of the card that it plans to use.
-        sleeps: What each level of sleep did, in the order of their first use.
+        sleeps: The effect of each level of sleep, in the order of their first use.
     """
 
     engine: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 PREFIX = "libcudart"
-"""The beginning of the names of the library's files: libcudart.so.13, TileLang's libcudart_stub.so."""
+"""Begins the names of the library's files: libcudart.so.13, or TileLang's libcudart_stub.so."""
 
 _SUCCESS, _NOT_SUPPORTED = 0, 801
 _NO_VALUES = (
@@ -35,7 +35,9 @@ def cudart_library(simulation: Simulation, driver: DriverLibrary) -> LibraryStan
         simulation: The GPUs that answer.
         driver: The driver's library, which takes and copies memory.
     """
-    return LibraryStandIn("cuda", _functions(simulation, driver), lambda _: lambda *_: _NOT_SUPPORTED)
+    return LibraryStandIn(
+        "cuda", _functions(simulation, driver), lambda _: lambda *_: _NOT_SUPPORTED
+    )
 
 
 def _functions(simulation: Simulation, driver: DriverLibrary) -> dict[str, Callable[..., Any]]:

@@ -1,8 +1,8 @@
 """NVIDIA's driver API (libcuda.so.1), answered by the simulated GPUs.
 
-A program reaches it by `ctypes`, or by an extension that is linked to libcuda.so.1. Its memory comes
-from the same simulated cards as that of PyTorch's allocator. Copies between host and card take time
-and move no values.
+A program reaches it by `ctypes`, or by an extension that is linked to libcuda.so.1. Its memory
+comes from the same simulated cards as that of PyTorch's allocator. Copies between host and card
+take time and move no values.
 """
 
 from __future__ import annotations

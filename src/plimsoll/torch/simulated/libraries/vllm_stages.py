@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
 """Formats of weights that are replaced by made-up weights of the same sizes."""
 
-_SHUTDOWN_SECONDS = "600"
-"""The time in which a worker may end before vLLM kills it; vLLM's own is 5."""
+_SHUTDOWN_SECONDS = 600
+"""The time in which an engine or a worker may end before vLLM kills it; vLLM's own is 5."""
 
 
 def vllm_modules(
@@ -41,6 +41,7 @@ def vllm_modules(
         "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu_worker": stages.watch_worker,
+        "vllm.v1.utils": let_engines_end,
         "vllm.v1.worker.utils": stages.watch_request,
     }
 
@@ -79,12 +80,24 @@ def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load what starts vLLM's workers: at their end they have the time to tell what they took."""
     execute()
     del module
-    os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", _SHUTDOWN_SECONDS)
+    os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", str(_SHUTDOWN_SECONDS))
+
+
+def let_engines_end(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads what ends the processes of engines, which get the time to tell what they took."""
+    execute()
+    shutdown = module.shutdown
+
+    @functools.wraps(shutdown)
+    def wait_and_shutdown(processes: Any, timeout: float | None = None) -> Any:
+        return shutdown(processes, max(timeout or 0, _SHUTDOWN_SECONDS))
+
+    module.shutdown = wait_and_shutdown  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class _Held:
-    """What a process holds.
+    """The memory that a process holds.
 
     Attributes:
         card_bytes: Memory of its card.
@@ -249,7 +262,6 @@ class _Stages:
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
-
 
     def _note_sleep(self, worker: Any) -> None:
         """Notes what sleeping frees and waking takes, of the card and of the host."""
