@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from plimsoll.prediction.predict import predict
+from tests.apart import ROOT
 from tests.simulated import PROGRAMS, on_simulated_gpus, output_of, simulate
 
 torch = pytest.importorskip("torch")
@@ -164,6 +165,11 @@ def test_the_driver_and_the_runtime_answer_by_ctypes() -> None:
     assert driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device) == 0
     assert (count.value, major.value) == (1, 9)
     assert driver.cuDeviceGet(ctypes.byref(device), 1) == 101
+    driver_free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert driver.cuMemGetInfo(ctypes.byref(driver_free), ctypes.byref(total)) == 0
+    assert (driver_free.value, total.value) == torch.cuda.mem_get_info()
+    with pytest.raises(AttributeError):
+        driver.cuNoSuchFunction  # noqa: B018
     address, free = ctypes.c_void_p(), torch.cuda.mem_get_info()[0]
     assert runtime.cudaMalloc(ctypes.byref(address), 64 * MIB) == 0
     assert free - torch.cuda.mem_get_info()[0] == 64 * MIB
@@ -199,3 +205,58 @@ def test_virtual_memory_is_taken_when_it_is_created_and_free_once_it_is_unmapped
     assert driver.cuMemAddressFree(address, size) == 0
     odd = ctypes.c_size_t(MIB)
     assert driver.cuMemCreate(ctypes.byref(handle), odd, properties, no) == 1
+
+
+ENGINE = """
+import sys
+import torch
+from vllm.v1.worker.gpu_worker import Worker
+
+worker = Worker()
+worker.compile_or_warm_up_model()
+cached = torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+del cached
+worker.sleep(1)
+worker.wake_up(["weights"])
+worker.wake_up(["kv_cache"])
+worker.sleep(level=2)
+if "trainer" in sys.argv:
+    held = torch.empty(torch.cuda.mem_get_info()[0] - (500 << 20), dtype=torch.uint8, device="cuda")
+worker.wake_up()
+"""
+
+
+@pytest.mark.parametrize("beside", ["alone", "trainer"])
+def test_an_engine_says_what_its_sleep_frees_and_whether_it_wakes(
+    beside: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = tmp_path / "vllm" / "v1" / "worker"
+    modules.mkdir(parents=True)
+    for folder in (modules, modules.parent, modules.parents[1]):
+        (folder / "__init__.py").write_text("__version__ = '1.0'")
+    worker = (PROGRAMS / "sleeping" / "engine_worker.py").read_text()
+    (modules / "gpu_worker.py").write_text(worker)
+    script = tmp_path / "engine.py"
+    script.write_text(ENGINE)
+    monkeypatch.setenv("SLEEPING_LIBRARY", str(library))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    found = predict(script, [beside], gpu="L4")
+    assert found.serving is not None
+    first, second = found.serving.sleeps
+    assert (first.level, first.times, second.level, second.times) == (1, 1, 2, 1)
+    assert first.unmapped_bytes == first.waking_bytes == WEIGHTS + CACHE
+    assert first.freed_bytes == WEIGHTS + CACHE + 100 * MIB
+    assert (first.host_bytes, second.host_bytes) == (COPIES, 0)
+    assert first.left_bytes == second.left_bytes
+    assert second.free_bytes is not None
+    if beside == "alone":
+        assert found.fits
+        assert second.waking_bytes == WEIGHTS + CACHE
+        return
+    assert found.fits is False
+    assert found.serving.failed_in == "wake_up"
+    assert second.waking_bytes is None
+    assert 498 * MIB < second.free_bytes <= 502 * MIB
+    lines = str(found).splitlines()
+    assert lines[0].endswith("does not fit on L4: vLLM 1.0 runs out of memory while it wakes up")
+    assert lines[1].startswith("Why: waking takes 1.11 GiB again, and the card has ")

@@ -75,9 +75,10 @@ class _Pools:
         try:
             engine.set_pool_source(*pool, allocator.alloc_fn, allocator.free_fn)
         except ValueError:
+            serves = "wheel" if self.simulation.has_own_allocator else self.simulation.allocator
             raise NotImplementedError(
                 "plimsoll does not simulate torch.cuda.MemPool(allocator) with --allocator "
-                f"{self.simulation.allocator}: simulate with --allocator native instead"
+                f"{serves}: simulate with --allocator native instead"
             ) from None
 
     def release(self, index: int, pool: tuple[int, int]) -> None:

@@ -15,6 +15,8 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plimsoll.torch.simulated.simulation import Simulation
 
 NAMES = ("libcuda.so.1", "libcuda.so")
@@ -23,6 +25,8 @@ NAMES = ("libcuda.so.1", "libcuda.so")
 _LIBRARY = "libplimsoll_cuda.so"
 _NEEDED = ("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use")
 """The functions of the simulated CUDA runtime that the calls need."""
+_TELL_SIZES = ("cuMemGetInfo", "cuDeviceTotalMem")
+"""A program may choose sizes by the results of these."""
 
 
 def driver_library(simulation: Simulation) -> DriverLibrary:
@@ -46,21 +50,33 @@ def driver_library(simulation: Simulation) -> DriverLibrary:
     except OSError as error:
         raise InputError(f"{path} cannot be loaded ({error}); install plimsoll anew") from None
     opened.plimsoll_set_cuda_calls(ctypes.c_void_p(table))
-    return DriverLibrary(opened)
+    return DriverLibrary(opened, simulation.note_size_read)
 
 
 class DriverLibrary:
     """The library as `ctypes` opens it: its functions are attributes."""
 
-    def __init__(self, opened: ctypes.CDLL) -> None:
+    def __init__(self, opened: ctypes.CDLL, note_size_read: Callable[[], None]) -> None:
+        """Serves the functions of a library.
+
+        Args:
+            opened: The library.
+            note_size_read: Called when the program looks up a function that tells a card's memory.
+        """
         self._opened = opened
+        self._note_size_read = note_size_read
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("cu"):
             raise AttributeError(name)
-        function = self._opened[name]  # a new object, whose types the program may set
+        function = self[name]  # a new object, whose types the program may set
         setattr(self, name, function)
         return function
 
     def __getitem__(self, name: str) -> Any:
-        return self._opened[name]
+        if name.removesuffix("_v2") in _TELL_SIZES:
+            self._note_size_read()
+        try:
+            return self._opened[name]
+        except AttributeError:
+            return self._opened[f"{name}_v2"]
