@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -q -c constraints.txt
-SOURCES := $(shell find core/include core/src bindings preload -name '*.h' -o -name '*.cpp' -o -name '*.txt') CMakeLists.txt
+SOURCES := $(shell find core/include core/src bindings libcuda preload -name '*.h' -o -name '*.cpp' -o -name '*.txt') CMakeLists.txt
 CORE_TESTS := build/core-tests
 THREAD_TESTS := build/core-tests-tsan
 RECORDINGS := examples/recordings
@@ -181,7 +181,7 @@ lint: $(VENV)/.tested $(VENV)/.typescript-$(TYPESCRIPT)
 	ruff format --check
 	mypy
 	tsc
-	@echo clang-format; clang-format --dry-run --Werror $(shell find core bindings preload src/plimsoll tests/oracle -name '*.h' -o -name '*.cpp')
+	@echo clang-format; clang-format --dry-run --Werror $(shell find core bindings libcuda preload src/plimsoll tests/oracle -name '*.h' -o -name '*.cpp')
 
 # The core's tests, under the address and undefined-behaviour sanitizers, and a short run of many
 # threads under these and under the thread sanitizer. The one compiles while the other runs.

@@ -81,6 +81,18 @@ Bytes block_size(Engine& engine, Address address) {
 
 using Number = std::uint64_t;  // half of a pool's id
 
+// Called without a lock, because a pool's own allocator may call Python.
+void empty_cache(Engine& engine, Number first, Number second) {
+  const WaitGuard guard(engine);
+  engine.empty_cache({first, second});
+}
+
+void set_pool_source(Engine& engine, Number first, Number second, std::uintptr_t give,
+                     std::uintptr_t take_back) {
+  engine.set_pool_source({first, second}, reinterpret_cast<PoolSource::Give>(give),
+                         reinterpret_cast<PoolSource::TakeBack>(take_back));
+}
+
 void begin_allocate_to_pool(Engine& engine, Number first, Number second,
                             std::optional<StreamId> stream) {
   engine.hold()->begin_allocate_to_pool({first, second}, Allocator::only_on(stream));
@@ -221,10 +233,7 @@ void bind_memory(nb::class_<Engine>& engine) {
            "Another stream than its own uses the block: what is queued there by the time of its "
            "`free`.")
       .def("block_size", guarded(&block_size), "address"_a)
-      .def("empty_cache", guarded(+[](Engine& self, Number first, Number second) {
-             self.empty_cache({first, second});
-           }),
-           "first"_a = 0, "second"_a = 0)
+      .def("empty_cache", &empty_cache, "first"_a = 0, "second"_a = 0)
       .def("empty_host_cache", guarded(+[](Engine& self) { self.host_pool().empty_cache(); }),
            "Of page-locked memory, which the process's engines share.")
       .def("poll", guarded(+[](Engine& self) { self.hold()->poll(); }))
@@ -250,6 +259,10 @@ void bind_memory(nb::class_<Engine>& engine) {
              self.set_pool_option({first, second}, option, on);
            }),
            "first"_a, "second"_a, "option"_a, "on"_a)
+      .def("set_pool_source", guarded(&set_pool_source), "first"_a, "second"_a, "give"_a,
+           "take_back"_a,
+           "C functions of these addresses give and take a pool's segments: those of a\n"
+           "torch.cuda.memory.CUDAPluggableAllocator.")
       .def("configure",
            guarded(+[](Engine& self, const std::string& settings) { self.configure(settings); }),
            "settings"_a,

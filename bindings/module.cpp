@@ -16,5 +16,6 @@ NB_MODULE(_core, module) {
   plimsoll::python::bind_engine(module);
   plimsoll::python::bind_engine_api(module);
   plimsoll::python::bind_device_api(module);
+  plimsoll::python::bind_cuda_calls(module);
   plimsoll::python::bind_pluggable(module);
 }

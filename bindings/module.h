@@ -22,6 +22,7 @@ void bind_engine(nanobind::module_& module);
 void bind_tiers(nanobind::class_<Engine>& engine_class);  // called by the last
 void bind_engine_api(nanobind::module_& module);
 void bind_device_api(nanobind::module_& module);
+void bind_cuda_calls(nanobind::module_& module);
 void bind_pluggable(nanobind::module_& module);
 
 }  // namespace plimsoll::python

@@ -563,6 +563,12 @@ class Engine:
 
     def set_pool_option(self, first: int, second: int, option: PoolOption, on: bool) -> None: ...
 
+    def set_pool_source(self, first: int, second: int, give: int, take_back: int) -> None:
+        """
+        C functions of these addresses give and take a pool's segments: those of a
+        torch.cuda.memory.CUDAPluggableAllocator.
+        """
+
     def configure(self, settings: str) -> None:
         """
         Make settings on top of those before, as torch.cuda.memory._set_allocator_settings.
@@ -693,6 +699,20 @@ def engine_api() -> int:
 
 def device_api() -> int:
     """The address of the table of C functions in plimsoll/device_api.h."""
+
+def answer_cuda(cards: list[tuple[SimulatedDriver, int, int, int, int]], current_device: int, set_device: int, use: int) -> int:
+    """
+    The address of the table of libcuda/calls.h, which answers from these GPUs from now
+    on. They have to outlive the process's last call. A row is a GPU, the bytes of its
+    card, its multiprocessors, and its compute capability. The other numbers are the
+    addresses of C functions of the simulated CUDA runtime.
+    """
+
+def use_by_cuda(device: int) -> tuple[int, int, int]:
+    """
+    The memory of a card that the program holds by the driver's API, the most that it held
+    at once, both in bytes, and how often the driver refused it memory.
+    """
 
 def pluggable_functions() -> dict[str, int]:
     """Addresses of C functions for torch.cuda.memory.CUDAPluggableAllocator."""

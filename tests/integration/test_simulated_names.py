@@ -165,7 +165,8 @@ def test_a_kernel_written_as_text_has_results_with_memory() -> None:
 @on_simulated_gpus()
 def test_allocators_of_the_programs_own_can_be_named_and_pools_made_of_them() -> None:
     assert torch._C._cuda_cudaCachingAllocator_is_enabled()
-    allocator = torch._C._cuda_customAllocator(1, 2)
+    allocator = torch._C._cuda_customAllocator(0, 0)
+    allocator.set_record_stream_fn(1)
     pool = torch.cuda.MemPool(allocator)
     with torch.cuda.use_mem_pool(pool):
         x = torch.ones(MIB, device="cuda")

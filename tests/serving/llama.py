@@ -1,6 +1,7 @@
-"""A 1B model like Llama under vLLM: python llama.py eager|graphs; prints its KV tokens.
+"""A 1B model like Llama under vLLM: python llama.py eager|graphs|sleep; prints its KV tokens.
 
-Its weights are made up, and requests fill the card for a while.
+Its weights are made up, and requests fill the card for a while. With "sleep" it sleeps and wakes
+three times at level 1, and once at level 2.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def main() -> None:
         model=folder,
         load_format="dummy",
         skip_tokenizer_init=True,
-        enforce_eager=sys.argv[1] == "eager",
+        enforce_eager=sys.argv[1] != "graphs",
+        enable_sleep_mode=sys.argv[1] == "sleep",
         dtype="bfloat16",
         max_model_len=8192,
         gpu_memory_utilization=0.9,
@@ -59,6 +61,10 @@ def main() -> None:
     engine.generate(
         prompts, SamplingParams(max_tokens=8, ignore_eos=True, detokenize=False), use_tqdm=False
     )
+    if sys.argv[1] == "sleep":
+        for level in (1, 1, 1, 2):
+            engine.sleep(level=level)
+            engine.wake_up()
     print("KV tokens:", cache.num_gpu_blocks * cache.block_size, flush=True)
 
 

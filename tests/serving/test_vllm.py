@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll.prediction.predict import predict
 from tests.simulated import output_of
 
 LLAMA = Path(__file__).with_name("llama.py")
@@ -25,3 +26,19 @@ def test_there_is_room_for_as_many_tokens_as_on_a_card(how: str) -> None:
     out = output_of(LLAMA, arguments=[how], gpu="H100", environment={})
     (tokens,) = re.findall(r"KV tokens: (\d+)", out)
     assert int(tokens) == pytest.approx(MEASURED_TOKENS, rel=0.01)
+
+
+def test_sleep_frees_what_waking_takes_again() -> None:
+    found = predict(LLAMA, ["sleep"], gpu="H100")
+    assert found.fits
+    use = found.serving
+    assert use is not None
+    assert use.weights_bytes is not None
+    assert use.kv_cache_bytes is not None
+    assert [(each.level, each.times) for each in use.sleeps] == [(1, 3), (2, 1)]
+    for each in use.sleeps:
+        assert each.unmapped_bytes == each.waking_bytes
+        assert each.unmapped_bytes >= use.weights_bytes + use.kv_cache_bytes
+        assert each.left_bytes < 1 << 30
+    assert use.sleeps[0].host_bytes >= use.weights_bytes
+    assert use.sleeps[1].host_bytes == 0

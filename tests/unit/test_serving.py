@@ -15,7 +15,7 @@ from plimsoll.prediction.rank_use import RankUse
 from plimsoll.prediction.recipes.served import is_serving, served_title
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.torch.simulated.graph_memory import GraphMemory
-from plimsoll.torch.simulated.serving_use import ServingUse
+from plimsoll.torch.simulated.serving_use import ServingUse, SleepUse
 
 GiB = 1 << 30
 MiB = 1 << 20
@@ -55,6 +55,27 @@ def test_the_cache_bounds_long_requests_and_a_setting_bounds_short_ones() -> Non
     assert "the KV cache bounds what runs at once: 10.0 requests of 10,000 tokens" in by_cache
     by_setting = "\n".join(serving_lines(prediction(**facts, max_num_seqs=8)))
     assert "max_num_seqs bounds what runs at once: 8 requests" in by_setting
+
+
+def test_an_engine_that_sleeps_says_what_it_frees_and_what_waking_takes() -> None:
+    sleeps = [
+        SleepUse(1, 3, 8 * GiB, 7 * GiB, GiB, 2 * GiB, 7 * GiB, 9 * GiB),
+        SleepUse(2, 1, 8 * GiB, 7 * GiB, GiB),
+    ]
+    text = list(serving_lines(prediction(stage="load", weights_bytes=GiB, sleeps=sleeps)))
+    assert text[-2:] == [
+        "  asleep, level 1      1.00 GiB  stays on the card; sleep frees 8.00 GiB, takes 2.00 GiB"
+        " of host memory, waking takes 7.00 GiB",
+        "  asleep, level 2      1.00 GiB  stays on the card; sleep frees 8.00 GiB",
+    ]
+
+
+def test_an_engine_that_cannot_wake_says_what_lacks() -> None:
+    asleep = SleepUse(1, 1, 8 * GiB, 7 * GiB, GiB, 2 * GiB, None, 5 * GiB)
+    p = prediction(stage="load", failed_in="wake_up", sleeps=[asleep])
+    assert serving_verdict(p) == "vLLM 1.0 runs out of memory while it wakes up"
+    assert serving_why(p) == "Why: waking takes 7.00 GiB again, and the card has 5.00 GiB free."
+    assert ServingUse.from_dict(asdict(p.serving)) == p.serving
 
 
 def test_ranks_that_have_the_same_share_a_figure_and_others_have_a_range() -> None:

@@ -94,11 +94,17 @@ std::unique_lock<std::recursive_mutex> Engine::exclude_calls() const {
 
 Address Engine::allocate(Bytes size, StreamId stream, Context context) {
   Address address = 0;
-  {
-    const auto exclusive = exclude_calls();
-    if (gpu_ != nullptr && context) hold()->set_context(*context);
-    address = allocator_->allocate(size, stream);
-    if (meter_) meter_->lent(address, *allocator_->block_size(address));
+  if (!has_sources_.load(std::memory_order_relaxed)) {
+    address = lend(size, stream, context);
+  } else {
+    const std::optional<Offer> offer = offer_segment(size, stream);
+    try {
+      address = lend(size, stream, context);
+    } catch (...) {
+      return_segments(offer);
+      throw;
+    }
+    return_segments(offer);
   }
   if (took_memory_.load(std::memory_order_relaxed)) sample_card();
   if (elastic_ != nullptr) {
@@ -107,6 +113,50 @@ Address Engine::allocate(Bytes size, StreamId stream, Context context) {
     spill_watch_.look(*meter_, size);
   }
   return address;
+}
+
+Address Engine::lend(Bytes size, StreamId stream, Context context) {
+  const auto exclusive = exclude_calls();
+  if (gpu_ != nullptr && context) hold()->set_context(*context);
+  const Address address = allocator_->allocate(size, stream);
+  if (meter_) meter_->lent(address, *allocator_->block_size(address));
+  return address;
+}
+
+// As in PyTorch, a source that refuses is asked once more after cached memory has gone back.
+std::optional<Engine::Offer> Engine::offer_segment(Bytes size, StreamId stream) {
+  for (const bool is_retry : {false, true}) {
+    if (is_retry) empty_cache({});
+    const std::optional<NativeAllocator::Lack> lacking = lack(size, stream);
+    if (!lacking) return {};
+    const Address address = lacking->source->give(lacking->size, stream);
+    if (address == 0) continue;
+    const Held held = hold();
+    lacking->source->offer({address, lacking->size, stream});
+    return Offer{lacking->source, address};
+  }
+  return {};
+}
+
+std::optional<NativeAllocator::Lack> Engine::lack(Bytes size, StreamId stream) {
+  const Held held = hold();
+  return native_->lack(size, stream);
+}
+
+void Engine::return_segments(const std::optional<Offer>& unused) {
+  if (!has_sources_.load(std::memory_order_relaxed)) return;
+  std::vector<std::pair<std::shared_ptr<PoolSource>, PoolSource::Segment>> released;
+  {
+    const Held held = hold();
+    if (unused) unused->source->withdraw(unused->address);
+    for (const auto& source : sources_) {
+      for (const PoolSource::Segment& segment : source->released()) {
+        released.emplace_back(source, segment);
+      }
+    }
+    std::erase_if(sources_, [](const auto& source) { return source.use_count() == 1; });
+  }
+  for (const auto& [source, segment] : released) source->take_back(segment);
 }
 
 void Engine::allocate_at(Address address, Bytes size, StreamId stream, PoolId pool) {
@@ -154,6 +204,7 @@ ElasticAllocator& Engine::elastic() const {
 
 void Engine::empty_cache(PoolId pool) {
   hold()->empty_cache(pool);
+  return_segments();
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
@@ -178,6 +229,19 @@ void Engine::set_pool_option(PoolId pool, PoolOption option, bool on) {
     if (shadow.pool_uses(pool) == 0) shadow.use_pool(pool);
     shadow.set_pool_option(pool, option, on);
   });
+}
+
+void Engine::set_pool_source(PoolId pool, PoolSource::Give give, PoolSource::TakeBack take_back) {
+  if (native_ == nullptr) {
+    throw std::invalid_argument(
+        "only PyTorch's rules (the allocator native) serve a pool that has an allocator of its "
+        "own");
+  }
+  auto source = std::make_shared<PoolSource>(give, take_back, options_.device);
+  const Held held = hold();
+  native_->set_pool_source(pool, source);
+  sources_.push_back(std::move(source));
+  has_sources_ = true;
 }
 
 // --- limits ------------------------------------------------------------------------------------

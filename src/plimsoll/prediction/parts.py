@@ -388,7 +388,7 @@ class PredictionParts:
                 "kept_apart": values["kept_apart"] and KeptApart.from_dict(values["kept_apart"]),
                 "compiled": values["compiled"] and CompiledUse.from_dict(values["compiled"]),
                 "causes": [Cause(**cause) for cause in values["causes"]],
-                "serving": values["serving"] and ServingUse(**values["serving"]),
+                "serving": values["serving"] and ServingUse.from_dict(values["serving"]),
                 "timeline": values["timeline"] and Timeline(**values["timeline"]),
             }
         )

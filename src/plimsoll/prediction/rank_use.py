@@ -61,7 +61,7 @@ class RankUse:
         """Makes it from the result of `asdict`, also after JSON."""
         ranges = [name for name in values if name.endswith("_range_bytes")]
         tuples = {name: values[name] and tuple(values[name]) for name in ranges}
-        serving = values["serving"] and ServingUse(**values["serving"])
+        serving = values["serving"] and ServingUse.from_dict(values["serving"])
         return cls(**{**values, **tuples, "serving": serving})
 
 

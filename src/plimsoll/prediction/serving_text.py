@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from plimsoll.prediction.parts import PredictionParts
-    from plimsoll.torch.simulated.serving_use import ServingUse
+    from plimsoll.torch.simulated.serving_use import ServingUse, SleepUse
 
 _GRAPHS = "CUDA graphs"
 _WHILE = {
@@ -22,6 +22,8 @@ _WHILE = {
     "warm_up": "while it warms up",
     "capture": "while it captures CUDA graphs",
     "load": "under load",
+    "sleep": "while it goes to sleep",
+    "wake_up": "while it wakes up",
 }
 
 
@@ -49,6 +51,11 @@ def serving_why(p: PredictionParts) -> str | None:
         return None
     if use.refusal is not None:
         return printable(f"Why: {use.refusal}")
+    if use.failed_in == "wake_up" and (asleep := _last_sleep(use)) is not None:
+        return (
+            f"Why: waking takes {format_size(asleep.unmapped_bytes)} again, and the card has "
+            f"{format_size(asleep.free_bytes or 0)} free."
+        )
     if use.kv_cache_bytes and use.utilization is not None:
         return (
             f"Why: the KV cache takes {format_size(use.kv_cache_bytes)}, which is all that the "
@@ -73,6 +80,24 @@ def serving_lines(p: PredictionParts) -> Iterator[str]:
             yield f"  {name:16} {figure:>12}{bounds}{f'  {what}' if what else ''}"
     if (bound := _bound(use)) is not None:
         yield f"  {bound}"
+    for asleep in use.sleeps:
+        name = f"asleep, level {asleep.level}"
+        yield f"  {name:16} {format_size(asleep.left_bytes):>12}  {_of_sleep(asleep)}"
+
+
+def _last_sleep(use: ServingUse) -> SleepUse | None:
+    """Return the sleep from which the engine woke last; None if it never woke."""
+    woken = [each for each in use.sleeps if each.free_bytes is not None]
+    return woken[-1] if woken else None
+
+
+def _of_sleep(asleep: SleepUse) -> str:
+    parts = [f"stays on the card; sleep frees {format_size(asleep.freed_bytes)}"]
+    if asleep.host_bytes:
+        parts.append(f"takes {format_size(asleep.host_bytes)} of host memory")
+    if asleep.waking_bytes is not None:
+        parts.append(f"waking takes {format_size(asleep.waking_bytes)}")
+    return ", ".join(parts)
 
 
 def _sizes(use: ServingUse) -> Iterator[tuple[str, int | None]]:

@@ -65,6 +65,8 @@ struct Pool {
 
   // Returns the pool's id, {0, 0} for the default pool.
   [[nodiscard]] PoolId id() const;
+  // Returns who gives the pool's segments; null for the driver.
+  [[nodiscard]] PoolSource* source() const;
 
   // Returns all free blocks, by (stream, size, order, address).
   [[nodiscard]] std::vector<Block*> free_blocks() const;
@@ -85,5 +87,6 @@ struct PrivatePool : PoolBase {
 };
 
 inline PoolId Pool::id() const { return owner != nullptr ? owner->id : PoolId{}; }
+inline PoolSource* Pool::source() const { return owner != nullptr ? owner->source.get() : nullptr; }
 
 }  // namespace plimsoll

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "plimsoll/allocator/allocator.h"
+#include "plimsoll/allocator/pool_source.h"
 #include "plimsoll/torch_versions.h"
 
 namespace plimsoll {
@@ -26,6 +28,7 @@ struct PoolBase {
   Bytes reserved = 0;       // if this is 0 as well, the pool may be dropped
   bool use_on_oom = false;  // the pool's options
   bool no_split = false;
+  std::shared_ptr<PoolSource> source;  // gives its segments; null for the driver
 
   // Switches an option. Throws std::invalid_argument if it cannot be switched so.
   void set(PoolOption option, bool on) {

@@ -28,6 +28,8 @@
 #include "plimsoll/allocator/host/backup_store.h"
 #include "plimsoll/allocator/host/host_pool.h"
 #include "plimsoll/allocator/imported_memory.h"
+#include "plimsoll/allocator/native/native.h"
+#include "plimsoll/allocator/pool_source.h"
 #include "plimsoll/allocator/program_allocator.h"
 #include "plimsoll/allocator/wheel/wheel.h"
 #include "plimsoll/driver/driver.h"
@@ -93,6 +95,9 @@ class Engine final : private Observer {
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
   void set_pool_option(PoolId pool, PoolOption option, bool on);
+  // Lets a program's functions give the segments of a pool from now on. Throws
+  // std::invalid_argument if there is no such pool, or if another allocator than `native` serves.
+  void set_pool_source(PoolId pool, PoolSource::Give give, PoolSource::TakeBack take_back);
 
   // Applies settings that the program makes while it runs, on top of earlier ones. PyTorch's rules
   // serve later requests by them; the other allocators only check them. Throws ConfigError.
@@ -159,6 +164,18 @@ class Engine final : private Observer {
 
   void observe(const TraceEvent& event) override;
   [[nodiscard]] std::unique_ptr<ProgramAllocator> make_program_allocator();
+  Address lend(Bytes size, StreamId stream, Context context);
+  // Has a pool's source give the segment that the request needs, and offers it to the allocator.
+  // Returns the offer; nothing if the request needs none, or the source has none.
+  struct Offer {
+    std::shared_ptr<PoolSource> source;
+    Address address = 0;
+  };
+  [[nodiscard]] std::optional<Offer> offer_segment(Bytes size, StreamId stream);
+  [[nodiscard]] std::optional<NativeAllocator::Lack> lack(Bytes size, StreamId stream);
+  // Gives the released segments back to their sources, with the offer if it was not accepted.
+  void return_segments(const std::optional<Offer>& unused = {});
+
   void set_lower_limit();
   void sample_card();
   void choose_observer();
@@ -177,6 +194,9 @@ class Engine final : private Observer {
   std::optional<TierMeter> meter_;       // meters `gpu_`
   std::unique_ptr<ProgramAllocator> allocator_;
   std::unique_ptr<Shadow> shadow_;
+
+  std::atomic<bool> has_sources_{false};
+  std::vector<std::shared_ptr<PoolSource>> sources_;  // changed under the allocator's lock
 
   SpillWatch spill_watch_;
   std::atomic<bool> took_memory_{false};

@@ -21,12 +21,9 @@ NativeAllocator::~NativeAllocator() = default;
 
 NativeRequest NativeAllocator::request_for(Bytes size, StreamId stream) {
   const Bytes rounded = config_.round_request(size);
-  return {rounded,
-          config_.segment_size(rounded),
-          stream,
-          &pools_.serving(rounded, stream),
-          config_.expandable_segments,
-          size};
+  Pool& pool = pools_.serving(rounded, stream);
+  const bool expandable = config_.expandable_segments && pool.source() == nullptr;
+  return {rounded, config_.segment_size(rounded), stream, &pool, expandable, size};
 }
 
 // --- malloc ------------------------------------------------------------------------------------
@@ -94,6 +91,16 @@ NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
   if (segments_.growth_for(request) > driver_.memory_info().free + collected)
     return Outlook::refused;
   return collected > 0 ? Outlook::collects : Outlook::grows;
+}
+
+std::optional<NativeAllocator::Lack> NativeAllocator::lack(Bytes size, StreamId stream) {
+  poll();
+  const NativeRequest request = request_for(size, stream);
+  if (request.pool->source() == nullptr || best_fit(request, config_) != nullptr ||
+      exceeds_limit(request)) {
+    return {};
+  }
+  return Lack{request.pool->owner->source, request.segment};
 }
 
 bool NativeAllocator::is_rejected(const NativeRequest& request, Bytes collected) const {
@@ -246,6 +253,10 @@ void NativeAllocator::release_pool(PoolId pool) {
   if (released.uses > 0) return;
   pools_.released.insert(pool);
   if (version_.forgets_no_split()) released.no_split = false;
+}
+
+void NativeAllocator::set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source) {
+  pools_.privates.at(pool).source = std::move(source);
 }
 
 int NativeAllocator::pool_uses(PoolId pool) const { return pools_.privates.uses(pool); }

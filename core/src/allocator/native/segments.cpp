@@ -8,18 +8,29 @@ namespace plimsoll {
 
 Block* Segments::take(const NativeRequest& request) {
   if (request.expandable) return expandable_.take(request);
-  Address address = 0;
-  const Status status = driver_.allocate(request.segment, address);
-  if (status == Status::out_of_memory) return nullptr;
-  if (status != Status::success) throw DriverError("allocate memory", status, driver_.last_error());
+  const Address address = address_for(request);
+  if (address == 0) return nullptr;
   Block* const block = blocks_.make_first(address, request.segment, request.stream, *request.pool);
   block->segment_context = books_.context();
   books_.take_segment(block);
   return block;
 }
 
+Address Segments::address_for(const NativeRequest& request) {
+  if (PoolSource* const source = request.pool->source()) {
+    return source->accept(request.segment, request.stream);
+  }
+  Address address = 0;
+  const Status status = driver_.allocate(request.segment, address);
+  if (status == Status::out_of_memory) return 0;
+  if (status != Status::success) throw DriverError("allocate memory", status, driver_.last_error());
+  return address;
+}
+
 void Segments::release(Block* block) {
-  if (const Status status = driver_.deallocate(block->address); status != Status::success) {
+  if (PoolSource* const source = block->pool->source()) {
+    source->release({block->address, block->size, block->stream});
+  } else if (const Status status = driver_.deallocate(block->address); status != Status::success) {
     throw DriverError("free memory", status, driver_.last_error());
   }
   books_.release_segment(block);

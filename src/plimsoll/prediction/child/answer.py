@@ -290,6 +290,8 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
     """Returns why this run cannot predict other cards; None if it can."""
     if simulation.size_read_at is not None:
         return f"the program reads how much memory its card has ({simulation.size_read_at})"
+    if any(map(simulation.driver_memory.most_bytes, simulation.contexts)):
+        return "the program takes memory of CUDA's driver itself"
     if any(map(_failures, simulation.allocators)):
         return "requests failed on this card, and the program went on"
     if any(len({each.fraction for each in heeded(limits)}) > 1 for limits in simulation.limits):

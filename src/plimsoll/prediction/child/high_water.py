@@ -63,13 +63,15 @@ class HighWaterMarks:
     def card_bytes(self, device: int) -> int:
         """Returns the most that nvidia-smi would show, CUDA's context included, in bytes.
 
-        PyTorch's memory may peak before the driver takes more, for example for CUDA graphs, so this
-        is the most that the driver had given at once. If that equals the sum of all peaks, the sum
-        is more exact, because the driver counts in units of 2 MiB.
+        PyTorch's memory may peak before the driver takes more, for example for CUDA graphs, and a
+        pool's own allocator may unmap memory that PyTorch keeps, so this is the most that the
+        driver had given at once. If that equals the sum of all peaks, the sum is more exact,
+        because the driver counts in units of 2 MiB.
         """
         simulation = self._simulation
         context = simulation.context_bytes(device)
-        peaks = context + simulation.nccl_bytes(device) + self.of(device).dedicated_bytes
+        outside = simulation.nccl_bytes(device) + simulation.driver_memory.most_bytes(device)
+        peaks = context + outside + self.of(device).dedicated_bytes
         return min(peaks, simulation.machine.gpus[device].most_dedicated_used_bytes)
 
 

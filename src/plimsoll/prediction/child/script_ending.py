@@ -59,7 +59,9 @@ class ScriptEnding:
             has_ended,
             has_failed,
             device_failure,
-            (_refusal(simulation) or _out_of_memory(error)) if has_failed else None,
+            (_refusal(simulation) or _out_of_memory(error) or _refused(simulation, error))
+            if has_failed
+            else None,
             has_failed and _missed_network(error),
             missing_repository(error) if has_failed else None,
         )
@@ -126,6 +128,12 @@ def _out_of_memory(error: BaseException | None) -> str | None:
     failures = (each for each in errors_behind(error) if isinstance(each, torch.OutOfMemoryError))
     texts = (str(each) for each in failures)
     return next((text or _NO_ROOM_FOR_CONTEXT for text in texts if _NO_SIZE not in text), None)
+
+
+def _refused(simulation: Simulation, error: BaseException | None) -> str | None:
+    """Returns the text of an error that says that CUDA's driver refused memory; None without."""
+    refused = simulation.driver_memory.refused
+    return next((str(each) for each in errors_behind(error) if refused(each)), None)
 
 
 def _refusal(simulation: Simulation) -> str | None:

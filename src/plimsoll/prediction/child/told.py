@@ -104,7 +104,7 @@ def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
         card_used_bytes=card.together_bytes
         if card is not None and is_shared
         else found["device_used_bytes"],
-        serving=found["serving"] and ServingUse(**found["serving"]),
+        serving=found["serving"] and ServingUse.from_dict(found["serving"]),
     )
 
 

@@ -1,16 +1,15 @@
-"""Memory of torch.cuda: statistics, settings, raw blocks, a program's own allocators."""
+"""Memory of torch.cuda: statistics, settings, raw blocks."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.graph_trees import graph_tree_functions
 from plimsoll.torch.simulated.cuda_history import history_functions
+from plimsoll.torch.simulated.pluggable import CudaAllocator, PluggableAllocator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
 
     from plimsoll.engine.simulator.allocator import Allocator
     from plimsoll.torch.simulated.library import Counter
@@ -146,10 +145,10 @@ def _settings_functions(allocators: _Allocators) -> dict[str, Any]:
         "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_changeCurrentAllocator": allocators.change,
-        "_cuda_CUDAAllocator": _CudaAllocator,
-        "_cuda_getAllocator": _CudaAllocator,
-        "_CUDAPluggableAllocator": _PluggableAllocator,
-        "_cuda_customAllocator": _PluggableAllocator,
+        "_cuda_CUDAAllocator": CudaAllocator,
+        "_cuda_getAllocator": CudaAllocator,
+        "_CUDAPluggableAllocator": PluggableAllocator,
+        "_cuda_customAllocator": PluggableAllocator,
     }
 
 
@@ -200,32 +199,3 @@ def _nested(flat: dict[str, int]) -> dict[str, Any]:
             place = place.setdefault(part, {})
         place[last] = value
     return nested
-
-
-class _CudaAllocator:
-    """torch._C._cuda_CUDAAllocator, the current allocator. The engine always serves here."""
-
-
-class _PluggableAllocator(_CudaAllocator):
-    """A program's own allocator. Its functions need a real GPU and are never called."""
-
-    def __init__(self, alloc_fn: int = 0, free_fn: int = 0) -> None:
-        self.alloc_fn, self.free_fn = alloc_fn, free_fn
-
-    def _ignore(self, function: int) -> None:
-        """Takes another function of the program, which is never called either."""
-
-    set_init_fn = set_reset_fn = set_memory_fraction_fn = set_base_alloc_fn = _ignore
-    set_record_stream_fn = set_begin_allocate_to_pool = _ignore
-    set_end_allocate_to_pool_fn = set_release_pool = _ignore
-
-
-def load_no_allocator(memory: ModuleType) -> None:
-    """Makes `torch.cuda.memory` accept a program's own allocator, whose library needs a GPU."""
-
-    def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
-        if not Path(path_to_so_file).exists():
-            raise OSError(f"{path_to_so_file}: cannot open shared object file: No such file")
-        self._allocator = _PluggableAllocator()
-
-    memory.CUDAPluggableAllocator.__init__ = start

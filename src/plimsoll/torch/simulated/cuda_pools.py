@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plimsoll import _core
+from plimsoll.torch.simulated.pluggable import PluggableAllocator
 
 if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
@@ -63,6 +64,23 @@ class _Pools:
     def end(self, index: int, pool: tuple[int, int]) -> None:
         self.engine(index).end_allocate_to_pool(*pool)
 
+    def give_source(
+        self, engine: _core.Engine, pool: tuple[int, int], allocator: PluggableAllocator
+    ) -> None:
+        """Lets a program's own allocator give the segments of a pool.
+
+        Raises:
+            NotImplementedError: If another allocator than `native` serves the GPUs.
+        """
+        try:
+            engine.set_pool_source(*pool, allocator.alloc_fn, allocator.free_fn)
+        except ValueError:
+            serves = "wheel" if self.simulation.has_own_allocator else self.simulation.allocator
+            raise NotImplementedError(
+                "plimsoll does not simulate torch.cuda.MemPool(allocator) with --allocator "
+                f"{serves}: simulate with --allocator native instead"
+            ) from None
+
     def release(self, index: int, pool: tuple[int, int]) -> None:
         self.engine(index).release_pool(*pool)
 
@@ -106,13 +124,15 @@ class _MemPool:
         use_on_oom: bool = False,
         no_split: bool = False,
     ) -> None:
-        self.allocator = allocator
+        self.allocator = allocator  # and so its library stays loaded
         pools = self._pools
         self._id = pools.new_user_pool() if is_user_created else pools.new_graph_pool()
         self.device = pools.current_device()
         engine = pools.engine(self.device)
         engine.begin_allocate_to_pool(*self._id, None)
         engine.end_allocate_to_pool(*self._id)
+        if isinstance(allocator, PluggableAllocator) and allocator.gives_memory:
+            pools.give_source(engine, self._id, allocator)
         if use_on_oom:
             engine.set_pool_option(*self._id, _core.PoolOption.use_on_oom, True)
         if no_split:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from itertools import count
 from typing import TYPE_CHECKING
 
+from plimsoll import _core
 from plimsoll.base.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ class DriverMemory:
     def __init__(self, gpus: list[SimulatedGpu]) -> None:
         self._gpus = gpus
         self._addresses = count(_FIRST_ADDRESS, _STRIDE_BYTES)
-        self._blocks: dict[int, tuple[int, int]] = {}
+        self._blocks: dict[int, tuple[int, int, int]] = {}
+        self._taken: Counter[int] = Counter()
+        self._most_taken: Counter[int] = Counter()
 
     def allocate(self, device: int, size: int) -> int:
         """Take memory, in whole pieces of 2 MiB, and return its address.
@@ -37,12 +41,15 @@ class DriverMemory:
         Raises:
             torch.OutOfMemoryError: If the card has not that much.
         """
+        whole = -(-size // _PIECE_BYTES) * _PIECE_BYTES
         try:
-            handle = self._gpus[device].take(-(-size // _PIECE_BYTES) * _PIECE_BYTES)
+            handle = self._gpus[device].take(whole)
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         address = next(self._addresses)
-        self._blocks[address] = device, handle
+        self._blocks[address] = device, handle, whole
+        self._taken[device] += whole
+        self._most_taken[device] = max(self._most_taken[device], self._taken[device])
         return address
 
     def map_other(self) -> int:
@@ -51,6 +58,19 @@ class DriverMemory:
 
     def free(self, address: int) -> None:
         """Give a block back; do nothing where none of this process's begins."""
-        device, handle = self._blocks.pop(address, (0, None))
-        if handle is not None:
+        if address in self._blocks:
+            device, handle, size = self._blocks.pop(address)
             self._gpus[device].give_back(handle)
+            self._taken[device] -= size
+
+    def most_bytes(self, device: int) -> int:
+        """Return the most memory of a card that the program held at once, in bytes.
+
+        It includes what the program took by the driver's own API: `simulated_driver`.
+        """
+        return self._most_taken[device] + _core.use_by_cuda(device)[1]
+
+    def refused(self, error: BaseException) -> bool:
+        """Return whether an error says that the driver's own API refused the program memory."""
+        refusals = sum(_core.use_by_cuda(device)[2] for device in range(len(self._gpus)))
+        return refusals > 0 and "out of memory" in str(error).lower()

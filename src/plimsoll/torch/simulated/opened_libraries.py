@@ -1,16 +1,21 @@
 """Serves NVIDIA's libraries to programs that open them by `ctypes`, from the simulation.
 
 A program that opens one by its file's name gets an object whose attributes are the library's
-functions. Other libraries are opened unchanged.
+functions. Other libraries are opened unchanged, once what they need of CUDA exists or has a
+stand-in. CUDA's runtime is loaded as well, if the machine has it, because PyTorch's libraries are
+linked to it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
+from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated import simulated_nvml
+from plimsoll.torch.simulated import simulated_cudart, simulated_driver, simulated_nvml
+from plimsoll.torch.simulated.libraries.loading import loaded
 from plimsoll.torch.simulated.ranks import opened_nccl
 
 if TYPE_CHECKING:
@@ -27,16 +32,27 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
     """
     nvml = simulated_nvml.nvml_library(simulation)
     nccl = opened_nccl.nccl_library(simulation, groups)
+    driver = simulated_driver.driver_library(simulation)
+    cudart = simulated_cudart.cudart_library(simulation, driver)
     stand_ins: dict[str, Any] = {
+        **dict.fromkeys(simulated_driver.NAMES, driver),
         **dict.fromkeys(simulated_nvml.NAMES, nvml),
         **dict.fromkeys(opened_nccl.NAMES, nccl),
     }
     make = ctypes.CDLL.__new__
 
     def new(cls: Any, name: Any = None, *args: Any, **kwargs: Any) -> Any:
-        del args, kwargs  # Python passes them to `__init__`, but not for an object of another class
-        if isinstance(name, str) and PurePath(name).name in stand_ins:
-            return stand_ins[PurePath(name).name]
+        file = PurePath(name).name if isinstance(name, str) else ""
+        if file in stand_ins:
+            return stand_ins[file]
+        # Python calls `__init__` with the arguments, unless the object is of another class.
+        if file.startswith(simulated_cudart.PREFIX):
+            with suppress(OSError):
+                make(cls).__init__(name, *args, **kwargs)
+            return cudart
+        if "/" in str(name) and "torch" in sys.modules:
+            with suppress(OSError):
+                loaded(lambda: make(cls).__init__(name, *args, **kwargs), name)
         return make(cls)
 
     ctypes.CDLL.__new__ = new  # type: ignore[method-assign]

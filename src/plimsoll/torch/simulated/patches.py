@@ -10,9 +10,9 @@ from plimsoll.torch.simulated.compiled.frames import let_through
 from plimsoll.torch.simulated.compiled.inductor import fit_compiler
 from plimsoll.torch.simulated.compiled.settings import triton_version
 from plimsoll.torch.simulated.compiled.without_triton import compile_without_triton
-from plimsoll.torch.simulated.cuda_memory import load_no_allocator
 from plimsoll.torch.simulated.legacy_types import add_legacy_types
 from plimsoll.torch.simulated.libraries.loading import watch_loading
+from plimsoll.torch.simulated.pluggable import load_own_allocators
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def patch(torch: ModuleType, simulation: Simulation) -> None:
     _patch_host_tensors(torch)
     _patch_autograd(torch, simulation)
     watch_loading(torch, simulation)
-    load_no_allocator(torch.cuda.memory)
+    load_own_allocators(torch.cuda.memory)
     add_legacy_types(torch)
 
 

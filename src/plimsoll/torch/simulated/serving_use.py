@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-Stage = Literal["start", "weights", "profiling", "kv_cache", "warm_up", "capture", "load"]
+Stage = Literal[
+    "start", "weights", "profiling", "kv_cache", "warm_up", "capture", "load", "sleep", "wake_up"
+]  # fmt: skip
+
+
+@dataclass
+class SleepUse:
+    """The effect of an engine's sleep of one level on its card.
+
+    Attributes:
+        level: The engine's number for how deep it sleeps; vLLM keeps a copy of the weights on the
+            host at level 1, and nothing at level 2.
+        times: How often it slept so.
+        freed_bytes: The memory of the card that the last sleep freed.
+        unmapped_bytes: The part of it that waking takes again; the rest was PyTorch's cache.
+        left_bytes: The memory of the card that its process still has asleep.
+        host_bytes: Page-locked host memory that its copies take, in blocks of powers of two.
+        waking_bytes: The most memory of the card that waking took; None if it never woke.
+        free_bytes: The card's free memory when it last woke; None if it never woke.
+    """
+
+    level: int
+    times: int = 0
+    freed_bytes: int = 0
+    unmapped_bytes: int = 0
+    left_bytes: int = 0
+    host_bytes: int = 0
+    waking_bytes: int | None = None
+    free_bytes: int | None = None
 
 
 @dataclass
@@ -16,7 +44,8 @@ class ServingUse:
         engine: The engine's name and version.
         stage: The last stage that it reached. "start" comes first. "weights" loads them.
             "profiling" is the forward pass that measures activations. "kv_cache" makes the cache.
-            "warm_up" and "capture", of CUDA graphs, follow. "load" serves requests.
+            "warm_up" and "capture", of CUDA graphs, follow. "load" serves requests. "sleep" frees
+            memory, and "wake_up" takes it again.
         failed_in: The stage in which it ran out of memory; None if it did not.
         refusal: Its own reason for refusing to start for lack of memory; None if it starts.
         missing_bytes: The memory that it then lacks; None if it does not say.
@@ -34,6 +63,7 @@ class ServingUse:
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
         utilization: The part of the card that it plans to use.
+        sleeps: The effect of each level of sleep, in the order of their first use.
     """
 
     engine: str
@@ -54,6 +84,20 @@ class ServingUse:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     utilization: float | None = None
+    sleeps: list[SleepUse] = field(default_factory=list)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ServingUse:
+        """Returns the inverse of `asdict`, also of its JSON."""
+        return cls(**{**values, "sleeps": [SleepUse(**each) for each in values["sleeps"]]})
+
+    def sleep_of(self, level: int) -> SleepUse:
+        """Returns what a level of sleep did so far."""
+        for each in self.sleeps:
+            if each.level == level:
+                return each
+        self.sleeps.append(SleepUse(level))
+        return self.sleeps[-1]
 
     @property
     def longest_requests(self) -> float | None:

@@ -11,6 +11,8 @@
 // ExpandableMemory take memory and return it, Books counts and notes everything.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,18 @@ class NativeAllocator final : public Allocator {
   void release_pool(PoolId pool) override;
   [[nodiscard]] int pool_uses(PoolId pool) const override;
   void set_pool_option(PoolId pool, PoolOption option, bool on) override;
+  // Takes the pool's later segments from `source` and returns them there. Throws
+  // std::invalid_argument if there is no such pool.
+  void set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source);
+
+  // The segment that a request needs of its pool's source.
+  struct Lack {
+    std::shared_ptr<PoolSource> source;
+    Bytes size = 0;
+  };
+  // Returns what a malloc lacks now; nothing if a free block serves it, or if the driver gives the
+  // pool's segments, or if the limit refuses one more.
+  [[nodiscard]] std::optional<Lack> lack(Bytes size, StreamId stream);
 
   [[nodiscard]] Bytes largest_free_block() const override;
   [[nodiscard]] std::vector<SegmentInfo> segments() const override;

@@ -43,6 +43,10 @@ class Segments {
   [[nodiscard]] ExpandableMemory& expandable() { return expandable_; }
 
  private:
+  // Returns new memory for a whole segment, from the driver or the pool's source; 0 if there is too
+  // little. Throws DriverError.
+  [[nodiscard]] Address address_for(const NativeRequest& request);
+
   Driver& driver_;
   const AllocatorConfig& config_;
   BlockList& blocks_;

@@ -27,12 +27,12 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
     take_over = simulation.library.lib.plimsoll_take_over_operators
 
     def load(path: Any) -> None:
-        _loaded(lambda: load_library(path), path)
+        loaded(lambda: load_library(path), path)
         take_over()
         register_kernels(simulation)
 
     def create(loader: Any, spec: Any) -> Any:
-        module = _loaded(lambda: create_module(loader, spec), spec.origin)
+        module = loaded(lambda: create_module(loader, spec), spec.origin)
         take_over()
         register_kernels(simulation)
         return module
@@ -42,7 +42,7 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
     ExtensionFileLoader.create_module = create  # type: ignore[assignment, method-assign]
 
 
-def _loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
+def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
     """Returns the result of `load`, once all needed libraries exist or have a stand-in."""
     while True:
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plimsoll import _core
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
 from plimsoll.torch.simulated.serving_use import ServingUse
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
 """Formats of weights that are replaced by made-up weights of the same sizes."""
 
-_SHUTDOWN_SECONDS = "600"
-"""The time in which a worker may end before vLLM kills it; vLLM's own is 5."""
+_SHUTDOWN_SECONDS = 600
+"""The time in which an engine or a worker may end before vLLM kills it; vLLM's own is 5."""
 
 
 def vllm_modules(
@@ -39,6 +41,7 @@ def vllm_modules(
         "vllm.v1.worker.gpu_model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu.model_runner": stages.watch_runner,
         "vllm.v1.worker.gpu_worker": stages.watch_worker,
+        "vllm.v1.utils": let_engines_end,
         "vllm.v1.worker.utils": stages.watch_request,
     }
 
@@ -77,12 +80,48 @@ def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
     """Load what starts vLLM's workers: at their end they have the time to tell what they took."""
     execute()
     del module
-    os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", _SHUTDOWN_SECONDS)
+    os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", str(_SHUTDOWN_SECONDS))
+
+
+def let_engines_end(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads what ends the processes of engines, which get the time to tell what they took."""
+    execute()
+    shutdown = module.shutdown
+
+    @functools.wraps(shutdown)
+    def wait_and_shutdown(processes: Any, timeout: float | None = None) -> Any:
+        return shutdown(processes, max(timeout or 0, _SHUTDOWN_SECONDS))
+
+    module.shutdown = wait_and_shutdown  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class _Held:
+    """The memory that a process holds.
+
+    Attributes:
+        card_bytes: Memory of its card.
+        mapped_bytes: The part of it that the program took by the driver's API.
+        pinned_bytes: Page-locked host memory in use.
+    """
+
+    card_bytes: int
+    mapped_bytes: int
+    pinned_bytes: int
 
 
 class _Stages:
+    """Notes the stages of one engine.
+
+    Attributes:
+        _level: The level of the engine's last sleep.
+        _woken_bytes: The memory that waking has taken since then.
+    """
+
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self._level = 0
+        self._woken_bytes = 0
 
     def _use(self) -> ServingUse:
         use = self._simulation.serving
@@ -128,7 +167,9 @@ class _Stages:
         try:
             yield
         except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError" and use.failed_in is None:
+            lacks_memory = type(error).__name__ == "OutOfMemoryError"
+            lacks_memory = lacks_memory or self._simulation.driver_memory.refused(error)
+            if lacks_memory and use.failed_in is None:
                 use.failed_in = use.stage
                 self._simulation.give_up("ran out of memory")
             raise
@@ -145,6 +186,10 @@ class _Stages:
             if hasattr(worker, name):
                 self._staged(worker, name, None, _learn_nothing)
         self._note_cache(worker)
+        if hasattr(worker, "sleep") and hasattr(worker, "wake_up"):
+            self._note_sleep(worker)
+            self._staged(worker, "sleep", "sleep", _learn_nothing)
+            self._staged(worker, "wake_up", "wake_up", _learn_nothing)
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads vLLM's sampler: the tokens of each request decide the engine's next step.
@@ -217,6 +262,55 @@ class _Stages:
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
+
+    def _note_sleep(self, worker: Any) -> None:
+        """Notes what sleeping frees and waking takes, of the card and of the host."""
+        sleep, wake_up = worker.sleep, worker.wake_up
+        guarded = self._simulation.watchers.guarded
+
+        @functools.wraps(sleep)
+        def go_to_sleep(this: Any, level: int = 1, *further: Any, **named: Any) -> Any:
+            before = self._held()
+            result = sleep(this, level, *further, **named)
+            guarded("a serving engine's sleep", self._learn_sleep)(level, before)
+            return result
+
+        @functools.wraps(wake_up)
+        def wake(this: Any, *arguments: Any, **named: Any) -> Any:
+            before = self._held()
+            guarded("a serving engine's waking", self._learn_room)()
+            result = wake_up(this, *arguments, **named)
+            guarded("a serving engine's waking", self._learn_waking)(before)
+            return result
+
+        worker.sleep, worker.wake_up = go_to_sleep, wake
+
+    def _held(self) -> _Held:
+        device = int(self._simulation.library.lib.plimsoll_current_device())
+        return _Held(
+            self._simulation.machine.gpus[device].dedicated_used_bytes,
+            _core.use_by_cuda(device)[0],
+            self._simulation.library.pinned_statistics().active_bytes.current,
+        )
+
+    def _learn_sleep(self, level: int, before: _Held) -> None:
+        after = self._held()
+        asleep = self._use().sleep_of(level)
+        asleep.times += 1
+        asleep.freed_bytes = before.card_bytes - after.card_bytes
+        asleep.unmapped_bytes = before.mapped_bytes - after.mapped_bytes
+        asleep.left_bytes = after.card_bytes
+        asleep.host_bytes = after.pinned_bytes - before.pinned_bytes
+        self._level, self._woken_bytes = level, 0
+
+    def _learn_room(self) -> None:
+        device = int(self._simulation.library.lib.plimsoll_current_device())
+        self._use().sleep_of(self._level).free_bytes = self._simulation.card_memory(device)[0]
+
+    def _learn_waking(self, before: _Held) -> None:
+        self._woken_bytes += self._held().card_bytes - before.card_bytes
+        asleep = self._use().sleep_of(self._level)
+        asleep.waking_bytes = max(asleep.waking_bytes or 0, self._woken_bytes)
 
 
 def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:

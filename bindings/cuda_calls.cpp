@@ -1,0 +1,424 @@
+// NVIDIA's driver API, answered by the simulated GPUs of this process: the table behind libcuda/.
+//
+// A program's calls take memory of the same simulated cards as PyTorch's allocator. A copy between
+// host and card takes time and moves no values, because simulated memory holds none.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "calls.h"
+#include "module.h"
+#include "plimsoll/driver/cuda_errors.h"
+#include "plimsoll/engine/engine.h"
+#include "plimsoll/simulated/driver.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace plimsoll::python {
+namespace {
+
+using namespace cuda;
+
+constexpr int kDriverVersion = 13'000;
+constexpr Result kFailed = 999;  // CUDA_ERROR_UNKNOWN
+constexpr Result kNoSuchContext = 201;
+// Handles name their GPU in the bits above those of the simulated driver's own numbers.
+constexpr int kGpuShift = 48;
+// Simulated GPUs have no addresses below; a process has none above.
+constexpr Address kFirstOfGpus = Address{1} << 48;
+
+constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_...
+
+// One simulated card, and the memory that the program took of it by this API.
+struct Card {
+  SimulatedDriver* gpu = nullptr;
+  Bytes total = 0;
+  int multiprocessors = 0;
+  int major = 0;
+  int minor = 0;
+  Bytes taken = 0;
+  Bytes most_taken = 0;
+  std::uint64_t refusals = 0;  // for lack of memory
+};
+
+// The functions of the simulated CUDA runtime that know the calling thread's device.
+struct Runtime {
+  int (*current_device)() = nullptr;
+  int (*set_device)(int) = nullptr;
+  void (*use)(int) = nullptr;  // makes the device's context, once
+};
+
+std::vector<Card> cards;
+Runtime runtime;
+
+Result result_of(Status status) {
+  switch (status) {
+    case Status::success: return kSuccess;
+    case Status::out_of_memory: return kOutOfMemory;
+    case Status::invalid_value: return kInvalidValue;
+    case Status::not_supported: return kNotSupported;
+    default: return kFailed;
+  }
+}
+
+Card* card(int device) {
+  if (device < 0 || static_cast<std::size_t>(device) >= cards.size()) return nullptr;
+  return &cards[static_cast<std::size_t>(device)];
+}
+Card* current_card() { return card(runtime.current_device()); }
+
+// Calls a GPU's driver, and counts the memory that it gave or took back.
+template <typename Call>
+Result counted(Card& on, Call call) {
+  const auto exclusive = exclude_simulated_gpus();
+  const Bytes before = on.gpu->dedicated_used();
+  const Status status = call(*on.gpu);
+  on.taken += on.gpu->dedicated_used() - before;
+  on.most_taken = std::max(on.most_taken, on.taken);
+  if (status == Status::out_of_memory) ++on.refusals;
+  return result_of(status);
+}
+
+// Calls the driver of the GPU to which a range of addresses belongs.
+template <typename Call>
+Result at_address(Call call) {
+  for (Card& each : cards) {
+    const Result result = counted(each, call);
+    if (result != kInvalidValue) return result;
+  }
+  return kInvalidValue;
+}
+
+Context context_of(int device) {
+  return reinterpret_cast<Context>(static_cast<std::uintptr_t>(device) + 1);
+}
+
+// --- the process and its GPUs ------------------------------------------------------------------
+
+Result init(unsigned flags) { return flags == 0 ? kSuccess : kInvalidValue; }
+
+Result driver_version(int* version) {
+  *version = kDriverVersion;
+  return kSuccess;
+}
+
+const Error* error_of(Result code) {
+  const auto known = errors();
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [code](const Error& error) { return error.code == code; });
+  return found == known.end() ? nullptr : &*found;
+}
+
+Result error_name(Result code, const char** name) {
+  const Error* const error = error_of(code);
+  *name = code == kSuccess ? "CUDA_SUCCESS" : error == nullptr ? nullptr : error->name.data();
+  return *name == nullptr ? kInvalidValue : kSuccess;
+}
+
+// NVIDIA's own words where programs look for them, and plimsoll's elsewhere.
+Result error_string(Result code, const char** text) {
+  const Error* const error = error_of(code);
+  switch (code) {
+    case kSuccess: *text = "no error"; break;
+    case kInvalidValue: *text = "invalid argument"; break;
+    case kOutOfMemory: *text = "out of memory"; break;
+    default: *text = error == nullptr ? nullptr : error->meaning.data();
+  }
+  return *text == nullptr ? kInvalidValue : kSuccess;
+}
+
+Result device_count(int* count) {
+  *count = static_cast<int>(cards.size());
+  return kSuccess;
+}
+
+Result device_get(Device* device, int ordinal) {
+  if (card(ordinal) == nullptr) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+
+Result device_total(std::size_t* bytes, Device device) {
+  const Card* const found = card(device);
+  if (found == nullptr) return kInvalidDevice;
+  *bytes = found->total;
+  return kSuccess;
+}
+
+Result device_attribute(int* value, int attribute, Device device) {
+  const Card* const found = card(device);
+  if (found == nullptr) return kInvalidDevice;
+  switch (attribute) {
+    case kMultiprocessors: *value = found->multiprocessors; return kSuccess;
+    case kMajor: *value = found->major; return kSuccess;
+    case kMinor: *value = found->minor; return kSuccess;
+    case static_cast<int>(Attribute::virtual_memory): *value = 1; return kSuccess;
+    default: *value = 0; return kSuccess;
+  }
+}
+
+// --- contexts: each GPU has its primary one ----------------------------------------------------
+
+Result retain_context(Context* context, Device device) {
+  if (card(device) == nullptr) return kInvalidDevice;
+  runtime.use(device);
+  *context = context_of(device);
+  return kSuccess;
+}
+
+Result release_context(Device device) {
+  return card(device) == nullptr ? kInvalidDevice : kSuccess;  // PyTorch keeps its own
+}
+
+Result get_context(Context* context) {
+  *context = context_of(runtime.current_device());
+  return kSuccess;
+}
+
+Result set_context(Context context) {
+  if (context == nullptr) return kSuccess;
+  const auto number = reinterpret_cast<std::uintptr_t>(context) - 1;
+  if (number >= cards.size()) return kNoSuchContext;
+  runtime.set_device(static_cast<int>(number));
+  return kSuccess;
+}
+
+Result context_device(Device* device) {
+  *device = runtime.current_device();
+  return kSuccess;
+}
+
+Result synchronize() {
+  Card* const current = current_card();
+  if (current == nullptr) return kInvalidDevice;
+  const auto exclusive = exclude_simulated_gpus();
+  current->gpu->synchronize_device();
+  return kSuccess;
+}
+
+// --- memory with an address of its own ---------------------------------------------------------
+
+// A card's size is that of its profile, also where the simulated memory is unlimited.
+Result memory_info(std::size_t* free, std::size_t* total) {
+  Card* const current = current_card();
+  if (current == nullptr) return kInvalidDevice;
+  runtime.use(runtime.current_device());
+  const auto exclusive = exclude_simulated_gpus();
+  const MemoryInfo memory = current->gpu->memory_info();
+  const Bytes used = memory.total - memory.free;
+  *total = current->total;
+  *free = used < current->total ? current->total - used : 0;
+  return kSuccess;
+}
+
+Result allocate(DevicePointer* address, std::size_t size) {
+  Card* const current = current_card();
+  if (current == nullptr) return kInvalidDevice;
+  runtime.use(runtime.current_device());
+  Address found = 0;
+  const Result result =
+      counted(*current, [&](SimulatedDriver& gpu) { return gpu.allocate(size, found); });
+  if (result == kSuccess) *address = found;
+  return result;
+}
+
+Result deallocate(DevicePointer address) {
+  if (address == 0) return kSuccess;
+  return at_address([&](SimulatedDriver& gpu) { return gpu.deallocate(address); });
+}
+
+// Returns the GPU whose memory an address is, as far as the program may reach it.
+SimulatedDriver* reached(Address address) {
+  for (const Card& each : cards) {
+    try {
+      static_cast<void>(each.gpu->tag_at(address));
+      return each.gpu;
+    } catch (const std::logic_error&) {
+      continue;  // no memory of this GPU
+    }
+  }
+  return nullptr;
+}
+
+// The host waits for a copy, which begins once the GPU's work is done.
+Result copy(DevicePointer to, DevicePointer from, std::size_t size) {
+  const auto exclusive = exclude_simulated_gpus();
+  SimulatedDriver* gpu = nullptr;
+  int on_gpus = 0;
+  for (const Address address : {Address{to}, Address{from}}) {
+    if (address < kFirstOfGpus || size == 0) continue;
+    SimulatedDriver* const owner = reached(address);
+    if (owner == nullptr || reached(address + size - 1) == nullptr) return kInvalidValue;
+    gpu = owner;
+    ++on_gpus;
+  }
+  if (gpu == nullptr) {
+    std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), size);
+    return kSuccess;
+  }
+  gpu->synchronize_device();
+  const Tier other = on_gpus == 2 ? Tier::dedicated : Tier::shared;
+  gpu->host().advance(gpu->costs().of_copy(size, Tier::dedicated, other));
+  return kSuccess;
+}
+
+Result copy_to_device(DevicePointer to, const void* from, std::size_t size) {
+  return copy(to, reinterpret_cast<std::uintptr_t>(from), size);
+}
+
+Result copy_to_host(void* to, DevicePointer from, std::size_t size) {
+  return copy(reinterpret_cast<std::uintptr_t>(to), from, size);
+}
+
+Result fill(DevicePointer address, unsigned char, std::size_t size) {
+  const auto exclusive = exclude_simulated_gpus();
+  const bool is_known = size == 0 || (reached(address) && reached(address + size - 1));
+  return is_known ? kSuccess : kInvalidValue;
+}
+
+// --- virtual memory ----------------------------------------------------------------------------
+
+// Reserves addresses of the current GPU, where only its own memory can be mapped.
+Result reserve(DevicePointer* address, std::size_t size, std::size_t, DevicePointer,
+               unsigned long long) {
+  Card* const current = current_card();
+  if (current == nullptr) return kInvalidDevice;
+  if (size == 0 || size % kGranule != 0) return kInvalidValue;
+  Address found = 0;
+  const Result result =
+      counted(*current, [&](SimulatedDriver& gpu) { return gpu.reserve(size, found); });
+  if (result == kSuccess) *address = found;
+  return result;
+}
+
+Result unreserve(DevicePointer address, std::size_t size) {
+  return at_address([&](SimulatedDriver& gpu) { return gpu.unreserve(address, size); });
+}
+
+Result granularity(std::size_t* bytes, const AllocationProperties*, int) {
+  *bytes = kGranule;
+  return kSuccess;
+}
+
+Result create(MemoryHandle* handle, std::size_t size, const AllocationProperties* properties,
+              unsigned long long) {
+  const bool is_on_card = properties->location.type == LocationType::device;
+  const int device = is_on_card ? properties->location.id : runtime.current_device();
+  Card* const found = card(device);
+  if (found == nullptr) return kInvalidDevice;
+  if (size == 0 || size % kGranule != 0) return kInvalidValue;
+  runtime.use(device);
+  Handle made = 0;
+  const Tier tier = is_on_card ? Tier::dedicated : Tier::shared;
+  const Result result =
+      counted(*found, [&](SimulatedDriver& gpu) { return gpu.create(size, tier, made); });
+  if (result == kSuccess) *handle = made | (static_cast<Handle>(device) << kGpuShift);
+  return result;
+}
+
+std::pair<Card*, Handle> parts_of(MemoryHandle handle) {
+  return {card(static_cast<int>(handle >> kGpuShift)),
+          handle & ((MemoryHandle{1} << kGpuShift) - 1)};
+}
+
+Result release(MemoryHandle handle) {
+  const auto [on, own] = parts_of(handle);
+  if (on == nullptr) return kInvalidValue;
+  return counted(*on, [own = own](SimulatedDriver& gpu) { return gpu.release(own); });
+}
+
+Result map(DevicePointer address, std::size_t size, std::size_t offset, MemoryHandle handle,
+           unsigned long long) {
+  const auto [on, own] = parts_of(handle);
+  if (on == nullptr || offset != 0) return kInvalidValue;
+  return counted(*on, [&, own = own](SimulatedDriver& gpu) { return gpu.map(address, size, own); });
+}
+
+Result set_access(DevicePointer address, std::size_t size, const AccessDescription*, std::size_t) {
+  return at_address([&](SimulatedDriver& gpu) { return gpu.set_access(address, size); });
+}
+
+Result unmap(DevicePointer address, std::size_t size) {
+  return at_address([&](SimulatedDriver& gpu) { return gpu.unmap(address, size); });
+}
+
+constexpr DriverCalls kCalls{
+    .cuInit = init,
+    .cuDriverGetVersion = driver_version,
+    .cuGetErrorName = error_name,
+    .cuGetErrorString = error_string,
+    .cuDeviceGetCount = device_count,
+    .cuDeviceGet = device_get,
+    .cuDeviceTotalMem_v2 = device_total,
+    .cuDeviceGetAttribute = device_attribute,
+    .cuDevicePrimaryCtxRetain = retain_context,
+    .cuDevicePrimaryCtxRelease_v2 = release_context,
+    .cuCtxGetCurrent = get_context,
+    .cuCtxSetCurrent = set_context,
+    .cuCtxGetDevice = context_device,
+    .cuCtxSynchronize = synchronize,
+    .cuMemGetInfo_v2 = memory_info,
+    .cuMemAlloc_v2 = allocate,
+    .cuMemFree_v2 = deallocate,
+    .cuMemcpy = copy,
+    .cuMemcpyHtoD_v2 = copy_to_device,
+    .cuMemcpyDtoH_v2 = copy_to_host,
+    .cuMemcpyDtoD_v2 = copy,
+    .cuMemsetD8_v2 = fill,
+    .cuMemAddressReserve = reserve,
+    .cuMemAddressFree = unreserve,
+    .cuMemGetAllocationGranularity = granularity,
+    .cuMemCreate = create,
+    .cuMemRelease = release,
+    .cuMemMap = map,
+    .cuMemSetAccess = set_access,
+    .cuMemUnmap = unmap,
+};
+
+std::uintptr_t answer(const nb::list& served, std::uintptr_t current_device,
+                      std::uintptr_t set_device, std::uintptr_t use) {
+  cards.clear();
+  for (const nb::handle row : served) {
+    const auto each = nb::cast<nb::tuple>(row);
+    cards.push_back({.gpu = nb::cast<SimulatedDriver*>(each[0]),
+                     .total = nb::cast<Bytes>(each[1]),
+                     .multiprocessors = nb::cast<int>(each[2]),
+                     .major = nb::cast<int>(each[3]),
+                     .minor = nb::cast<int>(each[4])});
+  }
+  runtime = {reinterpret_cast<int (*)()>(current_device),
+             reinterpret_cast<int (*)(int)>(set_device), reinterpret_cast<void (*)(int)>(use)};
+  return reinterpret_cast<std::uintptr_t>(&kCalls);
+}
+
+std::tuple<Bytes, Bytes, std::uint64_t> use_of(int device) {
+  const auto exclusive = exclude_simulated_gpus();
+  const Card* const found = card(device);
+  if (found == nullptr) return {};
+  return {found->taken, found->most_taken, found->refusals};
+}
+
+}  // namespace
+
+void bind_cuda_calls(nb::module_& module) {
+  module.def("answer_cuda", &answer, "cards"_a, "current_device"_a, "set_device"_a, "use"_a,
+             nb::sig("def answer_cuda(cards: list[tuple[SimulatedDriver, int, int, int, int]], "
+                     "current_device: int, set_device: int, use: int) -> int"),
+             "The address of the table of libcuda/calls.h, which answers from these GPUs from now\n"
+             "on. They have to outlive the process's last call. A row is a GPU, the bytes of its\n"
+             "card, its multiprocessors, and its compute capability. The other numbers are the\n"
+             "addresses of C functions of the simulated CUDA runtime.");
+  module.def(
+      "use_by_cuda", &use_of, "device"_a,
+      "The memory of a card that the program holds by the driver's API, the most that it held\n"
+      "at once, both in bytes, and how often the driver refused it memory.");
+}
+
+}  // namespace plimsoll::python

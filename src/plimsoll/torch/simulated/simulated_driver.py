@@ -1,0 +1,82 @@
+"""NVIDIA's driver API (libcuda.so.1), answered by the simulated GPUs.
+
+A program reaches it by `ctypes`, or by an extension that is linked to libcuda.so.1. Its memory
+comes from the same simulated cards as that of PyTorch's allocator. Copies between host and card
+take time and move no values.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plimsoll import _core
+from plimsoll.base.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from plimsoll.torch.simulated.simulation import Simulation
+
+NAMES = ("libcuda.so.1", "libcuda.so")
+"""The library's files under Linux."""
+
+_LIBRARY = "libplimsoll_cuda.so"
+_NEEDED = ("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use")
+"""The functions of the simulated CUDA runtime that the calls need."""
+_TELL_SIZES = ("cuMemGetInfo", "cuDeviceTotalMem")
+"""A program may choose sizes by the results of these."""
+
+
+def driver_library(simulation: Simulation) -> DriverLibrary:
+    """Makes the simulated GPUs answer the driver API in this process, and returns its library.
+
+    Raises:
+        InputError: If plimsoll's installation lacks the library.
+    """
+    rows = [
+        (gpu._driver, card.total_bytes, card.multiprocessors, *card.compute_capability)
+        for gpu, card in zip(simulation.machine.gpus, simulation.profiles, strict=True)
+    ]
+    addresses = [
+        ctypes.cast(getattr(simulation.library.lib, name), ctypes.c_void_p).value or 0
+        for name in _NEEDED
+    ]
+    table = _core.answer_cuda(rows, *addresses)
+    path = Path(_core.__file__).with_name(_LIBRARY)
+    try:
+        opened = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise InputError(f"{path} cannot be loaded ({error}); install plimsoll anew") from None
+    opened.plimsoll_set_cuda_calls(ctypes.c_void_p(table))
+    return DriverLibrary(opened, simulation.note_size_read)
+
+
+class DriverLibrary:
+    """The library as `ctypes` opens it: its functions are attributes."""
+
+    def __init__(self, opened: ctypes.CDLL, note_size_read: Callable[[], None]) -> None:
+        """Serves the functions of a library.
+
+        Args:
+            opened: The library.
+            note_size_read: Called when the program looks up a function that tells a card's memory.
+        """
+        self._opened = opened
+        self._note_size_read = note_size_read
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        function = self[name]  # a new object, whose types the program may set
+        setattr(self, name, function)
+        return function
+
+    def __getitem__(self, name: str) -> Any:
+        if name.removesuffix("_v2") in _TELL_SIZES:
+            self._note_size_read()
+        try:
+            return self._opened[name]
+        except AttributeError:
+            return self._opened[f"{name}_v2"]

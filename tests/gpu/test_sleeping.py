@@ -1,0 +1,80 @@
+"""On a real GPU: pools with an allocator of their own sleep and wake, under each allocator.
+
+The test compares the memory that sleep frees and waking takes with the same program on a simulated
+GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apart import ROOT
+from tests.simulated import output_of
+
+torch = pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.alone,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++"),
+]
+
+PROGRAM = ROOT / "tests" / "programs" / "sleeping"
+COMMANDS = {
+    "torch": [sys.executable],
+    "native": [sys.executable, "-m", "plimsoll", "run", "--allocator", "native"],
+    "elastic": [sys.executable, "-m", "plimsoll", "run", "--allocator", "elastic"],
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program's allocator; the program has loaded libcuda when it opens it."""
+    made = tmp_path_factory.mktemp("sleeping") / "memory.so"
+    command = ["g++", "-std=c++20", "-shared", "-fPIC", str(PROGRAM / "memory.cpp"), "-o"]
+    subprocess.run([*command, str(made)], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def foreseen(library: Path) -> dict[str, Any]:
+    """Returns the program's output on a simulated GPU."""
+    found: dict[str, Any] = json.loads(
+        output_of(PROGRAM / "pool.py", arguments=[str(library)], gpu="H100", environment={})
+    )
+    return found
+
+
+def changes(free: list[list[Any]]) -> list[int]:
+    """Returns what each step freed (more than 0) or took."""
+    return [after[1] - before[1] for before, after in pairwise(free)]
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+@pytest.mark.parametrize("allocator", COMMANDS)
+def test_sleep_frees_and_waking_takes_what_was_foreseen(
+    allocator: str, conf: str, library: Path, foreseen: dict[str, Any]
+) -> None:
+    done = subprocess.run(
+        [*COMMANDS[allocator], str(PROGRAM / "pool.py"), str(library)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": conf},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert [what for what, _ in found["free"]] == [what for what, _ in foreseen["free"]]
+    assert changes(found["free"]) == pytest.approx(changes(foreseen["free"]), rel=0.02)
+    for name in ("copied", "in_pools", "equal", "outside", "same_addresses"):
+        assert found[name] == foreseen[name]

@@ -1,0 +1,44 @@
+"""A worker with the names of vLLM's, whose pools sleep: the test gives it those modules' places.
+
+`vllm.v1.worker.gpu_worker` is this file. A program makes a worker, lets it sleep and wakes it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from tests.programs.sleeping.pool import CACHE, MIB, WEIGHT_MIB, WEIGHTS, SleepingPools
+
+_TAGS = {"weights": WEIGHTS, "kv_cache": CACHE}
+
+
+class Worker:
+    """Makes weights and a cache, in pools of their own."""
+
+    def load_model(self) -> None:
+        """Does nothing, as the other steps that a start has."""
+
+    determine_available_memory = initialize_from_config = load_model
+
+    def compile_or_warm_up_model(self) -> None:
+        """Makes the pools, the last step of a start."""
+        self.pools = SleepingPools(os.environ["SLEEPING_LIBRARY"])
+        with self.pools.use(WEIGHTS):
+            self.weights = [_memory(size) for size in WEIGHT_MIB]
+        with self.pools.use(CACHE):
+            self.cache = _memory(700)
+
+    def sleep(self, level: int = 1) -> None:
+        """Keeps the weights at level 1, and nothing at level 2."""
+        self.pools.sleep(WEIGHTS if level == 1 else None)
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Maps the memory of some tags again, or of all."""
+        self.pools.wake(*(_TAGS[tag] for tag in tags or _TAGS))
+
+
+def _memory(mib: int) -> Any:
+    return torch.zeros(mib * MIB, dtype=torch.uint8, device="cuda")

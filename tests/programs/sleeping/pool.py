@@ -1,0 +1,163 @@
+"""An engine whose weights and cache are in pools that sleep and wake, as vLLM's are.
+
+Run as `python pool.py LIBRARY`, with memory.cpp compiled: it prints what the card has free. With
+"train" behind it, a trainer takes the card's memory while the engine sleeps; with "wake", the
+engine wakes before the trainer has left. It runs on a GPU and on simulated ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+MIB = 1 << 20
+WEIGHTS, CACHE = 1, 2
+WEIGHT_MIB = (300, 100, 30, 1)
+
+
+class SleepingPools:
+    """Pools of tagged memory that leaves the card and comes back at its addresses."""
+
+    def __init__(self, library: str) -> None:
+        torch.cuda.init()
+        self._driver = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+        self._lib = ctypes.CDLL(library)
+        self._lib.sleeping_count.restype = self._lib.sleeping_size.restype = ctypes.c_size_t
+        self._lib.sleeping_address.restype = ctypes.c_uint64
+        own = torch.cuda.memory.CUDAPluggableAllocator(library, "sleeping_malloc", "sleeping_free")
+        self._allocator = own.allocator()
+        self.pools: dict[int, Any] = {}
+        self._copies: dict[int, Any] = {}
+
+    @contextmanager
+    def use(self, tag: int) -> Iterator[None]:
+        """Takes memory of the tag's pool meanwhile."""
+        self._lib.sleeping_tag(tag)
+        self.pools[tag] = torch.cuda.MemPool(self._allocator)
+        with torch.cuda.use_mem_pool(self.pools[tag]):
+            yield
+
+    def _places(self) -> Iterator[tuple[int, int, int, int]]:
+        for i in range(self._lib.sleeping_count()):
+            place = ctypes.c_size_t(i)
+            yield (
+                i,
+                self._lib.sleeping_tag_of(place),
+                self._lib.sleeping_address(place),
+                self._lib.sleeping_size(place),
+            )
+
+    def sleep(self, kept: int | None) -> int:
+        """Unmaps all memory and keeps the content of one tag on the host; returns its bytes."""
+        torch.cuda.synchronize()
+        copied = 0
+        for i, tag, address, size in self._places():
+            if tag == kept:
+                copy = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+                copied += size
+                self._check(
+                    self._driver.cuMemcpyDtoH_v2(
+                        ctypes.c_void_p(copy.data_ptr()), ctypes.c_uint64(address),
+                        ctypes.c_size_t(size),
+                    )
+                )  # fmt: skip
+                self._copies[i] = copy
+            self._check(self._lib.sleeping_unmap(ctypes.c_size_t(i)))
+        torch.cuda.empty_cache()
+        return copied
+
+    def wake(self, *tags: int) -> None:
+        """Maps the memory of some tags again, with its content if it was kept."""
+        for i, tag, address, size in self._places():
+            if tag not in tags:
+                continue
+            self._check(self._lib.sleeping_map(ctypes.c_size_t(i)))
+            copy = self._copies.pop(i, None)
+            if copy is not None:
+                self._check(
+                    self._driver.cuMemcpyHtoD_v2(
+                        ctypes.c_uint64(address), ctypes.c_void_p(copy.data_ptr()),
+                        ctypes.c_size_t(size),
+                    )
+                )  # fmt: skip
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status == 2:
+            raise torch.OutOfMemoryError("the driver has no memory: CUDA_ERROR_OUT_OF_MEMORY")
+        if status != 0:
+            raise RuntimeError(f"the driver returned {status}")
+
+
+def train(library: str, *, wakes: bool) -> None:
+    """Lets a trainer take most of the card while the engine sleeps, and may wake it too early."""
+    pools = SleepingPools(library)
+    with pools.use(WEIGHTS):
+        weights = torch.zeros(WEIGHT_MIB[0] * MIB, dtype=torch.uint8, device="cuda")
+    with pools.use(CACHE):
+        cache = torch.zeros(3 << 30, dtype=torch.uint8, device="cuda")
+    pools.sleep(WEIGHTS)
+    trained = torch.zeros(5 << 30, dtype=torch.uint8, device="cuda")
+    if wakes:
+        pools.wake(WEIGHTS, CACHE)
+    del trained, weights, cache
+
+
+def cycle(library: str) -> None:
+    """Sleeps and wakes three times, then drops everything, and wakes by tags."""
+    pools = SleepingPools(library)
+    outside = torch.ones(1024, device="cuda")
+    with pools.use(WEIGHTS):
+        weights = [
+            torch.full((size * MIB,), value, dtype=torch.uint8, device="cuda")
+            for value, size in enumerate(WEIGHT_MIB)
+        ]
+    with pools.use(CACHE):
+        cache = torch.zeros(700 * MIB, dtype=torch.uint8, device="cuda")
+    addresses = [tensor.data_ptr() for tensor in (*weights, cache)]
+    free: list[tuple[str, int]] = []
+
+    def note(what: str) -> None:
+        torch.cuda.synchronize()
+        free.append((what, torch.cuda.mem_get_info()[0]))
+
+    note("awake")
+    copied = 0
+    for _ in range(3):
+        copied = pools.sleep(WEIGHTS)
+        note("asleep")
+        pools.wake(WEIGHTS, CACHE)
+        note("awake")
+        cache.zero_()
+    equal = [int(tensor[-1]) == value for value, tensor in enumerate(weights)]
+    pools.sleep(None)
+    note("dropped")
+    pools.wake(WEIGHTS)
+    note("weights")
+    pools.wake(CACHE)
+    note("awake")
+    cache.zero_()
+    print(json.dumps({
+        "free": free,
+        "copied": copied,
+        "reserved": torch.cuda.memory_reserved(),
+        "allocated": torch.cuda.memory_allocated(),
+        "in_pools": {tag: sum(s["total_size"] for s in pool.snapshot())
+                     for tag, pool in pools.pools.items()},
+        "outside": int(outside.sum()) == 1024,
+        "equal": equal,
+        "same_addresses": addresses == [tensor.data_ptr() for tensor in (*weights, cache)],
+    }))  # fmt: skip
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        train(sys.argv[1], wakes=sys.argv[2] == "wake")
+    else:
+        cycle(sys.argv[1])
