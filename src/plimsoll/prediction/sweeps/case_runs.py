@@ -17,6 +17,7 @@ from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
+from plimsoll.prediction.recipes.served import SCRIPT, engine_version
 from plimsoll.prediction.sweeps.parts import Row
 
 if TYPE_CHECKING:
@@ -45,20 +46,22 @@ class CaseRun:
     request: Request | None
 
 
-def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
+def prepared(case: Case, digests: ProgramDigests, options: Options | None = None) -> CaseRun:
     """Prepares and checks a case before anything is run.
 
     Args:
         case: The case to run.
         digests: The digests of all programs.
+        options: The options of a prediction, with the case's card, configuration and allocator; by
+            default only these.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
     """
     request = None
     if case.kind == "prediction":
-        options = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
-        request = options.request(case.program, case.arguments)
+        own = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
+        request = (options or own).request(case.program, case.arguments)
         torch = metadata.version("torch")
         asked = {**asdict(request), "arguments": case.arguments}
     else:
@@ -66,6 +69,8 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
     card = None if case.gpu is None else gpu_profile(case.gpu)
     figures = "" if card is None else f"{card!r} {card.convolutions} {card.searches}"
     versions = [_FORM, metadata.version("plimsoll-gpu"), torch, figures]
+    if Path(case.program) == SCRIPT:
+        versions.append(engine_version())
     if request is not None:
         digest = digests.of_script(request.script)
     else:
@@ -76,11 +81,16 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
 
 
 def run_case(run: CaseRun) -> Row:
-    """Returns the row of a case; an error becomes part of the row."""
+    """Returns the row of a case, in the case's folder and without output on stderr."""
     os.chdir(run.folder)
+    with redirect_stderr(io.StringIO()):
+        return row_of(run)
+
+
+def row_of(run: CaseRun) -> Row:
+    """Returns the row of a case; an error becomes part of the row."""
     try:
-        with redirect_stderr(io.StringIO()):  # the row says why a script fails
-            return _replayed(run) if run.request is None else _predicted(run, run.request)
+        return _replayed(run) if run.request is None else _predicted(run, run.request)
     except (InputError, ScriptError) as error:
         return Row(run.case, run.key, str(error))
 
