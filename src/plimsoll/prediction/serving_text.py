@@ -53,6 +53,14 @@ def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
     return None if use.stage == "load" else "had not started when the script ended"
 
 
+def room_text(use: ServingUse) -> str:
+    """Returns the tokens of an engine's KV cache, and how many of the longest requests they are."""
+    tokens = f"{use.kv_tokens or 0:,} tokens of KV cache"
+    if use.longest_requests is None:
+        return tokens
+    return f"{tokens}, {use.longest_requests:.1f} requests of {use.max_model_len:,}"
+
+
 def serving_why(p: PredictionParts) -> str | None:
     """Returns why the engine takes so much, or refuses to start; None if unknown."""
     use = p.serving

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from plimsoll.prediction.fitting.accepted_steps import without_line
 from plimsoll.prediction.serving.varied_options import LENGTH, SEQUENCES, SHARE, TOKENS
 
 if TYPE_CHECKING:
@@ -48,6 +50,19 @@ def why_hopeless(trial: EngineTrial, vary: str) -> str | None:
     if vary == LENGTH and lacks_cache(trial) and longest_request(trial) is None:
         return "the engine has no memory for a KV cache, however short requests are"
     return None
+
+
+def named_limit(trial: EngineTrial, low: int, high: int) -> int | None:
+    """Returns the limit that the engine's error seems to name; None if it names none.
+
+    Args:
+        trial: The trial.
+        low: The largest value that serves.
+        high: The value with which the engine fails.
+    """
+    text = without_line(trial.error or "")
+    numbers = (int(each) for each in re.findall(r"(?<![\w.])\d{1,9}(?![\w.])", text))
+    return max((number for number in numbers if low <= number < high), default=None)
 
 
 def own_value(trial: EngineTrial, vary: str) -> int | float | None:

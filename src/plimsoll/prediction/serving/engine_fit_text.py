@@ -13,6 +13,7 @@ from plimsoll.prediction.recipes.served import given, served_title
 from plimsoll.prediction.serving.endings import own_value
 from plimsoll.prediction.serving.engine_trials import with_settings
 from plimsoll.prediction.serving.parts import CARD
+from plimsoll.prediction.serving_text import room_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -106,7 +107,7 @@ def _beyond(border: EngineBorder) -> str:
     if border.beyond is None or border.vary is None:
         return "" if border.stopped is None else f": {border.stopped}"
     if border.beyond.error is not None:
-        return f"; {border.next_value} makes the engine fail"
+        return f"; with {border.next_value} the engine fails"
     known = f"; {border.next_value} {border.beyond.ends}"
     return known if border.stopped is None else f"{known}; not searched further: {border.stopped}"
 
@@ -115,10 +116,7 @@ def _room(trial: EngineTrial) -> str:
     use = trial.serving
     if use is None or not use.kv_tokens:
         return ""
-    tokens = f"{use.kv_tokens:,} tokens of KV cache"
-    if use.longest_requests is None:
-        return tokens
-    return f"{tokens}, {use.longest_requests:.1f} requests of {use.max_model_len:,}"
+    return room_text(use)
 
 
 def _about_best(fit: EngineFitParts) -> Iterator[str]:

@@ -12,6 +12,7 @@ from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
 from plimsoll.prediction.serving.endings import (
     is_too_little,
     longest_request,
+    named_limit,
     own_value,
     why_hopeless,
 )
@@ -156,7 +157,10 @@ class EngineSearch:
             if (why := why_hopeless(trial, vary)) is not None:
                 return _border(vary, settings, None, trial, why)
             is_too_much = not trial.fits and not is_too_little(trial, vary)
-            numbers.learn(number, is_too_much=is_too_much, hint=longest_request(trial))
+            hint = longest_request(trial) or named_limit(trial, numbers.low, number)
+            numbers.learn(number, is_too_much=is_too_much, hint=hint)
+            if trial.error is not None and hint == numbers.low:
+                break
         best, beyond = _around(tried)
         stopped = self._why(vary, numbers, beyond, is_models=own is not None)
         return _border(vary, settings, best, beyond, stopped)
@@ -183,7 +187,7 @@ class EngineSearch:
     ) -> str | None:
         """Returns why a search ended, unless two values enclose the answer closely."""
         if beyond is not None and beyond.error is not None:
-            return f"with {vary} {beyond.settings[vary]} the engine fails: {beyond.error}"
+            return f"with {beyond.settings[vary]} the engine fails: {beyond.error}"
         if numbers.is_closed:
             return None
         if numbers.is_at_bound:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from plimsoll.prediction.not_kept import NotKept, each_once
 from plimsoll.prediction.recipes.served import SCRIPT, without
 from plimsoll.prediction.serving.parts import EngineTrial
-from plimsoll.prediction.serving_text import serving_failure
 from plimsoll.prediction.sweeps.case_runs import prepared, row_of
 from plimsoll.prediction.sweeps.parts import Case
 from plimsoll.prediction.sweeps.program_digest import ProgramDigests
-from plimsoll.torch.simulated.serving_use import ServingUse
+from plimsoll.prediction.sweeps.served_rows import SERVES, ends_of, serving_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,13 +102,11 @@ class EngineTrials:
 
     def _trial(self, row: Row, gpus: int, settings: Mapping[str, str]) -> EngineTrial:
         gpu = row.case.gpu or ""
-        if row.error is not None:
-            return EngineTrial(gpu, gpus, {**settings}, False, "fails", error=row.error)
         found: dict[str, Any] = row.result
-        use = None if found["serving"] is None else _use(found["serving"])
-        ran_out = found["out_of_memory"] is not None
-        why_not = "never starts an engine" if use is None else serving_failure(use, ran_out=ran_out)
-        serves = row.fits is True and why_not is None
+        ends, use = ends_of(row) or "", serving_of(row)
+        if row.error is not None or use is None:
+            return EngineTrial(gpu, gpus, {**settings}, False, ends, error=row.error or ends)
+        serves = row.fits is True and ends == SERVES
         headroom = int(found["headroom_bytes"])
         needed = self._headroom.of(found["total_bytes"] + found["used_bytes"])
         is_enough = headroom >= needed
@@ -118,16 +115,9 @@ class EngineTrials:
             gpus=gpus,
             settings={**settings},
             fits=None if row.fits is None else serves and is_enough,
-            ends=why_not or ("serves" if is_enough else "serves, and leaves too little"),
+            ends="serves, and leaves too little" if serves and not is_enough else ends,
             serving=use,
             headroom_bytes=headroom if serves else None,
             total_bytes=row.total_bytes,
             seconds=float(found["seconds"]),
         )
-
-
-def _use(values: Mapping[str, Any]) -> ServingUse:
-    """Returns an account of an engine that was plain data."""
-    use = ServingUse(**values)
-    bounds = use.graph_range_bytes
-    return use if bounds is None else replace(use, graph_range_bytes=(bounds[0], bounds[1]))

@@ -76,7 +76,9 @@ class EngineBorder:
 def _value_in(trial: EngineTrial | None, vary: str | None) -> int | float | str | None:
     if trial is None or vary is None:
         return None
-    text = trial.gpu if vary == CARD else trial.settings[vary]
+    text = trial.gpu if vary == CARD else trial.settings.get(vary)
+    if text is None:  # a trial of the command as it is
+        return None
     for number in (int, float):
         with suppress(ValueError):
             return number(text)

@@ -96,7 +96,7 @@ def row_of(run: CaseRun) -> Row:
 
 
 def _predicted(run: CaseRun, request: Request) -> Row:
-    found = predict_request(request, shows_output=False)
+    found = predict_request(request, shows_output=False, failed_output=io.BytesIO())
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
     return Row(
