@@ -93,7 +93,7 @@ class EngineArgs:
         if length > LONGEST:
             raise ValueError(f"max_model_len ({length}) is greater than the derived {LONGEST}")
         if torch.cuda.get_device_capability()[0] < 8:
-            raise ValueError("Bfloat16 is only supported on GPUs of at least 8.0")
+            raise ValueError("the model needs a card with bfloat16")
         return SimpleNamespace(
             max_model_len=length, get_vocab_size=lambda: 1000, runner_type="generate",
             is_multimodal_model=False, is_moe=False,

@@ -88,6 +88,7 @@ def _shown(program: Program) -> Iterator[Shown]:
             what = f"{gpu}, {settings_text(settings) or 'as it is'}"
             progress.now(f"{title} on {what}")
             if trial is not None:
-                progress.say(f"{what}: {trial_text(trial)}")
+                kept = " (kept)" if trial.is_kept else ""
+                progress.say(f"{what}: {trial_text(trial)}{kept}")
 
         yield show_trial

@@ -11,10 +11,10 @@ from plimsoll.prediction.fitting.headroom import Headroom
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.recipes.served import engine_cards, given
-from plimsoll.prediction.serving.endings import card_is_too_full, lacks_cache, longest_request
 from plimsoll.prediction.serving.engine_search import Bounds, EngineSearch
 from plimsoll.prediction.serving.engine_trials import EngineTrials
 from plimsoll.prediction.serving.parts import CARD, EngineFitParts
+from plimsoll.prediction.serving.trial_ends import card_is_too_full, lacks_cache, longest_request
 from plimsoll.prediction.serving.varied_options import (
     LENGTH,
     PARALLEL,

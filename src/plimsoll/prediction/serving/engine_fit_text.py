@@ -10,9 +10,9 @@ from plimsoll.base.units import format_size
 from plimsoll.prediction.fitting.headroom import thin_line
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import given, served_title
-from plimsoll.prediction.serving.endings import own_value
 from plimsoll.prediction.serving.engine_trials import with_settings
 from plimsoll.prediction.serving.parts import CARD
+from plimsoll.prediction.serving.trial_ends import own_value
 from plimsoll.prediction.serving_text import room_text
 
 if TYPE_CHECKING:

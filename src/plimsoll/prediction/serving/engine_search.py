@@ -9,15 +9,15 @@ from plimsoll.base.errors import InputError
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import given
 from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
-from plimsoll.prediction.serving.endings import (
+from plimsoll.prediction.serving.engine_trials import with_settings
+from plimsoll.prediction.serving.parts import CARD, EngineBorder
+from plimsoll.prediction.serving.trial_ends import (
     is_too_little,
     longest_request,
     named_limit,
     own_value,
     why_hopeless,
 )
-from plimsoll.prediction.serving.engine_trials import with_settings
-from plimsoll.prediction.serving.parts import CARD, EngineBorder
 from plimsoll.prediction.serving.varied_options import LENGTH, PARALLEL, PERCENT, SHARE
 
 if TYPE_CHECKING:

@@ -85,13 +85,16 @@ class EngineTrials:
         known = self._known.get(run.key)
         if known is not None:  # another search may have set these options, or the command has them
             return replace(known, settings={**settings})
-        row = None if self._kept is None else self._kept.done(run.key)
-        if row is None:
+        kept = None if self._kept is None else self._kept.done(run.key)
+        if kept is None:
             self._progress(gpu, settings, None)
             row = row_of(run)
             if self._kept is not None:
                 self._kept.keep(row)
+        else:
+            row = kept
         trial = self._trial(row, len(run.request.setup.gpus), settings)
+        trial = replace(trial, is_kept=kept is not None)
         self._known[run.key] = trial
         self.tried.append(trial)
         if row.result is not None:

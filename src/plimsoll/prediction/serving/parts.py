@@ -30,6 +30,7 @@ class EngineTrial:
         total_bytes: The card's memory; None if the engine failed for another reason than memory.
         error: Why the engine failed for another reason than memory; None if it did not.
         seconds: The duration of the prediction.
+        is_kept: Whether the result is that of an earlier command, from the table of results.
     """
 
     gpu: str
@@ -42,6 +43,7 @@ class EngineTrial:
     total_bytes: int | None = None
     error: str | None = None
     seconds: float = 0.0
+    is_kept: bool = False
 
 
 @dataclass(frozen=True)

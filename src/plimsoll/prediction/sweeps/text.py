@@ -100,7 +100,7 @@ def _figure(row: Row, goal: str, found: SweepParts) -> str:
         return f"{money:.2f} {unit}"
     if goal == "most-samples" and row.samples_per_second is not None:
         return f"{row.samples_per_second:.1f} samples/s"
-    if (use := serving_of(row)) is not None and use.kv_tokens:
+    if goal == "fits" and (use := serving_of(row)) is not None and use.kv_tokens:
         return room_text(use)
     used = format_size(row.device_used_bytes or 0)
     if goal == "fits" and row.total_bytes is not None:
