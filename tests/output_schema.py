@@ -229,7 +229,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "predict": _object("predict: a script on a card.", {**prediction, **words}),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),
         "fit": _object("fit --vary: the largest value that fits.", fit),
-        "fit_serving": _object("fit vllm serve: what makes an engine serve.", serving),
+        "fit_serving": _object("fit vllm serve: options and cards with which it serves.", serving),
         "fit_within": _object("fit --within: changes with which it fits.", plan),
         "sweep": _object("sweep: the rows of all cases.", made.keys(SweepParts)),
         "explain": _object("explain: a recording or a process.", made.keys(ExplanationParts)),

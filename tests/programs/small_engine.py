@@ -30,7 +30,7 @@ def take(size: int) -> torch.Tensor:
 
 
 class UsageContext(Enum):
-    """Who uses the engine."""
+    """The program that uses the engine."""
 
     OPENAI_API_SERVER = 1
 

@@ -39,10 +39,10 @@ def run_serving(
 
     Args:
         program: The engine with its arguments.
-        vary: What is varied; with nothing, changes are tried until the engine serves.
+        vary: The values of --vary. Without one, changes are tried until the engine serves.
         gpus: The cards; None for the smallest.
         bounds: The values that may be tried.
-        headroom: What must stay free under load.
+        headroom: The memory that must stay free under load.
         results: The table of finished trials.
         as_json: Whether to print JSON.
         simulation: The options of the predictions.

@@ -97,8 +97,8 @@ class EngineSearch:
     def smallest_card(self, cards: Sequence[str], settings: Mapping[str, str]) -> EngineBorder:
         """Finds the smallest card that serves, by bisection.
 
-        A card on which the engine fails for another reason than memory, such as one without
-        bfloat16, says nothing about others and is left out.
+        The search leaves out cards on which the engine fails for another reason than memory, such
+        as a missing kernel.
 
         Args:
             cards: The cards, the smallest first.

@@ -89,7 +89,7 @@ def _value_in(trial: EngineTrial | None, vary: str | None) -> int | float | str 
 
 @dataclass(frozen=True)
 class EngineFitParts:
-    """What makes an engine serve, or its outermost option or card.
+    """The result of `plimsoll fit` for a serving engine.
 
     Attributes:
         command: The command, from `vllm serve` on.

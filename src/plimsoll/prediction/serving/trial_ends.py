@@ -1,4 +1,4 @@
-"""What the end of a trial says about other values of an option."""
+"""Reads from the end of a trial which other values of an option may serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search varies: options of the engine, and how each is searched."""
+"""The options of the engine that a search varies, and how it searches each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERCENT = 100
 
 @dataclass(frozen=True)
 class Varied:
-    """What `--vary` names.
+    """The values of `--vary`.
 
     Attributes:
         searched: The option whose outermost value is looked for; None for none.

@@ -17,9 +17,10 @@ SERVES = "serves"
 
 def serving_of(row: Row) -> ServingUse | None:
     """Returns the engine's own account; None for a row without one."""
-    if not isinstance(row.result, dict) or row.result["serving"] is None:
+    account = row.result.get("serving") if isinstance(row.result, dict) else None
+    if account is None:
         return None
-    use = ServingUse(**row.result["serving"])
+    use = ServingUse(**account)
     bounds = use.graph_range_bytes
     return use if bounds is None else replace(use, graph_range_bytes=(bounds[0], bounds[1]))
 
