@@ -109,6 +109,7 @@ def test_a_sweep_shares_the_trials_and_names_the_cheapest_card(folder: Path) -> 
     assert found["reused"] == 1
     assert [row["fits"] for row in found["rows"]] == [None, True, True]
     assert "needs a card with bfloat16" in found["rows"][0]["error"]
+    assert {row["samples_per_second"] for row in found["rows"]} == {None}
     text = run(
         folder, "sweep", "--vary", "gpu=L4,RTX 3090", "--goal", "least-cost",
         "--prices", "prices.toml", "--results", "kept.parquet",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.parts import Case
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
-_FORM = 1
+_FORM = 2
 """Raised by one when rows of the same key change their contents."""
 
 
@@ -99,6 +99,7 @@ def _predicted(run: CaseRun, request: Request) -> Row:
     found = predict_request(request, shows_output=False, failed_output=io.BytesIO())
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
+    is_alike = found.serving is None  # an engine's steps differ between cards
     return Row(
         run.case,
         run.key,
@@ -107,8 +108,8 @@ def _predicted(run: CaseRun, request: Request) -> Row:
         peak_reserved_bytes=found.peak_reserved_bytes,
         device_used_bytes=found.device_used_bytes,
         total_bytes=found.total_bytes,
-        step_seconds=found.step_seconds,
-        samples_per_second=found.step.samples_per_second if found.step else None,
+        step_seconds=found.step_seconds if is_alike else None,
+        samples_per_second=found.step.samples_per_second if found.step and is_alike else None,
         result={**found.to_dict(), "timeline": None},
     )
 
