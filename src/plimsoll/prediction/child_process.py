@@ -66,22 +66,20 @@ def become(request: Request) -> NoReturn:
     os.execv(command[0], command)  # noqa: S606
 
 
-def run(
-    request: Request, *, shows_output: bool = True, failed_output: BinaryIO | None = None
-) -> Prediction:
+def run(request: Request, *, shows_output: bool = True, is_aside: bool = False) -> Prediction:
     """Runs a request in a process of its own, which ends when this one does.
 
     Args:
         request: The request.
         shows_output: The script's output goes to stderr as it comes. Otherwise plimsoll shows only
             the output of a script that fails, once it has failed.
-        failed_output: The file for that output; None for stderr.
+        is_aside: See `started`. Ctrl-C then raises KeyboardInterrupt, and ends the process.
 
     Raises:
         InputError: If the script cannot be simulated.
         ScriptError: If the script failed for another reason than memory.
     """
-    with started(request, shows_output=shows_output, failed_output=failed_output) as answer:
+    with started(request, shows_output=shows_output, is_aside=is_aside) as answer:
         return answer()
 
 

@@ -88,7 +88,7 @@ class EngineTrials:
         kept = None if self._kept is None else self._kept.done(run.key)
         if kept is None:
             self._progress(gpu, settings, None)
-            row = row_of(run)
+            row = row_of(run, is_aside=True)
             if self._kept is not None:
                 self._kept.keep(row)
         else:

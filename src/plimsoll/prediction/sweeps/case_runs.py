@@ -87,16 +87,24 @@ def run_case(run: CaseRun) -> Row:
         return row_of(run)
 
 
-def row_of(run: CaseRun) -> Row:
-    """Returns the row of a case; an error becomes part of the row."""
+def row_of(run: CaseRun, *, is_aside: bool = False) -> Row:
+    """Returns the row of a case; an error becomes part of the row.
+
+    Args:
+        run: The case.
+        is_aside: Whether Ctrl-C ends a prediction without an answer, and a failing program's output
+            is not shown.
+    """
     try:
-        return _replayed(run) if run.request is None else _predicted(run, run.request)
+        if run.request is None:
+            return _replayed(run)
+        return _predicted(run, run.request, is_aside=is_aside)
     except (InputError, ScriptError) as error:
         return Row(run.case, run.key, str(error))
 
 
-def _predicted(run: CaseRun, request: Request) -> Row:
-    found = predict_request(request, shows_output=False, failed_output=io.BytesIO())
+def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
+    found = predict_request(request, shows_output=False, is_aside=is_aside)
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
     is_alike = found.serving is None  # an engine's steps differ between cards
