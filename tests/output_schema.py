@@ -32,6 +32,7 @@ from plimsoll.prediction.check_parts import CheckParts
 from plimsoll.prediction.fitting.parts import FitParts
 from plimsoll.prediction.fitting.plan_parts import PlanParts
 from plimsoll.prediction.parts import PredictionParts
+from plimsoll.prediction.serving.parts import EngineFitParts
 from plimsoll.prediction.sweeps.parts import Case, Row, SweepParts
 
 FILE = Path(plimsoll.__file__).with_name("output.schema.json")
@@ -177,6 +178,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "next": _text("What to do next: a command, a line of code or a sentence; null where a "
                       "script from a stream has no name.", "string", "null"),
     }  # fmt: skip
+    serving = {**made.keys(EngineFitParts), **words}
     fit, plan = {**made.keys(FitParts), **words}, {**made.keys(PlanParts), **words}
     replay = made.keys(ReplayResult)
     event = _object("An event.", {
@@ -227,6 +229,7 @@ def _lines(made: Definitions) -> dict[str, dict[str, Any]]:
         "predict": _object("predict: a script on a card.", {**prediction, **words}),
         "predict_check": _object("predict --check: it beside a recording.", made.keys(CheckParts)),
         "fit": _object("fit --vary: the largest value that fits.", fit),
+        "fit_serving": _object("fit vllm serve: options and cards with which it serves.", serving),
         "fit_within": _object("fit --within: changes with which it fits.", plan),
         "sweep": _object("sweep: the rows of all cases.", made.keys(SweepParts)),
         "explain": _object("explain: a recording or a process.", made.keys(ExplanationParts)),

@@ -29,7 +29,7 @@ ROOMS = {
     "offloading": ("tiers", OWN, "training", "data"),
     "torch": (OWN, "array_libraries", "building", "wheel", "live", "simulated", "session"),
     "page": (OWN,),
-    "prediction": ("trials", "recipes", OWN, "fitting", "sweeps"),
+    "prediction": ("trials", "recipes", OWN, "fitting", "sweeps", "serving"),
     "explanation": (OWN, "ranks"),
     "integrations": (OWN, "top", "diagnosis"),
     "cli": (OWN,),

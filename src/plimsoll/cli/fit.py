@@ -15,6 +15,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.json_text import json_line
 from plimsoll.base.units import format_size
 from plimsoll.cli import options
+from plimsoll.cli.fit_serving import run_serving
 from plimsoll.cli.fit_within import run_within
 from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
@@ -44,10 +45,11 @@ def fit(
     seq_len: options.SeqLen = None,
     save_recipe: options.SaveRecipe = None,
     vary: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="The argument whose largest value plimsoll looks for, such as "
-            "--vary=--batch-size.",
+            "--vary=--batch-size. For vllm serve an option, such as --vary=--max-model-len; "
+            "beside it choices, such as --vary=--kv-cache-dtype=auto,fp8.",
             metavar="ARGUMENT",
         ),
     ] = None,
@@ -103,6 +105,14 @@ def fit(
         str | None,
         typer.Option(help="Memory that must stay free, such as 2GiB or 5%.", metavar="SIZE"),
     ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(
+            help="For vllm serve: keep finished trials in this file, .parquet, and take them from "
+            "there. `plimsoll sweep` shares it.",
+            metavar="FILE",
+        ),
+    ] = None,
     gpu: options.Gpu = None,
     *,
     simulation: options.Simulation,
@@ -119,6 +129,10 @@ def fit(
     tried and fits; a value larger by at most 1% does not. If the search ends early, the answer says
     "at least" or "between", and why.
 
+    For `vllm serve`, plimsoll runs the engine with other values of an option: its largest value, or
+    the least --tensor-parallel-size. Without --vary it tries changes until the engine serves;
+    without --gpu too, it finds the smallest card.
+
     stderr shows each try as it ends, and the script's output only if the script fails.
 
     Exit status: 0 it fits; 1 nothing fits; 2 bad input, or the script fails; 130 interrupted.
@@ -128,6 +142,7 @@ def fit(
     from plimsoll.prediction.fitting.values import fit as run
     from plimsoll.prediction.not_kept import tell
     from plimsoll.prediction.options import Options
+    from plimsoll.prediction.serving.engine_search import Bounds
 
     cards = [Options(gpu=name, **simulation) for name in gpu or [options.DEFAULT_GPU]]
     program = chosen_program(
@@ -135,20 +150,29 @@ def fit(
         seq_len=seq_len, save_recipe=save_recipe, force=force,
         is_job=simulation["nproc_per_node"] is not None,
     )  # fmt: skip
-    if program.script == str(SCRIPT):
-        raise InputError(
-            "fit changes training scripts, and no serving engines; plimsoll predict vllm serve ... "
-            "says what an engine's own options make of a card"
-        )
     for card in cards:  # what is wrong is said before the first run
         card.request(program.script, is_module=module)
     for_changes = (within, apply, view, tries or None, plot or None)
-    if vary is not None and any(each is not None for each in for_changes):
+    if program.script == str(SCRIPT):
+        if any(each is not None for each in for_changes):
+            raise InputError(
+                "--within, --apply, --plot, --view and --try are for scripts, and not for vllm "
+                "serve"
+            )
+        run_serving(
+            program, vary or [], gpus=gpu, headroom=headroom, results=results, as_json=as_json,
+            bounds=Bounds(start, at_most, multiple_of, exact), simulation=simulation,
+        )  # fmt: skip
+        return
+    if results is not None:
+        raise InputError("--results is for vllm serve")
+    varied = _one_argument(vary or [])
+    if varied is not None and any(each is not None for each in for_changes):
         raise InputError(
             "--within, --apply, --plot, --view and --try are for changes, and not with --vary"
         )
     program = program.saved(save_recipe, force=force)
-    if vary is None:
+    if varied is None:
         run_within(
             program.script, program.arguments, within=within, cards=cards, apply=apply, plot=plot,
             view=view, force=force, tries=tries or [], headroom=headroom, as_json=as_json,
@@ -157,9 +181,9 @@ def fit(
         return
     any_fails = False
     for card in cards:
-        with _shown(card, vary, names_card=len(cards) > 1) as progress:
+        with _shown(card, varied, names_card=len(cards) > 1) as progress:
             found = run(
-                program.script, vary, program.arguments,
+                program.script, varied, program.arguments,
                 module=module, start=start, at_most=at_most, multiple_of=multiple_of, exact=exact,
                 headroom=headroom, progress=progress, **asdict(card),
             )  # fmt: skip
@@ -175,6 +199,13 @@ def fit(
             raise typer.Exit(130)
     if any_fails:
         raise typer.Exit(1)
+
+
+def _one_argument(vary: list[str]) -> str | None:
+    """Returns the argument of a script that is varied; None without one."""
+    if len(vary) > 1:
+        raise InputError(f"one argument of a script is varied, not {len(vary)}")
+    return vary[0] if vary else None
 
 
 def _follow(program: Program, found: FitParts) -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Script": ("module",),
     "Model instead of a script": ("model", "recipe", "batch_size", "seq_len", "save_recipe"),
-    "Search": ("vary", "start", "at_most", "multiple_of", "exact", "headroom"),
+    "Search": ("vary", "start", "at_most", "multiple_of", "exact", "headroom", "results"),
     "Changes to the script, without --vary": ("within", "apply", "tries", "plot", "view"),
     "Cards": ("simulate", "gpu", "gpus", "driver", "dedicated", "used"),
     "Host memory": ("host_memory", "shared", "policy"),

@@ -224,7 +224,8 @@ def _next_step(p: Prediction, program: Program) -> list[str]:
     from plimsoll.prediction.step_growth import growth_bytes
 
     if p.serving is not None:
-        return []
+        named = program.recipe is None and program.words[0].endswith("vllm")
+        return ["plimsoll", "fit", "--gpu", p.gpu, *program.words] if named and not p.fits else []
     if growth_bytes(p.step_peaks_bytes) is not None and program.recipe is None and not p.ranks:
         recorded = ["--simulate", p.gpu, "--record", "run.plim"]
         return ["plimsoll", "run", *recorded, *program.words, *program.arguments]

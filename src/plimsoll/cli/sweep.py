@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import redirect_stdout
 from functools import partial
@@ -29,7 +30,8 @@ def sweep(
     what: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PLAN.toml | FILE", help="A plan; or scripts and recordings, with --vary."
+            metavar="PLAN.toml | FILE",
+            help="A plan; or scripts and recordings, with --vary; or vllm serve MODEL.",
         ),
     ],
     vary: Annotated[
@@ -94,6 +96,8 @@ def sweep(
 ) -> None:
     """Predict scripts, and replay recordings, on many cards and under many configurations.
 
+    `vllm serve MODEL` with its options stands last; each case runs the engine under its load.
+
     Each finished case is kept in a file; the same command goes on from there.
 
     Exit status: 0 each script and recording fits somewhere; 1 one fits nowhere; 2 bad input, or
@@ -136,7 +140,7 @@ def sweep(
             to.print()
             to.print(case_bars(found, to.width))
         if not picture:
-            hint(["plimsoll", "sweep", *map(str, what), "--picture", *_again(vary, results)])
+            hint(["plimsoll", "sweep", "--picture", *_again(vary, results), *map(str, what)])
     if found.rows and all(row.error is not None for row in found.rows):
         raise typer.Exit(2)
     if not fits:
@@ -152,17 +156,21 @@ def _again(vary: Sequence[str] | None, results: Path | None) -> list[str]:
 
 def _fits(found: Sweep, *, or_unknown: bool = False) -> bool:
     """Whether each program fits somewhere, or also may fit as far as is known."""
-    programs = {row.case.program for row in found.rows}
+    programs = {row.case.name for row in found.rows}
     return programs == {
-        row.case.program
+        row.case.name
         for row in found.rows
         if row.fits or (or_unknown and row.fits is None and row.error is None)
     }
 
 
 def _outcome(row: Row) -> str:
+    from plimsoll.prediction.sweeps.served_rows import ends_of
+
     if row.error is not None:
         return f"failed: {row.error}"
+    if (ends := ends_of(row)) is not None:
+        return ends
     used = format_size(row.device_used_bytes or 0)
     verdicts = {True: "fits", False: "does not fit", None: "whether it fits is not known"}
     return f"{used}, {verdicts[row.fits]}"
@@ -179,18 +187,22 @@ def _plan(
     from dataclasses import replace
 
     from plimsoll.base.script_file import is_stream
+    from plimsoll.prediction.recipes.served import is_serving
     from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
     from plimsoll.recordings.reading import is_recording
 
-    words = {} if goal is None else {"goal": goal}
-    words |= {} if prices is None else {"prices": str(prices)}
+    own = {} if goal is None else {"goal": goal}
+    own |= {} if prices is None else {"prices": str(prices)}
     if what[0].suffix.lower() == ".toml":
         if len(what) > 1 or vary or arguments:
             raise InputError("a plan says all; leave out what stands beside it, or the plan")
         plan = SweepPlan.read(what[0])
-        plan = replace(plan, goal=goal or plan.goal, prices=words.get("prices", plan.prices))
+        plan = replace(plan, goal=goal or plan.goal, prices=own.get("prices", plan.prices))
         return plan.checked(), what[0].with_suffix(".parquet")
-    values: dict[str, Any] = {**words}
+    values: dict[str, Any] = {**own}
+    words = [str(path) for path in what]
+    if is_serving(words[0], words[1:]):
+        return _serving_plan(words[2:], arguments, values, vary)
     if stream := next((path for path in what if is_stream(str(path))), None):
         raise InputError(f"{stream}: can be read once only, and a sweep reads it again and again")
     recordings = [str(path) for path in what if is_recording(path)]
@@ -198,6 +210,26 @@ def _plan(
     values |= {"scripts": scripts} if scripts else {}
     values |= {"recordings": recordings} if recordings else {}
     values |= {"arguments": list(arguments)} if arguments else {}
+    return _varied(values, vary)
+
+
+def _serving_plan(
+    own: list[str], arguments: Sequence[str], values: dict[str, Any], vary: Sequence[str]
+) -> tuple[SweepPlan, Path]:
+    """The plan of an engine, whose words after `vllm serve` are given."""
+    from plimsoll.prediction.recipes.served import SCRIPT, check_engine
+
+    if arguments:
+        raise InputError("--arguments is for scripts; options of vllm serve stand behind it")
+    check_engine(own)
+    values |= {"scripts": [str(SCRIPT)], "arguments": [shlex.join(own)]}
+    return _varied(values, vary)
+
+
+def _varied(values: dict[str, Any], vary: Sequence[str]) -> tuple[SweepPlan, Path]:
+    """The plan with what --vary names, and where its table is."""
+    from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
+
     for one in vary:
         name, is_given, text = one.partition("=")
         if not is_given or (not name.startswith("-") and name not in _LISTS):

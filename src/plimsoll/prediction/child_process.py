@@ -22,6 +22,7 @@ from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import FETCHED, Assumed
 from plimsoll.prediction.hub_repository import HubRepository, fetch
 from plimsoll.prediction.offline import offline
+from plimsoll.prediction.recipes.served import SCRIPT
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.scratch import free_folders
@@ -65,19 +66,20 @@ def become(request: Request) -> NoReturn:
     os.execv(command[0], command)  # noqa: S606
 
 
-def run(request: Request, *, shows_output: bool = True) -> Prediction:
+def run(request: Request, *, shows_output: bool = True, is_aside: bool = False) -> Prediction:
     """Runs a request in a process of its own, which ends when this one does.
 
     Args:
         request: The request.
         shows_output: The script's output goes to stderr as it comes. Otherwise plimsoll shows only
             the output of a script that fails, once it has failed.
+        is_aside: See `started`. Ctrl-C then raises KeyboardInterrupt, and ends the process.
 
     Raises:
         InputError: If the script cannot be simulated.
         ScriptError: If the script failed for another reason than memory.
     """
-    with started(request, shows_output=shows_output) as answer:
+    with started(request, shows_output=shows_output, is_aside=is_aside) as answer:
         return answer()
 
 
@@ -352,7 +354,7 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             raise InputError(f"{request.script} could not be simulated")
         if status == 0:
             raise InputError(f"{request.script} ended its process without a report (os._exit?)")
-        raise ScriptError(request.script, status, refused=_refused(outcome))
+        raise ScriptError(_name(request), status, refused=_refused(outcome))
     report: dict[str, Any] = json.loads(path.read_text())
     if report["error"] == "refused":
         raise InputError(report["reason"])
@@ -364,7 +366,7 @@ def _result(request: Request, status: int, path: Path, outcome: Outcome | None) 
             missing = replace(missing, reason="a trial is offline, unless --network")
             raise MissingRepositoryError(missing, request.title)
         raise ScriptError(
-            request.script,
+            _name(request),
             status,
             report["unknown_read"],
             missed_network=report["missed_network"]
@@ -403,3 +405,8 @@ def _refused(outcome: Outcome | None) -> str | None:
         return None
     first = outcome.kept_apart.refused[0]
     return f"{first.program} change {first.path}"
+
+
+def _name(request: Request) -> str:
+    """Returns what an error calls the program: an engine by its command, not by plimsoll's file."""
+    return request.title if Path(request.script) == SCRIPT else request.script

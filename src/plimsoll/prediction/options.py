@@ -18,6 +18,7 @@ from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
 from plimsoll.engine.simulator.machine import DriverName
 from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
+from plimsoll.prediction.recipes.served import SCRIPT, engine_cards
 from plimsoll.prediction.request import Request
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.torch.building.versions import rules_version
@@ -74,7 +75,8 @@ class Options:
         if not is_module:
             script = script_file(os.fspath(script))
         shape = self._shape()
-        gpus = (shape.nproc_per_node or 1) if self.gpus is None else self.gpus
+        own = engine_cards(arguments) if Path(script) == SCRIPT else 1
+        gpus = (shape.nproc_per_node or own) if self.gpus is None else self.gpus
         if not 1 <= gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {gpus}")
         _check_name("driver", self.driver, get_args(DriverName))

@@ -140,7 +140,11 @@ def predict(
 
 
 def predict_request(
-    request: Request, *, measure_need: bool = True, shows_output: bool = True
+    request: Request,
+    *,
+    measure_need: bool = True,
+    shows_output: bool = True,
+    is_aside: bool = False,
 ) -> Prediction:
     """Predicts a request that was checked.
 
@@ -148,17 +152,18 @@ def predict_request(
         request: The request.
         measure_need: See `predict`.
         shows_output: See `plimsoll.prediction.child_process.run`. A second run shows no output.
+        is_aside: See there. A job by its roles ignores it.
     """
     if request.runs_distinct:
         return _of_roles(request, measure_need=measure_need, shows_output=shows_output)
     # A caller that hides the output has its own progress messages.
     said = said_when_long if shows_output else nullcontext
     if not measure_need:
-        return run(request, shows_output=shows_output)
+        return run(request, shows_output=shows_output, is_aside=is_aside)
     with ExitStack() as stack:
         # This guess only starts the eager trial early. `found.compiled` decides later.
         answer = _eagerly(request, stack) if _may_compile(request) else None
-        first = run(request, shows_output=shows_output)
+        first = run(request, shows_output=shows_output, is_aside=is_aside)
         with said(f"running {request.title} again, on cards with more memory or other data"):
             found = _with_need(request, first)
         if found.compiled is None or not found.compiled.functions or found.stopped:

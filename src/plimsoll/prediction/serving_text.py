@@ -32,16 +32,35 @@ def serving_verdict(p: PredictionParts) -> str | None:
     use = p.serving
     if use is None:
         return None
-    if use.refusal is not None:
-        if use.missing_bytes is None or use.missing_bytes <= 0:
-            return f"{use.engine} refuses to start"
-        return f"{use.engine} refuses to start, {format_size(use.missing_bytes)} too little"
-    if use.failed_in is not None or p.out_of_memory is not None:
-        return f"{use.engine} runs out of memory {_WHILE[use.failed_in or use.stage]}"
-    if use.stage != "load":
-        return f"{use.engine} had not started when the script ended"
+    why_not = serving_failure(use, ran_out=p.out_of_memory is not None)
+    if why_not is not None:
+        return f"{use.engine} {why_not}"
     several = f" on {len(p.ranks)} ranks" if len(p.ranks) > 1 else ""
     return f"{use.engine} starts{several}, and leaves {format_size(p.headroom_bytes)}"
+
+
+def serving_failure(use: ServingUse, *, ran_out: bool) -> str | None:
+    """Returns how an engine failed, with the verb first; None if it started and served the load.
+
+    Args:
+        use: The engine's own account.
+        ran_out: Whether a request of its program failed for lack of memory.
+    """
+    if use.refusal is not None:
+        if use.missing_bytes is None or use.missing_bytes <= 0:
+            return "refuses to start"
+        return f"refuses to start, {format_size(use.missing_bytes)} too little"
+    if use.failed_in is not None or ran_out:
+        return f"runs out of memory {_WHILE[use.failed_in or use.stage]}"
+    return None if use.stage == "load" else "had not started when the script ended"
+
+
+def room_text(use: ServingUse) -> str:
+    """Returns the tokens of an engine's KV cache, and how many of the longest requests they are."""
+    tokens = f"{use.kv_tokens or 0:,} tokens of KV cache"
+    if use.longest_requests is None:
+        return tokens
+    return f"{tokens}, {use.longest_requests:.1f} requests of {use.max_model_len:,}"
 
 
 def serving_why(p: PredictionParts) -> str | None:

@@ -30,7 +30,7 @@ def accepted_step(
         number in the script's error, or else `step` times a power of two: the largest one up to the
         tolerance, or the smallest one if all are above.
     """
-    for found in _DIVISOR.findall(_LINE.sub("", reason or "")):
+    for found in _DIVISOR.findall(without_line(reason or "")):
         named = lcm(step, int(found) or 1)
         if failed % named and not any(value % named for value in accepted):
             return named
@@ -44,3 +44,8 @@ def accepted_step(
     return max((power for power in explaining if power <= tolerance), default=None) or min(
         explaining, default=None
     )
+
+
+def without_line(reason: str) -> str:
+    """Returns an error's text without the line that raised it, whose number says nothing."""
+    return _LINE.sub("", reason)

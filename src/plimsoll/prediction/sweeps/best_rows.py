@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.errors import InputError
 from plimsoll.engine.gpus.profiles import gpu_profile
+from plimsoll.prediction.sweeps.served_rows import cards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 
 def by_program(found: SweepParts) -> list[list[Row]]:
     """Returns the rows of each script and recording, the best first, failed ones last."""
-    programs = dict.fromkeys(row.case.program for row in found.rows)
+    programs = dict.fromkeys(row.case.name for row in found.rows)
     return [
-        best_first([row for row in found.rows if row.case.program == program], found.goal, found)
+        best_first([row for row in found.rows if row.case.name == program], found.goal, found)
         for program in programs
     ]
 
@@ -31,10 +32,14 @@ def best_first(rows: Iterable[Row], goal: str, found: SweepParts) -> list[Row]:
 def cost(row: Row, prices: Mapping[str, float]) -> float | None:
     """Returns the cost of a million samples, in the currency of the prices; None if unknown.
 
-    A row that does not fit has no cost.
+    A serving engine's is that of an hour of its cards. A row that does not fit has no cost.
     """
     price = prices.get(card(row.case.gpu))
-    if price is None or not row.fits or not row.samples_per_second:
+    if price is None or not row.fits:
+        return None
+    if row.case.is_serving:
+        return price * cards_of(row.case)
+    if not row.samples_per_second:
         return None
     return price / 3600 * 1e6 / row.samples_per_second
 
@@ -61,7 +66,7 @@ def _rank(row: Row, goal: str, prices: Mapping[str, float]) -> tuple[float, ...]
     samples = -(row.samples_per_second or 0.0)
     first = {
         "least-memory": used,
-        "fits": math.inf if row.total_bytes is None else row.total_bytes,
+        "fits": math.inf if row.total_bytes is None else row.total_bytes * cards_of(row.case),
         "most-samples": samples,
         "least-cost": _or_infinite(cost(row, prices)),
     }[goal]

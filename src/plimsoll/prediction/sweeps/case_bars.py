@@ -50,7 +50,7 @@ def case_bars(found: SweepParts, width: int = IN_A_PIPE) -> Text:
     lines: list[Text] = []
     for of_program in programs:
         if len(programs) > 1 and of_program:
-            lines.append(Text(printable(of_program[0].case.program)))
+            lines.append(Text(printable(of_program[0].case.name)))
         lines += [_bar(row, scale, names) for row in of_program]
     lines += _axis(scale, names)
     unknown = [(_UNKNOWN, "not known")] if any(row.fits is None for row in rows) else []

@@ -17,6 +17,7 @@ from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
+from plimsoll.prediction.recipes.served import SCRIPT, engine_version
 from plimsoll.prediction.sweeps.parts import Row
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.prediction.sweeps.parts import Case
     from plimsoll.prediction.sweeps.program_digest import ProgramDigests
 
-_FORM = 1
+_FORM = 2
 """Raised by one when rows of the same key change their contents."""
 
 
@@ -45,20 +46,22 @@ class CaseRun:
     request: Request | None
 
 
-def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
+def prepared(case: Case, digests: ProgramDigests, options: Options | None = None) -> CaseRun:
     """Prepares and checks a case before anything is run.
 
     Args:
         case: The case to run.
         digests: The digests of all programs.
+        options: The options of a prediction, with the case's card, configuration and allocator; by
+            default only these.
 
     Raises:
         InputError: If its program, card or configuration cannot be used.
     """
     request = None
     if case.kind == "prediction":
-        options = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
-        request = options.request(case.program, case.arguments)
+        own = Options(gpu=case.gpu or "", conf=case.conf or "", allocator=case.allocator)
+        request = (options or own).request(case.program, case.arguments)
         torch = metadata.version("torch")
         asked = {**asdict(request), "arguments": case.arguments}
     else:
@@ -66,6 +69,8 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
     card = None if case.gpu is None else gpu_profile(case.gpu)
     figures = "" if card is None else f"{card!r} {card.convolutions} {card.searches}"
     versions = [_FORM, metadata.version("plimsoll-gpu"), torch, figures]
+    if Path(case.program) == SCRIPT:
+        versions.append(engine_version())
     if request is not None:
         digest = digests.of_script(request.script)
     else:
@@ -76,19 +81,33 @@ def prepared(case: Case, digests: ProgramDigests) -> CaseRun:
 
 
 def run_case(run: CaseRun) -> Row:
-    """Returns the row of a case; an error becomes part of the row."""
+    """Returns the row of a case, in the case's folder and without output on stderr."""
     os.chdir(run.folder)
+    with redirect_stderr(io.StringIO()):
+        return row_of(run)
+
+
+def row_of(run: CaseRun, *, is_aside: bool = False) -> Row:
+    """Returns the row of a case; an error becomes part of the row.
+
+    Args:
+        run: The case.
+        is_aside: Whether Ctrl-C ends a prediction without an answer, and a failing program's output
+            is not shown.
+    """
     try:
-        with redirect_stderr(io.StringIO()):  # the row says why a script fails
-            return _replayed(run) if run.request is None else _predicted(run, run.request)
+        if run.request is None:
+            return _replayed(run)
+        return _predicted(run, run.request, is_aside=is_aside)
     except (InputError, ScriptError) as error:
         return Row(run.case, run.key, str(error))
 
 
-def _predicted(run: CaseRun, request: Request) -> Row:
-    found = predict_request(request, shows_output=False)
+def _predicted(run: CaseRun, request: Request, *, is_aside: bool) -> Row:
+    found = predict_request(request, shows_output=False, is_aside=is_aside)
     if not found.uses_cuda:
         return Row(run.case, run.key, f"{found.script} never touches CUDA")
+    is_alike = found.serving is None  # an engine's steps differ between cards
     return Row(
         run.case,
         run.key,
@@ -97,8 +116,8 @@ def _predicted(run: CaseRun, request: Request) -> Row:
         peak_reserved_bytes=found.peak_reserved_bytes,
         device_used_bytes=found.device_used_bytes,
         total_bytes=found.total_bytes,
-        step_seconds=found.step_seconds,
-        samples_per_second=found.step.samples_per_second if found.step else None,
+        step_seconds=found.step_seconds if is_alike else None,
+        samples_per_second=found.step.samples_per_second if found.step and is_alike else None,
         result={**found.to_dict(), "timeline": None},
     )
 

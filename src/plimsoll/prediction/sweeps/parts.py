@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from plimsoll.prediction.not_kept import NotKept, each_once
+from plimsoll.prediction.recipes.served import SCRIPT, served_title
 
 GOALS = ("least-memory", "fits", "most-samples", "least-cost")
 """Goals: the least memory; the smallest card; the most samples a second; the least money."""
@@ -33,10 +35,20 @@ class Case:
     allocator: str
 
     @property
+    def is_serving(self) -> bool:
+        """Whether a serving engine is run."""
+        return Path(self.program) == SCRIPT
+
+    @property
+    def name(self) -> str:
+        """The program, as an answer calls it: the file; an engine with its model."""
+        return served_title(self.arguments) if self.is_serving else self.program
+
+    @property
     def title(self) -> str:
         """Describes it in a line."""
-        words = [self.program, *self.arguments]
-        parts = [shlex.join(words), self.gpu, self.conf]
+        words = ["vllm", "serve"] if self.is_serving else [self.program]
+        parts = [shlex.join([*words, *self.arguments]), self.gpu, self.conf]
         if self.allocator != "native":
             parts.append(self.allocator)
         return ", ".join(part for part in parts if part)

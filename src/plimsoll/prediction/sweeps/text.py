@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 
 from plimsoll.base.layout import paragraphs, table
 from plimsoll.base.units import format_count, format_seconds, format_size
+from plimsoll.prediction.serving_text import room_text
 from plimsoll.prediction.sweeps.best_rows import best_first, by_program, cost
+from plimsoll.prediction.sweeps.served_rows import ends_of, serving_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from plimsoll.prediction.sweeps.parts import Row, SweepParts
 
-_NAMES = ("program", "arguments", "card", "configuration", "allocator", "fits")
+_NAMES = ("program", "arguments", "card", "configuration", "allocator", "the engine", "fits")
 _OPTIONAL = ("of", "allocated", "step", "reserved")
 _BEST_IS = {
     "least-memory": "the least memory is with",
@@ -57,7 +59,7 @@ def _answers(rows: Sequence[Row], found: SweepParts) -> Iterator[str]:
 
 
 def _answer(rows: Sequence[Row], found: SweepParts) -> str:
-    best, program = rows[0], rows[0].case.program
+    best, program = rows[0], rows[0].case.name
     if best.error is not None:
         return f"{program} fails in all {format_count(len(rows), 'case')}: {best.error}"
     if not best.fits:
@@ -94,9 +96,12 @@ def _is_known(row: Row, goal: str, found: SweepParts) -> bool:
 def _figure(row: Row, goal: str, found: SweepParts) -> str:
     money = cost(row, found.prices)
     if goal == "least-cost" and money is not None:
-        return f"{money:.2f} for a million samples"
+        unit = "an hour" if row.case.is_serving else "for a million samples"
+        return f"{money:.2f} {unit}"
     if goal == "most-samples" and row.samples_per_second is not None:
         return f"{row.samples_per_second:.1f} samples/s"
+    if goal == "fits" and (use := serving_of(row)) is not None and use.kv_tokens:
+        return room_text(use)
     used = format_size(row.device_used_bytes or 0)
     if goal == "fits" and row.total_bytes is not None:
         return f"{used} of {format_size(row.total_bytes)}"
@@ -106,7 +111,7 @@ def _figure(row: Row, goal: str, found: SweepParts) -> str:
 def row_name(row: Row) -> str:
     """Returns the part of a row's title that distinguishes it from others of its program."""
     parts = [shlex.join(row.case.arguments), row.case.gpu, _conf(row), _allocator(row)]
-    return ", ".join(part for part in parts if part) or row.case.program
+    return ", ".join(part for part in parts if part) or row.case.name
 
 
 def _conf(row: Row) -> str:
@@ -135,9 +140,10 @@ def _differs(column: Sequence[str]) -> bool:
 
 def _cells(row: Row, found: SweepParts) -> dict[str, str]:
     case, money = row.case, cost(row, found.prices)
-    samples = row.samples_per_second
+    samples, use = row.samples_per_second, serving_of(row)
+    requests = None if use is None else use.longest_requests
     return {
-        "program": case.program,
+        "program": case.name,
         "arguments": shlex.join(case.arguments),
         "card": case.gpu or "recorded",
         "configuration": "recorded" if case.conf is None else case.conf or "default",
@@ -149,6 +155,9 @@ def _cells(row: Row, found: SweepParts) -> dict[str, str]:
         "step": "-" if row.step_seconds is None else format_seconds(row.step_seconds),
         "samples/s": "-" if samples is None else f"{samples:.1f}",
         "cost": "-" if money is None else f"{money:.2f}",
+        "KV tokens": f"{use.kv_tokens:,}" if use is not None and use.kv_tokens else "-",
+        "requests": "-" if requests is None else f"{requests:.1f}",
+        "the engine": ends_of(row) or "-",
         "fits": "failed" if row.error is not None else _VERDICTS[row.fits],
     }
 
@@ -174,6 +183,8 @@ def _failures(found: SweepParts) -> Iterator[str]:
 
 def _end(found: SweepParts) -> Iterator[str]:
     if found.rows and found.prices:
-        yield "Cost: of a million samples, by the prices that were given for an hour."
+        serves = all(row.case.is_serving for row in found.rows)
+        what = "an hour of the cards" if serves else "a million samples"
+        yield f"Cost: of {what}, by the prices that were given for an hour."
     if len(found.rows) < found.cases:
         yield f"{found.cases - len(found.rows)} of {format_count(found.cases, 'case')} are not done"

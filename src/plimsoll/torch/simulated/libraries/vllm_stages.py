@@ -373,6 +373,7 @@ def _learn_lack(use: ServingUse, values: list[Any]) -> None:
         snapshot, cache = values[:2]
         asked = int(snapshot.total_memory * cache.gpu_memory_utilization)
         use.missing_bytes = asked - int(snapshot.free_memory)
+        use.utilization = float(cache.gpu_memory_utilization)
         return
     available, needed = values[:2]
     use.missing_bytes = int(needed()) - int(available)

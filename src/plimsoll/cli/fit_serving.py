@@ -1,0 +1,94 @@
+"""`plimsoll fit` of a serving engine: options with which it serves, and the smallest card."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from plimsoll.base.json_text import json_line
+from plimsoll.cli.progress import Progress
+from plimsoll.cli.terminal import show
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from plimsoll.cli.program import Program
+    from plimsoll.prediction.serving.engine_search import Bounds
+    from plimsoll.prediction.serving.parts import EngineTrial
+
+    Shown = Callable[[str, Mapping[str, str], EngineTrial | None], None]
+
+
+def run_serving(
+    program: Program,
+    vary: Sequence[str],
+    *,
+    gpus: Sequence[str] | None,
+    bounds: Bounds,
+    headroom: str | None,
+    results: Path | None,
+    as_json: bool,
+    simulation: dict[str, Any],
+) -> None:
+    """Search on each card, or for the smallest one, and print the answers.
+
+    Args:
+        program: The engine with its arguments.
+        vary: The values of --vary. Without one, changes are tried until the engine serves.
+        gpus: The cards; None for the smallest.
+        bounds: The values that may be tried.
+        headroom: The memory that must stay free under load.
+        results: The table of finished trials.
+        as_json: Whether to print JSON.
+        simulation: The options of the predictions.
+    """
+    from plimsoll.prediction.not_kept import tell
+    from plimsoll.prediction.serving.engine_fit import fit_engine
+    from plimsoll.prediction.serving.engine_fit_text import (
+        answer_text,
+        command_of,
+        engine_fit_text,
+    )
+
+    any_fails = False
+    for gpu in [*gpus] if gpus else [None]:
+        with _shown(program) as progress:
+            found = fit_engine(
+                program.arguments, vary, gpu=gpu, bounds=bounds, headroom=headroom,
+                results=results, progress=progress, **simulation,
+            )  # fmt: skip
+        tell(found.not_kept)
+        any_fails = any_fails or found.best is None
+        if as_json:
+            words = {"why": answer_text(found), "next": shlex.join(command_of(found))}
+            print(json_line(found.to_dict() | words))
+        else:
+            show(partial(engine_fit_text, found), "no" if found.best is None else "yes")
+        if found.stopped is not None:
+            raise typer.Exit(130)
+    if any_fails:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _shown(program: Program) -> Iterator[Shown]:
+    """Show on stderr what is tried, and what came of it."""
+    from plimsoll.prediction.recipes.served import served_title
+    from plimsoll.prediction.serving.engine_fit_text import settings_text, trial_text
+
+    title = served_title(program.arguments)
+    with Progress(title) as progress:
+
+        def show_trial(gpu: str, settings: Mapping[str, str], trial: EngineTrial | None) -> None:
+            what = f"{gpu}, {settings_text(settings) or 'as it is'}"
+            progress.now(f"{title} on {what}")
+            if trial is not None:
+                kept = " (kept)" if trial.is_kept else ""
+                progress.say(f"{what}: {trial_text(trial)}{kept}")
+
+        yield show_trial

@@ -1,0 +1,109 @@
+"""Chooses the whole numbers to try, until two of them enclose the largest that works."""
+
+from __future__ import annotations
+
+from math import isqrt
+
+MOST_RUNS = 12
+"""The most tries, unless the search is exact."""
+_TOLERANCE = 100
+"""A difference of one part in this many does not matter, unless the search is exact."""
+_GROWTH = 2
+"""The factor between tries while nothing bounds the answer on one side."""
+
+
+class Bisection:
+    """The largest number that may be raised, the smallest larger one that is too much.
+
+    Args:
+        start: The first number to try.
+        step: Only multiples of it are tried.
+        at_most: The largest number that may be tried; None for no bound.
+        is_exact: Whether to continue until neighbours enclose the answer, in any number of tries.
+        is_near: Whether the answer is near the start in absolute terms, as a share of a card is.
+            The distance of tries from the start doubles then; otherwise the tries double.
+
+    Attributes:
+        low: The largest number that works, or that is too little; 0 for none.
+        high: The smallest larger number that is too much; None for none.
+    """
+
+    def __init__(
+        self,
+        start: int,
+        *,
+        step: int = 1,
+        at_most: int | None = None,
+        is_exact: bool = False,
+        is_near: bool = False,
+    ) -> None:
+        self.low = 0
+        self.high: int | None = None
+        self._step = step
+        self._at_most = at_most
+        self._is_exact = is_exact
+        self._is_near = is_near
+        self._reach = step
+        self._runs = 0
+        self._hint: int | None = start
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no number between both is worth a try."""
+        return self.high is not None and self.high - self.low <= self.tolerance
+
+    @property
+    def is_at_bound(self) -> bool:
+        """Whether the largest number that may be tried works."""
+        return self._at_most is not None and self.low + self._step > self._at_most
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether all tries are made."""
+        return not self._is_exact and self._runs >= MOST_RUNS
+
+    @property
+    def tolerance(self) -> int:
+        """Returns the difference that does not matter."""
+        if self._is_exact:
+            return self._step
+        return max(self._step, self.low // _TOLERANCE // self._step * self._step)
+
+    def next(self) -> int | None:
+        """Returns the number to try; None at the end of the search."""
+        if self.is_closed or self.is_at_bound or self.is_spent:
+            return None
+        top = self._at_most if self.high is None else self.high - self._step
+        value = self._between() if self._hint is None else self._hint
+        if top is not None:
+            value = min(value, top)
+        return max(value // self._step * self._step, self.low + self._step)
+
+    def learn(self, value: int, *, is_too_much: bool, hint: int | None = None) -> None:
+        """Takes the result of a try.
+
+        Args:
+            value: The number.
+            is_too_much: Whether it is too much.
+            hint: A number below that should work, by the engine's own account.
+        """
+        was_hint = self._hint == value and self.high is not None
+        self._runs += 1
+        self._hint = None
+        if not is_too_much:
+            self.low = max(self.low, value)
+            if was_hint:
+                self._hint = value + self.tolerance
+            return
+        self.high = value if self.high is None else min(self.high, value)
+        if hint is not None and self.low < hint <= self.high - self.high // _TOLERANCE:
+            self._hint = hint
+
+    def _between(self) -> int:
+        low, high = self.low, self.high
+        if low and high is not None:
+            return (low + high) // 2 if self._is_near else isqrt(low * high)
+        if self._is_near:
+            self._reach *= 2
+            return low + self._reach if high is None else high - self._reach
+        return low * _GROWTH if high is None else high // _GROWTH

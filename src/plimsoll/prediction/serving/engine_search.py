@@ -1,0 +1,237 @@
+"""Searches the values of one option, or the cards, by trials of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.prediction.fitting.parts import INTERRUPTED
+from plimsoll.prediction.recipes.served import given
+from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
+from plimsoll.prediction.serving.engine_trials import with_settings
+from plimsoll.prediction.serving.parts import CARD, EngineBorder
+from plimsoll.prediction.serving.trial_ends import (
+    is_too_little,
+    longest_request,
+    named_limit,
+    own_value,
+    why_hopeless,
+)
+from plimsoll.prediction.serving.varied_options import LENGTH, PARALLEL, PERCENT, SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from plimsoll.prediction.serving.engine_trials import EngineTrials
+    from plimsoll.prediction.serving.parts import EngineTrial
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The values of an option that may be tried.
+
+    Attributes:
+        start: The first one; None for the command's own, or the engine's.
+        at_most: The largest; None for no bound.
+        multiple_of: Only multiples of it are tried.
+        is_exact: Whether to continue until neighbours enclose the answer.
+    """
+
+    start: int | None = None
+    at_most: int | None = None
+    multiple_of: int = 1
+    is_exact: bool = False
+
+
+class EngineSearch:
+    """Finds borders by trials; an interrupt ends a search with what it knows.
+
+    Args:
+        trials: They run the engine.
+        bounds: The values that may be tried.
+
+    Attributes:
+        is_interrupted: Whether the user ended a search; no further one should begin.
+    """
+
+    def __init__(self, trials: EngineTrials, bounds: Bounds) -> None:
+        self.is_interrupted = False
+        self._trials = trials
+        self._bounds = bounds
+
+    def alone(self, gpu: str, settings: Mapping[str, str]) -> EngineBorder:
+        """Tries settings as they are."""
+        try:
+            trial = self._trials.run(gpu, settings)
+        except KeyboardInterrupt:
+            return self._interrupted(None, settings, None, None)
+        return _border(None, settings, trial if trial.fits else None, trial)
+
+    def largest(self, gpu: str, vary: str, settings: Mapping[str, str]) -> EngineBorder:
+        """Finds the largest value of an option with which the engine serves.
+
+        Raises:
+            InputError: If the engine fails for another reason than memory before it serves once,
+                or the first value is unknown.
+        """
+        tried: dict[int, EngineTrial] = {}
+        try:
+            return self._bisected(gpu, vary, settings, tried)
+        except KeyboardInterrupt:
+            return self._interrupted(vary, settings, *_around(tried))
+
+    def least(self, gpu: str, settings: Mapping[str, str], counts: Sequence[int]) -> EngineBorder:
+        """Finds the least tensor parallelism with which the engine serves, from below."""
+        beyond = None
+        try:
+            for count in counts:
+                trial = self._trials.run(gpu, {**settings, PARALLEL: str(count)})
+                if trial.fits:
+                    return _border(PARALLEL, settings, trial, beyond)
+                beyond = trial
+        except KeyboardInterrupt:
+            return self._interrupted(PARALLEL, settings, None, beyond)
+        return _border(PARALLEL, settings, None, beyond)
+
+    def smallest_card(self, cards: Sequence[str], settings: Mapping[str, str]) -> EngineBorder:
+        """Finds the smallest card that serves, by bisection.
+
+        The search leaves out cards on which the engine fails for another reason than memory, such
+        as a missing kernel.
+
+        Args:
+            cards: The cards, the smallest first.
+            settings: The options that the search sets.
+        """
+        left = list(cards)
+        best: EngineTrial | None = None
+        beyond: EngineTrial | None = None
+        low, high = -1, len(left)
+        errors: list[str] = []
+        try:
+            while high - low > 1:
+                middle = (low + high) // 2
+                trial = self._trials.run(left[middle], settings)
+                if trial.error is not None:
+                    errors.append(trial.error)
+                    del left[middle]
+                    high -= 1
+                elif trial.fits:
+                    best, high = trial, middle
+                else:
+                    beyond, low = trial, middle
+        except KeyboardInterrupt:
+            return self._interrupted(CARD, settings, best, beyond)
+        if best is None and beyond is None and errors:
+            raise InputError(f"the engine fails on all cards: {errors[0]}")
+        return _border(CARD, settings, best, beyond)
+
+    def _bisected(
+        self, gpu: str, vary: str, settings: Mapping[str, str], tried: dict[int, EngineTrial]
+    ) -> EngineBorder:
+        scale = PERCENT if vary == SHARE else 1
+        at_most = PERCENT if vary == SHARE else self._bounds.at_most
+        start, own = self._first(gpu, vary, settings)
+        if start is None:
+            assert own is not None
+            return _border(vary, settings, None, own, why_hopeless(own, vary))
+        if own is not None and vary == LENGTH:  # a model's own length is the most that it allows
+            at_most = round(min(start, at_most or start))
+        numbers = Bisection(
+            round(start * scale),
+            step=self._bounds.multiple_of,
+            at_most=at_most,
+            is_exact=self._bounds.is_exact or vary == SHARE,
+            is_near=vary == SHARE,
+        )
+        while (number := numbers.next()) is not None:
+            text = f"{number / scale:g}" if vary == SHARE else str(number)
+            if own is not None and number == round(start * scale):
+                trial = replace(own, settings={**settings, vary: text})
+            else:
+                trial = self._trials.run(gpu, {**settings, vary: text})
+            if trial.error is not None and not any(each.fits for each in tried.values()):
+                raise InputError(f"with {vary} {text} the engine fails: {trial.error}")
+            tried[number] = trial
+            if (why := why_hopeless(trial, vary)) is not None:
+                return _border(vary, settings, None, trial, why)
+            is_too_much = not trial.fits and not is_too_little(trial, vary)
+            hint = longest_request(trial) or named_limit(trial, numbers.low, number)
+            numbers.learn(number, is_too_much=is_too_much, hint=hint)
+            if trial.error is not None and hint == numbers.low:
+                break
+        best, beyond = _around(tried)
+        stopped = self._why(vary, numbers, beyond, is_models=own is not None)
+        return _border(vary, settings, best, beyond, stopped)
+
+    def _first(
+        self, gpu: str, vary: str, settings: Mapping[str, str]
+    ) -> tuple[float | None, EngineTrial | None]:
+        """Returns the first value, and the trial that told it; None for a value if none helps."""
+        text = given(with_settings(self._trials.arguments, settings), vary)
+        if self._bounds.start is not None:
+            return self._bounds.start, None
+        if text is not None:
+            return _number(vary, text), None
+        own = self._trials.run(gpu, settings)
+        if own.error is not None:
+            raise InputError(f"the engine fails: {own.error}")
+        value = own_value(own, vary)
+        if value is None and why_hopeless(own, vary) is None:
+            raise InputError(f"the engine's own {vary} is not known; --start N says where to begin")
+        return value, own
+
+    def _why(
+        self, vary: str, numbers: Bisection, beyond: EngineTrial | None, *, is_models: bool
+    ) -> str | None:
+        """Returns why a search ended, unless two values enclose the answer closely."""
+        if beyond is not None and beyond.error is not None:
+            return f"with {beyond.settings[vary]} the engine fails: {beyond.error}"
+        if numbers.is_closed:
+            return None
+        if numbers.is_at_bound:
+            if vary == SHARE:
+                return "it is the whole card"
+            if vary == LENGTH and is_models:
+                return "the model allows no more"
+            return f"no value above {self._bounds.at_most} was asked for"
+        return f"{MOST_RUNS} runs were spent"
+
+    def _interrupted(
+        self,
+        vary: str | None,
+        settings: Mapping[str, str],
+        best: EngineTrial | None,
+        beyond: EngineTrial | None,
+    ) -> EngineBorder:
+        self.is_interrupted = True
+        return _border(vary, settings, best, beyond, INTERRUPTED)
+
+
+def _border(
+    vary: str | None,
+    settings: Mapping[str, str],
+    best: EngineTrial | None,
+    beyond: EngineTrial | None,
+    stopped: str | None = None,
+) -> EngineBorder:
+    beyond = None if beyond is best else beyond
+    return EngineBorder(vary, {**settings}, best, beyond, stopped)
+
+
+def _around(tried: Mapping[int, EngineTrial]) -> tuple[EngineTrial | None, EngineTrial | None]:
+    """Returns the trial with the largest value that serves, and the next one that does not."""
+    low = max((number for number, trial in tried.items() if trial.fits), default=0)
+    high = min((number for number, trial in tried.items() if number > low), default=None)
+    return tried.get(low), None if high is None else tried[high]
+
+
+def _number(vary: str, text: str) -> float:
+    try:
+        value = float(text) if vary == SHARE else int(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise InputError(f"{vary} is varied from its value on, a number above zero, not {text!r}")
+    return value

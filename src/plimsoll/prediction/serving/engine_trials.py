@@ -1,0 +1,126 @@
+"""Runs a serving engine with options of a search, each command once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.prediction.not_kept import NotKept, each_once
+from plimsoll.prediction.recipes.served import SCRIPT, without
+from plimsoll.prediction.serving.parts import EngineTrial
+from plimsoll.prediction.sweeps.case_runs import prepared, row_of
+from plimsoll.prediction.sweeps.parts import Case
+from plimsoll.prediction.sweeps.program_digest import ProgramDigests
+from plimsoll.prediction.sweeps.served_rows import SERVES, ends_of, serving_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from plimsoll.prediction.fitting.headroom import Headroom
+    from plimsoll.prediction.options import Options
+    from plimsoll.prediction.sweeps.parts import Row
+    from plimsoll.prediction.sweeps.results_file import ResultsFile
+
+    Progress = Callable[[str, Mapping[str, str], EngineTrial | None], None]
+
+LEFT_OUT, WITHOUT_VALUE = "none", "on"
+"""Values that leave an option out, and that give it without a value."""
+
+
+def with_settings(arguments: Sequence[str], settings: Mapping[str, str]) -> list[str]:
+    """Returns the arguments of `vllm serve` with options in the place of those that are given."""
+    found = list(arguments)
+    for name, value in settings.items():
+        found = without(found, name)
+        if value != LEFT_OUT:
+            found += [name] if value == WITHOUT_VALUE else [name, value]
+    return found
+
+
+class EngineTrials:
+    """Runs trials, one after the other.
+
+    Args:
+        arguments: The arguments after `vllm serve`.
+        options: The options of each prediction; a trial names its card.
+        headroom: The memory that must stay free under load.
+        kept: The table of finished trials, which sweeps share; None for none.
+        progress: Called with the card, the settings and None before a trial, and with the trial
+            after it.
+
+    Attributes:
+        tried: The trials, in order, each command once.
+        not_kept: The guarantees that some trial could not give.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        options: Options,
+        headroom: Headroom,
+        kept: ResultsFile | None,
+        progress: Progress,
+    ) -> None:
+        self.arguments = list(arguments)
+        self.tried: list[EngineTrial] = []
+        self.not_kept: list[NotKept] = []
+        self._options = options
+        self._headroom = headroom
+        self._kept = kept
+        self._progress = progress
+        self._digests = ProgramDigests()
+        self._known: dict[str, EngineTrial] = {}
+
+    def run(self, gpu: str, settings: Mapping[str, str]) -> EngineTrial:
+        """Returns the result with a card and settings, of an earlier trial if there was one.
+
+        Raises:
+            InputError: If the card or an option of the prediction cannot be used.
+        """
+        options = replace(self._options, gpu=gpu)
+        arguments = tuple(with_settings(self.arguments, settings))
+        case = Case("prediction", str(SCRIPT), arguments, gpu, options.conf, options.allocator)
+        run = prepared(case, self._digests, options)
+        assert run.request is not None
+        known = self._known.get(run.key)
+        if known is not None:  # another search may have set these options, or the command has them
+            return replace(known, settings={**settings})
+        kept = None if self._kept is None else self._kept.done(run.key)
+        if kept is None:
+            self._progress(gpu, settings, None)
+            row = row_of(run, is_aside=True)
+            if self._kept is not None:
+                self._kept.keep(row)
+        else:
+            row = kept
+        trial = self._trial(row, len(run.request.setup.gpus), settings)
+        trial = replace(trial, is_kept=kept is not None)
+        self._known[run.key] = trial
+        self.tried.append(trial)
+        if row.result is not None:
+            told = [NotKept(**each) for each in row.result["not_kept"]]
+            self.not_kept = each_once([self.not_kept, told])
+        self._progress(gpu, settings, trial)
+        return trial
+
+    def _trial(self, row: Row, gpus: int, settings: Mapping[str, str]) -> EngineTrial:
+        gpu = row.case.gpu or ""
+        found: dict[str, Any] = row.result
+        ends, use = ends_of(row) or "", serving_of(row)
+        if row.error is not None or use is None:
+            return EngineTrial(gpu, gpus, {**settings}, False, ends, error=row.error or ends)
+        serves = row.fits is True and ends == SERVES
+        headroom = int(found["headroom_bytes"])
+        needed = self._headroom.of(found["total_bytes"] + found["used_bytes"])
+        is_enough = headroom >= needed
+        return EngineTrial(
+            gpu=gpu,
+            gpus=gpus,
+            settings={**settings},
+            fits=None if row.fits is None else serves and is_enough,
+            ends="serves, and leaves too little" if serves and not is_enough else ends,
+            serving=use,
+            headroom_bytes=headroom if serves else None,
+            total_bytes=row.total_bytes,
+            seconds=float(found["seconds"]),
+        )

@@ -1,0 +1,122 @@
+"""The results of searches over a serving engine's options, as data."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from plimsoll.prediction.not_kept import NotKept
+from plimsoll.torch.simulated.serving_use import ServingUse
+
+CARD = "gpu"
+"""The name of what is varied where the smallest card is looked for."""
+
+
+@dataclass(frozen=True)
+class EngineTrial:
+    """One run of the engine.
+
+    Attributes:
+        gpu: The card.
+        gpus: The number of cards.
+        settings: The options that the search set, by name; "none" leaves an option out, and "on"
+            gives it without a value.
+        fits: Whether the engine starts, serves the load and leaves the wanted headroom; None if
+            that stays unknown.
+        ends: How the run ended, in words.
+        serving: The engine's own account; None if it failed before it had one.
+        headroom_bytes: The memory of the card that stays free under load; None unless it serves.
+        total_bytes: The card's memory; None if the engine failed for another reason than memory.
+        error: Why the engine failed for another reason than memory; None if it did not.
+        seconds: The duration of the prediction.
+        is_kept: Whether the result is that of an earlier command, from the table of results.
+    """
+
+    gpu: str
+    gpus: int
+    settings: dict[str, str]
+    fits: bool | None
+    ends: str
+    serving: ServingUse | None = None
+    headroom_bytes: int | None = None
+    total_bytes: int | None = None
+    error: str | None = None
+    seconds: float = 0.0
+    is_kept: bool = False
+
+
+@dataclass(frozen=True)
+class EngineBorder:
+    """The result of one search.
+
+    Attributes:
+        vary: The option; "gpu" for the card; None if the settings were tried alone.
+        settings: The options that were set throughout the search.
+        trial: The trial of the answer; None if the engine never served.
+        beyond: The nearest trial on the other side of the border; None if there is none.
+        stopped: Why the search ended before two neighbours, or values within 1 %, enclosed the
+            answer.
+        value: The answer: the option's value, or the card; None if the engine never served, or if
+            nothing was varied.
+        next_value: The value or card of `beyond`.
+    """
+
+    vary: str | None
+    settings: dict[str, str]
+    trial: EngineTrial | None
+    beyond: EngineTrial | None = None
+    stopped: str | None = None
+    value: int | float | str | None = field(init=False)
+    next_value: int | float | str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", _value_in(self.trial, self.vary))
+        object.__setattr__(self, "next_value", _value_in(self.beyond, self.vary))
+
+
+def _value_in(trial: EngineTrial | None, vary: str | None) -> int | float | str | None:
+    if trial is None or vary is None:
+        return None
+    text = trial.gpu if vary == CARD else trial.settings.get(vary)
+    if text is None:  # a trial of the command as it is
+        return None
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return text
+
+
+@dataclass(frozen=True)
+class EngineFitParts:
+    """The result of `plimsoll fit` for a serving engine.
+
+    Attributes:
+        command: The command, from `vllm serve` on.
+        gpu: The card; None if the smallest card was looked for.
+        vary: The option that was searched; "gpu" for the card; None if choices, or changes with
+            which the engine serves, were tried.
+        found: The searches: the best first, or changes in the order in which they were tried.
+        tried: All trials, in order; each command once.
+        stopped: Why not everything was tried; None if it was.
+        seconds: The duration of the predictions.
+        not_kept: The guarantees that some trial could not give.
+    """
+
+    command: list[str]
+    gpu: str | None
+    vary: str | None
+    found: list[EngineBorder]
+    tried: list[EngineTrial]
+    stopped: str | None = None
+    seconds: float = 0.0
+    not_kept: list[NotKept] = field(default_factory=list)
+
+    @property
+    def best(self) -> EngineBorder | None:
+        """Returns the first search that found an answer; None if none did."""
+        return next((each for each in self.found if each.trial is not None), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the values for JSON: base units, stable keys."""
+        return asdict(self)

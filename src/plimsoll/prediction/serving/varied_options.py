@@ -1,0 +1,72 @@
+"""The options of the engine that a search varies, and how it searches each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from plimsoll.base.errors import InputError
+from plimsoll.prediction.serving.parts import CARD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LENGTH, SEQUENCES = "--max-model-len", "--max-num-seqs"
+TOKENS = "--max-num-batched-tokens"
+SHARE = "--gpu-memory-utilization"
+PARALLEL = "--tensor-parallel-size"
+PARALLELS = (1, 2, 4, 8)
+"""The values of `PARALLEL` that are tried, as far as the machine has so many cards."""
+PERCENT = 100
+"""`SHARE` is searched in hundredths."""
+
+
+@dataclass(frozen=True)
+class Varied:
+    """The values of `--vary`.
+
+    Attributes:
+        searched: The option whose outermost value is looked for; None for none.
+        choices: The values of the other options, each set of which is searched.
+    """
+
+    searched: str | None
+    choices: tuple[dict[str, str], ...]
+
+    @classmethod
+    def parse(cls, texts: Sequence[str]) -> Varied:
+        """Parses `--max-model-len`, and `--quantization=none,fp8` for a choice.
+
+        Raises:
+            InputError: If a text is no option, or several options have no values.
+        """
+        searched: list[str] = []
+        choices: dict[str, list[str]] = {}
+        for text in texts:
+            name, has_values, values = text.partition("=")
+            name = name.replace("_", "-")
+            if not name.startswith("--") or (has_values and not all(values.split(","))):
+                raise InputError(
+                    "--vary is an option of vllm serve, as in --vary=--max-model-len or "
+                    f"--vary=--kv-cache-dtype=auto,fp8, not {text!r}"
+                )
+            if has_values:
+                choices.setdefault(name, []).extend(values.split(","))
+            else:
+                searched.append(name)
+        if len({*searched}) > 1:
+            raise InputError(
+                f"one option is searched at a time, not {' and '.join(dict.fromkeys(searched))}; "
+                "give the other one values, as in --vary=--max-num-seqs=64,256"
+            )
+        if searched and searched[0] in choices:
+            raise InputError(f"{searched[0]} is searched, or has values; not both")
+        sets = product(*(dict.fromkeys(values) for values in choices.values()))
+        found = tuple(dict(zip(choices, each, strict=True)) for each in sets)
+        return cls(searched[0] if searched else None, found)
+
+
+def is_least(vary: str | None) -> bool:
+    """Returns whether the least is the best: of cards."""
+    return vary in (CARD, PARALLEL)

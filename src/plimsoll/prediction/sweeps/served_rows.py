@@ -1,0 +1,43 @@
+"""Reads rows of serving engines: the engine's own account, and how its run ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from plimsoll.prediction.recipes.served import engine_cards
+from plimsoll.prediction.serving_text import serving_failure
+from plimsoll.torch.simulated.serving_use import ServingUse
+
+if TYPE_CHECKING:
+    from plimsoll.prediction.sweeps.parts import Case, Row
+
+SERVES = "serves"
+
+
+def serving_of(row: Row) -> ServingUse | None:
+    """Returns the engine's own account; None for a row without one."""
+    account = row.result.get("serving") if isinstance(row.result, dict) else None
+    if account is None:
+        return None
+    use = ServingUse(**account)
+    bounds = use.graph_range_bytes
+    return use if bounds is None else replace(use, graph_range_bytes=(bounds[0], bounds[1]))
+
+
+def ends_of(row: Row) -> str | None:
+    """Returns how the engine's run ended, with the verb first; None for a row without an engine."""
+    if not row.case.is_serving:
+        return None
+    if row.error is not None:
+        return "fails"
+    use = serving_of(row)
+    if use is None:
+        return "ends without the start of an engine"
+    ran_out = row.result["out_of_memory"] is not None
+    return serving_failure(use, ran_out=ran_out) or SERVES
+
+
+def cards_of(case: Case) -> int:
+    """Returns the number of cards of a case."""
+    return engine_cards(case.arguments) if case.is_serving else 1
