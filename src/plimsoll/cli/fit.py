@@ -19,7 +19,7 @@ from plimsoll.cli.fit_within import run_within
 from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
-from plimsoll.prediction.recipes.served import SCRIPT
+from plimsoll.prediction.recipes.served import engine_of_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,10 +135,10 @@ def fit(
         seq_len=seq_len, save_recipe=save_recipe, force=force,
         is_job=simulation["nproc_per_node"] is not None,
     )  # fmt: skip
-    if program.script == str(SCRIPT):
+    if engine := engine_of_script(program.script):
         raise InputError(
-            "fit changes training scripts, and no serving engines; plimsoll predict vllm serve ... "
-            "says what an engine's own options make of a card"
+            "fit changes training scripts, and no serving engines; plimsoll predict "
+            f"{engine.command} serve ... says what an engine's own options make of a card"
         )
     for card in cards:  # what is wrong is said before the first run
         card.request(program.script, is_module=module)

@@ -1,7 +1,8 @@
-"""Runs `vllm serve MODEL ...` as a script: the engine under a load, without a server."""
+"""Runs a serving engine's command as a script: the engine under a load, without a server."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -12,51 +13,108 @@ from plimsoll.base.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCRIPT = Path(__file__).with_name("engines") / "serve.py"
+_FOLDER = Path(__file__).with_name("engines")
 
 
-def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
-    """Returns whether a command is `vllm serve`.
+@dataclass(frozen=True)
+class Engine:
+    """A serving engine, by the commands that start its server.
+
+    Attributes:
+        title: Its name.
+        package: Its package, which pip installs.
+        command: The program that starts it with `serve`.
+        module: The module that starts it with `python -m`.
+        model_options: The options that name the model.
+        script: The script that runs it under a load.
+    """
+
+    title: str
+    package: str
+    command: str
+    module: str
+    model_options: tuple[str, ...]
+    script: Path
+
+
+ENGINES = (
+    Engine(
+        "vLLM",
+        "vllm",
+        "vllm",
+        "vllm.entrypoints.openai.api_server",
+        ("--model",),
+        _FOLDER / "vllm_serve.py",
+    ),
+    Engine(
+        "SGLang",
+        "sglang",
+        "sglang",
+        "sglang.launch_server",
+        ("--model-path", "--model"),
+        _FOLDER / "sglang_serve.py",
+    ),
+)
+
+
+def engine_of(script: str | None, arguments: Sequence[str], *, module: bool) -> Engine | None:
+    """Returns the engine whose server a command starts; None for other commands.
 
     Args:
-        script: The command's program.
+        script: The command's program, or a module's name.
         arguments: Its arguments.
+        module: Whether it is a module's name.
     """
-    return script is not None and Path(script).name == "vllm" and list(arguments[:1]) == ["serve"]
+    for engine in ENGINES:
+        if module and script == engine.module:
+            return engine
+        is_program = not module and script is not None and Path(script).name == engine.command
+        if is_program and list(arguments[:1]) == ["serve"]:
+            return engine
+    return None
+
+
+def engine_of_script(script: str | Path) -> Engine | None:
+    """Returns the engine that a script of `ENGINES` runs; None for other scripts."""
+    return next((engine for engine in ENGINES if engine.script == Path(script)), None)
 
 
 _OWN_OPTIONS = ("--gpu", "--json", "--quiet")
 """plimsoll's options that users put after the model, where the engine would misread them."""
 
 
-def check_engine(arguments: Sequence[str]) -> None:
+def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
     """Check that the engine is installed, and gets no options of plimsoll.
 
     Args:
-        arguments: The arguments after `vllm serve`.
+        engine: The engine.
+        arguments: The arguments of its server.
 
     Raises:
         InputError: If it is not installed, or gets one.
     """
+    command = f"{engine.command} serve"
     for each in arguments:
         if each.partition("=")[0] in _OWN_OPTIONS:
             raise InputError(
-                f"{each} stands behind `vllm serve`, and is not vLLM's; put it before: "
-                f"plimsoll predict {each} … vllm serve …"
+                f"{each} stands behind `{command}`, and is not {engine.title}'s; put it before: "
+                f"plimsoll predict {each} … {command} …"
             )
-    if find_spec("vllm") is None:
+    if find_spec(engine.package) is None:
         raise InputError(
-            "`vllm serve` needs vLLM in the environment of plimsoll: pip install vllm "
-            "(its code runs here; no GPU is needed)"
+            f"`{command}` needs {engine.title} in the environment of plimsoll: pip install "
+            f"{engine.package} (its code runs here; no GPU is needed)"
         )
 
 
-def served_title(arguments: Sequence[str]) -> str:
+def served_title(engine: Engine, arguments: Sequence[str]) -> str:
     """Returns the title of a run: the command with its model.
 
     Args:
-        arguments: The arguments after `vllm serve`.
+        engine: The engine.
+        arguments: The arguments of its server.
     """
-    named = [value for option, value in pairwise(arguments) if option == "--model"]
+    split = [word for each in arguments for word in each.split("=", 1)]
+    named = [value for option, value in pairwise(split) if option in engine.model_options]
     first = [each for each in arguments[:1] if not each.startswith("-")]
-    return " ".join(["vllm serve", *(named or first)[:1]])
+    return " ".join([f"{engine.command} serve", *(named or first)[:1]])

@@ -34,6 +34,7 @@ class ServingUse:
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
         utilization: The part of the card that it plans to use.
+        available_bytes: What it finds free on the card after its start; None if it does not say.
     """
 
     engine: str
@@ -54,6 +55,7 @@ class ServingUse:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     utilization: float | None = None
+    available_bytes: int | None = None
 
     @property
     def longest_requests(self) -> float | None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
-from plimsoll.torch.simulated.serving_use import ServingUse
+from plimsoll.torch.simulated.libraries.engine_stages import EngineStages
+from plimsoll.torch.simulated.libraries.made_up import assume_made_up_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from plimsoll.torch.simulated.serving_use import Stage
+    from plimsoll.torch.simulated.serving_use import ServingUse
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
@@ -29,7 +28,7 @@ def vllm_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """Returns the loaders of vLLM's modules, by name."""
-    stages = _Stages(simulation)
+    stages = _Stages(simulation, "vLLM", "vllm")
     return {
         "vllm.engine.arg_utils": make_up_weights,
         "vllm.model_executor.models.registry": keep_model_facts,
@@ -51,11 +50,7 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
     @functools.wraps(create)
     def create_load_config(self: Any) -> Any:
         if str(self.load_format).lower() in _MADE_UP:
-            assume(
-                "vllm",
-                "weights are made up, of the sizes that the model's configuration says, as by "
-                'load_format="dummy"',
-            )
+            assume_made_up_weights("vllm")
             self.load_format = "dummy"
         return create(self)
 
@@ -80,70 +75,17 @@ def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
     os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", _SHUTDOWN_SECONDS)
 
 
-class _Stages:
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def _use(self) -> ServingUse:
-        use = self._simulation.serving
-        if use is None:
-            import vllm
-
-            use = self._simulation.serving = ServingUse(f"vLLM {vllm.__version__}")
-        return use
-
-    def _staged(
-        self,
-        owner: Any,
-        name: str,
-        stage: Stage | None,
-        learn: Callable[[ServingUse, Any, Any], None],
-        after: Stage | None = None,
-    ) -> None:
-        """Notes the stage while a method runs, and afterwards facts from its object.
-
-        A method without a stage of its own belongs to the current one.
-        """
-        method = getattr(owner, name)
-        guarded = self._simulation.watchers.guarded
-
-        @functools.wraps(method)
-        def run(this: Any, *arguments: Any, **named: Any) -> Any:
-            use = self._use()
-            before, use.stage = use.stage, stage or use.stage
-            with self._noting_failure(use):
-                result = method(this, *arguments, **named)
-            guarded("a serving engine's memory", learn)(use, this, result)
-            use.stage = after or before
-            return result
-
-        setattr(owner, name, run)
-
-    @contextmanager
-    def _noting_failure(self, use: ServingUse) -> Iterator[None]:
-        """Note the innermost stage of an engine that runs out of memory.
-
-        On a card the other workers go on, as far as their hosts do not wait; here they would wait.
-        """
-        try:
-            yield
-        except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError" and use.failed_in is None:
-                use.failed_in = use.stage
-                self._simulation.give_up("ran out of memory")
-            raise
-
+class _Stages(EngineStages):
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the worker, which runs the steps of a start one after the other."""
         execute()
         worker = module.Worker
-        self._staged(worker, "load_model", "weights", _learn_weights)
-        self._staged(worker, "determine_available_memory", "profiling", _learn_profile)
-        self._staged(worker, "initialize_from_config", "kv_cache", _learn_nothing)
-        self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_started, after="load")
+        self.staged(worker, "load_model", "weights", _learn_weights)
+        self.staged(worker, "determine_available_memory", "profiling", _learn_profile)
+        self.staged(worker, "initialize_from_config", "kv_cache")
+        self.staged(worker, "compile_or_warm_up_model", "warm_up", _learn_started, after="load")
         for name in ("execute_model", "sample_tokens"):
-            if hasattr(worker, name):
-                self._staged(worker, name, None, _learn_nothing)
+            self.staged(worker, name, None)
         self._note_cache(worker)
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
@@ -154,7 +96,7 @@ class _Stages:
         """
         execute()
         sample = module.Sampler.__call__
-        tell = self._simulation.watchers.guarded("how many tokens are sampled", _tell_sampled)
+        tell = self.simulation.watchers.guarded("how many tokens are sampled", _tell_sampled)
 
         @functools.wraps(sample)
         def call(this: Any, *arguments: Any, **named: Any) -> Any:
@@ -169,58 +111,32 @@ class _Stages:
         execute()
         runner = module.GPUModelRunner
         if "capture_model" in vars(runner):
-            self._staged(runner, "capture_model", "capture", self._learn_graphs)
+            self.staged(runner, "capture_model", "capture", self._learn_graphs)
 
     def _learn_graphs(self, use: ServingUse, runner: Any, result: Any) -> None:
-        graphs, device = self._simulation.graphs, runner.device.index or 0
-        least, most = (bound - graphs.taken[device] for bound in graphs.bounds(device))
-        use.graph_bytes = int(result or 0)
-        if use.graph_bytes:
-            use.graph_range_bytes = use.graph_bytes + least, use.graph_bytes + most
+        self.note_graphs(use, int(result or 0), runner.device.index or 0)
         use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the sizes of caches, where vLLM refuses to start if too little memory is left."""
         execute()
-        self._note_refusal(module, "_check_enough_kv_cache_memory")
+        self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads a worker's helpers, in which vLLM refuses a card that is too full."""
         execute()
-        self._note_refusal(module, "request_memory")
-
-    def _note_refusal(self, module: ModuleType, name: str) -> None:
-        check = getattr(module, name, None)
-        if check is None:
-            return
-
-        @functools.wraps(check)
-        def checked(*arguments: Any, **named: Any) -> Any:
-            try:
-                return check(*arguments, **named)
-            except ValueError as error:
-                use = self._use()
-                use.refusal = str(error)
-                learn = self._simulation.watchers.guarded("what an engine lacks", _learn_lack)
-                learn(use, [*arguments, *named.values()])
-                raise
-
-        setattr(module, name, checked)
+        self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
     def _note_cache(self, worker: Any) -> None:
         make = worker.initialize_from_config
-        guarded = self._simulation.watchers.guarded
+        guarded = self.simulation.watchers.guarded
 
         @functools.wraps(make)
         def initialize_from_config(this: Any, sizes: Any, *further: Any, **named: Any) -> Any:
-            guarded("a serving engine's cache", _learn_cache)(self._use(), this, sizes)
+            guarded("a serving engine's cache", _learn_cache)(self.use(), this, sizes)
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
-
-
-def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:
-    del use, worker, result
 
 
 def _tell_sampled(output: Any, arguments: list[Any]) -> None:
