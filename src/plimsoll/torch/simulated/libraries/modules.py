@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.libraries import (
     bitsandbytes,
+    cuda_bindings,
     cute_dsl,
     deep_gemm,
     flashinfer,
@@ -54,6 +55,7 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
     loaders: dict[str, _Loader] = {
         "bitsandbytes._ops": bitsandbytes.expect_few_outliers,
         "bitsandbytes.cextension": bitsandbytes.stand_in_for_its_library,
+        "cuda.bindings.runtime": cuda_bindings.answer_captures,
         "cutlass.base_dsl.compiler": cute_dsl.stand_in_for_kernels,
         "datasets.load": make_missing_rows,
         "deep_gemm": deep_gemm.stand_in_for_operations,

@@ -9,6 +9,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.libraries.flash_attention_operations import attend, make_schedule
+from plimsoll.torch.simulated.libraries.operations import unowned
 from plimsoll.torch.simulated.libraries.source_kernels import UnknownKernels
 
 if TYPE_CHECKING:
@@ -38,4 +39,5 @@ def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
 KERNELS: dict[str, Callable[..., Any]] = {
     "sgl_kernel::fwd": functools.partial(_without, 27, attend),
     "sgl_kernel::get_scheduler_metadata": functools.partial(_without, 19, make_schedule),
+    "sgl_kernel::weak_ref_tensor": unowned,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.libraries.flash_attention_operations import attend, make_schedule
+from plimsoll.torch.simulated.libraries.operations import unowned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,12 +18,6 @@ def _map_host(tensor: Any) -> Any:
     import torch
 
     return torch.ops.plimsoll.map_host(tensor)
-
-
-def _unowned(tensor: Any) -> Any:
-    import torch
-
-    return torch.ops.plimsoll.unowned(tensor)
 
 
 def _attend_2(*arguments: Any) -> list[Any]:
@@ -35,7 +30,7 @@ def _attend_2(*arguments: Any) -> list[Any]:
 
 
 KERNELS: dict[str, Callable[..., Any]] = {
-    "_C::weak_ref_tensor": _unowned,
+    "_C::weak_ref_tensor": unowned,
     "_vllm_fa2_C::varlen_fwd": _attend_2,
     "_vllm_fa3_C::fwd": attend,
     "_vllm_fa3_C::get_scheduler_metadata": make_schedule,
