@@ -91,8 +91,7 @@ def chosen_program(
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
         if engine := engine_of(script, arguments or (), module=module):
-            given = list(arguments or ())
-            own = given if module else given[1:]
+            own = list(arguments or ())[0 if module else 1 :]
             check_engine(engine, own)
             return Program(str(engine.script), own, [engine.command, "serve", *own], [])
         words = [*(["-m"] if module else []), script]

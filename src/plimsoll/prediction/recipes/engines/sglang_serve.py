@@ -6,10 +6,10 @@ options for the load (`asked_load`), and passes all others to SGLang.
 """
 
 import multiprocessing
-import os
 import sys
 from array import array
 from multiprocessing import connection
+from typing import Any
 
 import zmq
 from sglang.srt.arg_groups.overrides import resolving_view
@@ -37,8 +37,10 @@ from plimsoll.prediction.recipes.engines.asked_load import (
 )
 
 
-class LoadedScheduler(Scheduler):
+class LoadedScheduler(Scheduler):  # type: ignore[misc]
     """SGLang's scheduler, which rank 0 sends a load; it ends after the load."""
+
+    is_begun = False
 
     def begin(self, inbox: str, lengths: list[tuple[int, int]] | None) -> None:
         """Sends the first requests, from rank 0.
@@ -47,7 +49,7 @@ class LoadedScheduler(Scheduler):
             inbox: The address from which the scheduler takes requests.
             lengths: Those of prompts and answers; None for a hundred steps with all lengths.
         """
-        self.outbox = get_zmq_socket(zmq.Context.instance(), zmq.PUSH, inbox, True)
+        self.outbox: Any = get_zmq_socket(zmq.Context.instance(), zmq.PUSH, inbox, True)
         self.sent = self.steps = 0
         self.waits_for_all = lengths is not None
         self.is_begun = True
@@ -84,10 +86,10 @@ class LoadedScheduler(Scheduler):
         sock_send(self.outbox, request)
         self.sent += 1
 
-    def run_batch(self, *arguments, **named):
+    def run_batch(self, *arguments: Any, **named: Any) -> Any:
         """Runs one step, and after some steps sends what follows in the load."""
         result = super().run_batch(*arguments, **named)
-        if getattr(self, "is_begun", False) and not self.waits_for_all:
+        if self.is_begun and not self.waits_for_all:
             self.steps += 1
             if self.steps == STEPS // 2:
                 sock_send(self.outbox, AbortReq(abort_all=True))
@@ -98,27 +100,30 @@ class LoadedScheduler(Scheduler):
                 sock_send(self.outbox, ShutdownReq())
         return result
 
-    def on_idle(self):
+    def on_idle(self) -> None:
         """Ends once all requests of the load are answered."""
         super().on_idle()
-        is_done = getattr(self, "is_begun", False) and self.forward_ct and self.is_fully_idle()
+        is_done = self.is_begun and self.forward_ct and self.is_fully_idle()
         if is_done and not self.gracefully_exit:
             self.is_begun = False
             sock_send(self.outbox, ShutdownReq())
 
 
-def run_rank(place: int, arguments: list[str], ports: PortArgs | None = None) -> None:
+def run_rank(
+    place: int,
+    settings: ServerArgs,
+    ports: PortArgs,
+    lengths: list[tuple[int, int]] | None,
+) -> None:
     """Be one rank: start its scheduler, and serve the load.
 
     Args:
         place: The rank among all ranks of tensor and pipeline parallelism.
-        arguments: The command's, with the options for the load.
-        ports: The addresses that all ranks share; None for a rank alone.
+        settings: The engine's.
+        ports: The addresses that all ranks share.
+        lengths: Those of `LoadedScheduler.begin`.
     """
-    load, rest = asked_load(arguments)
-    settings = asked_settings(rest)
     view = resolving_view(settings)
-    ports = ports or PortArgs.init_new(settings)
     gpu = view.base_gpu_id + place * view.gpu_id_step
     stage, rank = divmod(place, view.tp_size)
     world = spawn_world_rank(settings, tp_rank=rank, pp_rank=stage)
@@ -126,7 +131,7 @@ def run_rank(place: int, arguments: list[str], ports: PortArgs | None = None) ->
     configure_scheduler_process(settings, gpu)
     scheduler = LoadedScheduler(settings, ports)
     if place == 0:
-        scheduler.begin(ports.scheduler_input_ipc_name, asked_lengths(load))
+        scheduler.begin(ports.scheduler_input_ipc_name, lengths)
     scheduler.run_event_loop()
 
 
@@ -142,14 +147,10 @@ def asked_settings(arguments: list[str]) -> ServerArgs:
     return settings
 
 
-def start_ranks(count: int, settings: ServerArgs) -> None:
+def start_ranks(count: int, *shared: Any) -> None:
     """Starts the ranks in processes of their own; where one fails, ends the others."""
     processes = multiprocessing.get_context("spawn")
-    ports = PortArgs.init_new(settings)
-    ranks = [
-        processes.Process(target=run_rank, args=(place, sys.argv[1:], ports))
-        for place in range(count)
-    ]
+    ranks = [processes.Process(target=run_rank, args=(place, *shared)) for place in range(count)]
     for rank in ranks:
         rank.start()
     left = list(ranks)
@@ -166,13 +167,14 @@ def start_ranks(count: int, settings: ServerArgs) -> None:
 
 def main() -> None:
     """Serve with one rank in this process, or with several in processes of their own."""
-    _, rest = asked_load(sys.argv[1:])
+    load, rest = asked_load(sys.argv[1:])
     settings = asked_settings(rest)
+    shared = settings, PortArgs.init_new(settings), asked_lengths(load)
     count = settings.tp_size * settings.pp_size
     if count > 1:
-        start_ranks(count, settings)
+        start_ranks(count, *shared)
     else:
-        run_rank(0, sys.argv[1:])
+        run_rank(0, *shared)
 
 
 if __name__ == "__main__":  # the ranks import this file

@@ -65,9 +65,7 @@ def stand_in_for_operations(module: ModuleType, execute: Callable[[], None]) -> 
             simulate_operation(schema.name, kernel, on=on)
 
 
-def _kernel_of(
-    settings: _Settings, name: str, arguments: list[str]
-) -> Callable[..., Any] | None:
+def _kernel_of(settings: _Settings, name: str, arguments: list[str]) -> Callable[..., Any] | None:
     """Returns what replaces an operation; None for one that needs no GPU."""
     verb, _, setting = name.partition("_")
     if setting in _SETTINGS:

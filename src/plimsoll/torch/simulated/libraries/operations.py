@@ -158,7 +158,7 @@ def _is_one_tuple(made: Any, is_size: Callable[[Any], bool]) -> bool:
 
 
 def unowned(tensor: Any) -> Any:
-    """Returns a view of a tensor that does not keep its memory, as engines make for their graphs."""
+    """Returns a view of a tensor that does not keep the tensor's memory."""
     import torch
 
     return torch.ops.plimsoll.unowned(tensor)

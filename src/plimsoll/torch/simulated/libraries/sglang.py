@@ -28,7 +28,7 @@ def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> Non
             return load(*arguments, **named)
         return UnknownKernels(" ".join(["sglang", *map(str, arguments)]))
 
-    module.load_jit = load_jit
+    module.load_jit = load_jit  # type: ignore[attr-defined]
 
 
 def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:

@@ -47,7 +47,7 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
             named["load_format"] = "dummy"
         return build(*arguments, **named)
 
-    module.build_load_config = build_load_config
+    module.build_load_config = build_load_config  # type: ignore[attr-defined]
 
 
 class _Stages(EngineStages):
