@@ -34,7 +34,7 @@ class ServingUse:
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
         utilization: The part of the card that it plans to use.
-        available_bytes: What it finds free on the card after its start; None if it does not say.
+        available_bytes: The free memory of the card after its start; None if it does not say.
     """
 
     engine: str

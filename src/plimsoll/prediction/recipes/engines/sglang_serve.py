@@ -1,8 +1,8 @@
 """Serve a model with SGLang, as `sglang serve MODEL ...` does, under a load of made-up requests.
 
 SGLang's schedulers run, one a rank, as in its server: they hold all of its memory on cards. The
-server's other processes, which turn text into tokens and back, do not run. The script takes four
-options for the load (`asked_load`), and passes all others to SGLang.
+server's other processes, which turn text into tokens and back, do not run. The script takes the
+options of `asked_load`, and passes the rest to SGLang.
 """
 
 import multiprocessing
@@ -47,7 +47,7 @@ class LoadedScheduler(Scheduler):  # type: ignore[misc]
 
         Args:
             inbox: The address from which the scheduler takes requests.
-            lengths: Those of prompts and answers; None for a hundred steps with all lengths.
+            lengths: The lengths of prompts and answers; None for a hundred steps with all lengths.
         """
         self.outbox: Any = get_zmq_socket(zmq.Context.instance(), zmq.PUSH, inbox, True)
         self.sent = self.steps = 0
@@ -121,7 +121,7 @@ def run_rank(
         place: The rank among all ranks of tensor and pipeline parallelism.
         settings: The engine's.
         ports: The addresses that all ranks share.
-        lengths: Those of `LoadedScheduler.begin`.
+        lengths: As for `LoadedScheduler.begin`.
     """
     view = resolving_view(settings)
     gpu = view.base_gpu_id + place * view.gpu_id_step
@@ -148,7 +148,7 @@ def asked_settings(arguments: list[str]) -> ServerArgs:
 
 
 def start_ranks(count: int, *shared: Any) -> None:
-    """Starts the ranks in processes of their own; where one fails, ends the others."""
+    """Starts each rank in its own process; if one fails, ends the rest."""
     processes = multiprocessing.get_context("spawn")
     ranks = [processes.Process(target=run_rank, args=(place, *shared)) for place in range(count)]
     for rank in ranks:

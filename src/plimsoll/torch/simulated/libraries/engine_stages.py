@@ -23,7 +23,7 @@ class EngineStages:
         """Note nothing yet.
 
         Args:
-            simulation: Where the engine runs.
+            simulation: The cards on which the engine runs.
             title: The engine's name.
             package: Its package, which has its version.
         """
@@ -110,7 +110,7 @@ class EngineStages:
         """Notes the memory that capturing CUDA graphs took of a card, with its bounds.
 
         Args:
-            use: Where it is noted.
+            use: The account to fill in.
             taken: Bytes, by the engine's own account.
             device: The card.
         """
