@@ -201,12 +201,9 @@ def test_attention_with_a_length_of_chunks_takes_what_it_takes_without() -> None
     torch.ops.load_library(torch._C.__file__)  # any library
     used = torch.zeros(300, dtype=torch.int32, device="cuda")
     sizes = (300, 1, 8192, 32, 8, 64, 64, torch.bfloat16)
-    masks = (1, 0, True, -1, -1)
-    (made,) = (
-        torch.ops.sgl_kernel.get_scheduler_metadata(
-            *sizes, used, None, None, None, None, None, *masks, chunk, False, 0, None, 0
-        )
-        for chunk in (0,)
+    none = (None,) * 5
+    made = torch.ops.sgl_kernel.get_scheduler_metadata(
+        *sizes, used, *none, 1, 0, True, -1, -1, 0, False, 0, None, 0
     )
     assert made.dtype == torch.int32
     assert 300 <= made.numel() < 10 * 300
