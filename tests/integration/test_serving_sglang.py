@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll.torch.simulated.start import running
 from tests.simulated import on_simulated_gpus
 
 torch = pytest.importorskip("torch")
@@ -210,3 +211,24 @@ def test_attention_with_a_length_of_chunks_takes_what_it_takes_without() -> None
     held = torch.cuda.memory_allocated()
     assert torch.ops.sgl_kernel.weak_ref_tensor(used).data_ptr() == used.data_ptr()
     assert torch.cuda.memory_allocated() == held
+
+
+ALL_REDUCE = """
+class CustomAllReduceV2:
+    def __init__(self, group):
+        raise ValueError("no object in C++ for " + group)
+"""
+
+
+@on_simulated_gpus(gpu="H100")
+def test_an_all_reduce_that_is_not_simulated_is_told() -> None:
+    name = "sglang.srt.distributed.device_communicators.custom_all_reduce_v2"
+    write(Path(), {f"{name.replace('.', '/')}.py": ALL_REDUCE})
+    sys.path.insert(0, str(Path.cwd()))
+    with pytest.raises(ValueError, match="no object in C\\+\\+ for tp"):
+        importlib.import_module(name).CustomAllReduceV2("tp")
+    simulation = running()
+    assert simulation is not None
+    library = simulation.library
+    told = [library.name(a.what) for a in library.assumptions()]
+    assert any("in place of SGLang's own all-reduce" in each for each in told)

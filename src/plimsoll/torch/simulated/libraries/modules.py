@@ -69,6 +69,7 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
         "transformers.modeling_utils": transformers.make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,
         "sglang.kernels.jit.utils.compile.loader": sglang.stand_in_for_kernels,
+        "sglang.srt.distributed.device_communicators.custom_all_reduce_v2": sglang.tell_all_reduce,
         **sglang_modules(simulation),
         **vllm_modules(simulation),
         "vllm.third_party.deep_gemm._C": deep_gemm.stand_in_for_products,
