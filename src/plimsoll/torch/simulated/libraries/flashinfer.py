@@ -66,8 +66,8 @@ class _Kernels:
         if written is None:
             raise NotImplementedError(
                 f"plimsoll does not simulate {kernel} of FlashInfer's module {self._name}; a "
-                "program that offers another kernel for it, as vLLM does by attention_backend, "
-                "can be simulated with that"
+                "program that offers another kernel for it, as vLLM and SGLang do by "
+                "attention_backend, can be simulated with that"
             )
 
         def launch(*arguments: Any) -> None:
