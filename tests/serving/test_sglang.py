@@ -1,4 +1,4 @@
-"""SGLang on a simulated H100 has room for as many tokens as somebody's log of a real one names."""
+"""SGLang on a simulated H100 has room for as many tokens as a public log of a real one names."""
 
 from __future__ import annotations
 

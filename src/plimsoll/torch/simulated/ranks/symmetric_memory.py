@@ -95,7 +95,7 @@ class _SymmetricMemory:
             rank: The rank.
             sizes: The tensor's sizes.
             dtype: Its type.
-            storage_offset: Where it begins in the buffer, in elements.
+            storage_offset: The place in the buffer of its first element, in elements.
         """
         import torch
 
