@@ -157,7 +157,7 @@ $(INTEGRATIONS)/.ready: $(VENV)/.tested tests/integrations/requirements.txt
 
 # Serving engines on simulated GPUs, each with the PyTorch that it asks for, in an environment of its
 # own; 8 GB are installed.
-#   make test-serving ENGINE=vllm==0.24.0
+#   make test-serving ENGINE=vllm==0.24.0, or ENGINE=sglang==0.5.23
 ENGINE ?= vllm==0.24.0
 SERVING := build/serving/$(subst ==,-,$(ENGINE))
 test-serving: $(SERVING)/.ready

@@ -286,6 +286,10 @@ def test_ranges_of_trials_are_merged_by_rank() -> None:
         ("-m torch.distributed.run -- --nproc-per-node 2 train.py -x",
          "-m torch.distributed.run -- --nproc-per-node 2 train.py -x"),
         ("/bin/torchrun --nnodes 2 train.py", "/bin/torchrun -- --nnodes 2 train.py"),
+        ("--json python3.11 -m sglang.launch_server --tp 2",
+         "--json -m sglang.launch_server -- --tp 2"),
+        ("-m sglang.launch_server --tp 2", "-m sglang.launch_server -- --tp 2"),
+        ("--gpu T4 sglang serve org/m --tp 2", "--gpu T4 sglang -- serve org/m --tp 2"),
     ],
 )  # fmt: skip
 def test_what_follows_a_launcher_is_its_own(words: str, expected: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,26 @@ def test_other_libraries_open_as_they_are() -> None:
     assert ctypes.CDLL("libc.so.6").getpid() == os.getpid()
     with pytest.raises(OSError, match=r"libnvidia-nothing\.so\.1"):
         ctypes.CDLL("libnvidia-nothing.so.1")
+
+
+@on_simulated_gpus("--gpus", "2", gpu="H100")
+@pytest.mark.parametrize("shell", [False, True])
+def test_nvidia_smi_says_the_simulated_cards(shell: bool) -> None:
+    command: Any = ["nvidia-smi", "--query-gpu=index,name,memory.total", "--format=csv,noheader"]
+    command = " ".join(command) if shell else command
+    done = subprocess.run(command, capture_output=True, text=True, check=True, shell=shell)
+    total = torch.cuda.get_device_properties(0).total_memory // MiB
+    assert done.stdout.splitlines() == [f"{i}, NVIDIA H100 80GB HBM3, {total} MiB" for i in (0, 1)]
+    torch.empty(GiB, dtype=torch.uint8, device="cuda:1")
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,nounits"]
+    used = subprocess.check_output(query, text=True).splitlines()
+    assert used[0] == "memory.used"
+    assert int(used[2]) == used_bytes(1) // MiB > 1024
+
+
+@on_simulated_gpus(gpu="H100")
+def test_what_nvidia_smi_is_not_simulated_for_fails_and_other_programs_run() -> None:
+    done = subprocess.run(["nvidia-smi", "--query-gpu=fan.speed", "--format=csv"], check=False)
+    assert done.returncode == 1
+    assert subprocess.run(["nvidia-smi"], check=False).returncode == 1
+    assert subprocess.check_output(["echo", "nvidia-smi"]) == b"nvidia-smi\n"

@@ -11,7 +11,7 @@ from hypothesis.strategies import booleans, integers, sampled_from
 from plimsoll import InputError
 from plimsoll.base.units import GiB
 from plimsoll.prediction.fitting.parts import INTERRUPTED
-from plimsoll.prediction.recipes.served import engine_cards, given, without
+from plimsoll.prediction.recipes.served import VLLM, engine_cards, given, without
 from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
 from plimsoll.prediction.serving.engine_fit_text import answer_text, command_of, engine_fit_text
 from plimsoll.prediction.serving.engine_search import Bounds, EngineSearch
@@ -239,8 +239,8 @@ def test_options_of_the_command_are_read_and_replaced() -> None:
     assert given(words, LENGTH) == "8192"
     assert given(words, SEQUENCES) == "64"
     assert given(words, SHARE) is None
-    assert engine_cards(words) == 8
-    assert engine_cards(["org/m", "--tensor-parallel-size", "many"]) == 1
+    assert engine_cards(VLLM, words) == 8
+    assert engine_cards(VLLM, ["org/m", "--tensor-parallel-size", "many"]) == 1
     assert without(words, LENGTH) == ["org/m", "--max-num-seqs=64", "-tp", "2", "-pp=4"]
     assert without(["m", "--enforce-eager", "--port", "1"], "--enforce-eager") == [
         "m", "--port", "1"

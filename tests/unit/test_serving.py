@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,10 +12,19 @@ from plimsoll.base.errors import OutOfMemoryError
 from plimsoll.engine.simulator.machine import SimulatedGpu
 from plimsoll.prediction.child.serving_ranks import lacks_memory, serving_of_all
 from plimsoll.prediction.rank_use import RankUse
-from plimsoll.prediction.recipes.served import is_serving, served_title
+from plimsoll.prediction.recipes.engines.asked_load import asked_lengths, asked_load, spread
+from plimsoll.prediction.recipes.served import (
+    ENGINES,
+    engine_of,
+    engine_of_script,
+    served_title,
+)
 from plimsoll.prediction.serving_text import serving_lines, serving_verdict, serving_why
 from plimsoll.torch.simulated.graph_memory import GraphMemory
 from plimsoll.torch.simulated.serving_use import ServingUse, SleepUse
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GiB = 1 << 30
 MiB = 1 << 20
@@ -113,14 +122,68 @@ def test_without_an_engine_nothing_is_said() -> None:
     assert list(serving_lines(p)) == []
 
 
-def test_vllm_serve_is_told_from_other_commands() -> None:
-    assert is_serving("vllm", ["serve", "m"])
-    assert is_serving("/usr/bin/vllm", ["serve"])
-    assert not is_serving("vllm", ["bench"])
-    assert not is_serving("train.py", ["serve"])
-    assert not is_serving(None, [])
-    assert served_title(["org/m", "--max-model-len", "8"]) == "vllm serve org/m"
-    assert served_title(["--model", "org/m"]) == "vllm serve org/m"
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("vllm serve m", "vLLM"),
+        ("/usr/bin/vllm serve", "vLLM"),
+        ("-m vllm.entrypoints.openai.api_server --model m", "vLLM"),
+        ("sglang serve m", "SGLang"),
+        ("-m sglang.launch_server --model-path m", "SGLang"),
+        ("vllm bench", None),
+        ("sglang generate", None),
+        ("train.py serve", None),
+        ("sglang.launch_server --model-path m", None),
+    ],
+)
+def test_a_servers_command_is_told_from_others(words: str, title: str | None) -> None:
+    script, *arguments = words.removeprefix("-m ").split()
+    found = engine_of(script, arguments, module=words.startswith("-m "))
+    assert (found and found.title) == title
+
+
+def test_without_a_program_there_is_no_engine() -> None:
+    assert engine_of(None, [], module=False) is None
+
+
+def test_a_run_of_an_engine_is_named_by_its_model() -> None:
+    vllm, sglang = ENGINES
+    assert served_title(vllm, ["org/m", "--max-model-len", "8"]) == "vllm serve org/m"
+    assert served_title(vllm, ["--model", "org/m"]) == "vllm serve org/m"
+    assert served_title(sglang, ["--tp", "2", "--model-path=org/m"]) == "sglang serve org/m"
+    assert engine_of_script(sglang.script) is sglang
+    assert engine_of_script("train.py") is None
+
+
+def test_an_engine_is_told_its_options_by_their_names() -> None:
+    use = ServingUse(
+        "SGLang 1.0", utilization=0.8, kv_cache_bytes=GiB, kv_tokens=1000, max_model_len=100,
+        max_num_seqs=4, available_bytes=3 * GiB,
+    )  # fmt: skip
+    p = SimpleNamespace(serving=use, out_of_memory=None, headroom_bytes=GiB, ranks=[])
+    why = serving_why(p)  # type: ignore[arg-type]
+    assert why is not None
+    assert "all that the weights leave of 0.8 of the card (mem_fraction_static)" in why
+    text = "\n".join(serving_lines(p))  # type: ignore[arg-type]
+    assert "  free                 3.00 GiB  once it is ready (available_gpu_mem)" in text
+    assert "max_running_requests bounds what runs at once: 4 requests" in text
+
+
+def test_a_load_is_read_from_options_and_files(tmp_path: Path) -> None:
+    load, rest = asked_load(["org/m", "--requests", "2", "--input-len", "7", "--tp", "2"])
+    assert rest == ["org/m", "--tp", "2"]
+    assert asked_lengths(load) == [(7, 128), (7, 128)]
+    assert asked_lengths(asked_load([])[0]) is None
+    lengths = tmp_path / "lengths.txt"
+    lengths.write_text("10 20\n\n30 40\n")
+    assert asked_lengths(asked_load(["--lengths", str(lengths)])[0]) == [(10, 20), (30, 40)]
+
+
+def test_the_lengths_of_a_load_reach_from_the_shortest_to_the_longest() -> None:
+    lengths = spread(200, 4096)
+    assert min(lengths) == 16
+    assert 3500 < max(lengths) <= 4096
+    assert len(set(lengths)) > 100
 
 
 def graphs(memory: str, nodes: int = 100) -> tuple[SimulatedGpu, GraphMemory]:

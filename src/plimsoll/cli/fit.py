@@ -20,7 +20,7 @@ from plimsoll.cli.fit_within import run_within
 from plimsoll.cli.program import chosen_program
 from plimsoll.cli.progress import Progress
 from plimsoll.cli.terminal import hint, show
-from plimsoll.prediction.recipes.served import SCRIPT
+from plimsoll.prediction.recipes.served import VLLM, engine_of_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,7 +153,12 @@ def fit(
     for card in cards:  # what is wrong is said before the first run
         card.request(program.script, is_module=module)
     for_changes = (within, apply, view, tries or None, plot or None)
-    if program.script == str(SCRIPT):
+    if engine := engine_of_script(program.script):
+        if engine is not VLLM:
+            raise InputError(
+                f"fit searches the options of vllm serve, and not those of {engine.command} serve; "
+                f"plimsoll predict {engine.command} serve ... says what they make of a card"
+            )
         if any(each is not None for each in for_changes):
             raise InputError(
                 "--within, --apply, --plot, --view and --try are for scripts, and not for vllm "

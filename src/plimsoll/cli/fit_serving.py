@@ -78,10 +78,10 @@ def run_serving(
 @contextmanager
 def _shown(program: Program) -> Iterator[Shown]:
     """Show on stderr what is tried, and what came of it."""
-    from plimsoll.prediction.recipes.served import served_title
+    from plimsoll.prediction.recipes.served import VLLM, served_title
     from plimsoll.prediction.serving.engine_fit_text import settings_text, trial_text
 
-    title = served_title(program.arguments)
+    title = served_title(VLLM, program.arguments)
     with Progress(title) as progress:
 
         def show_trial(gpu: str, settings: Mapping[str, str], trial: EngineTrial | None) -> None:

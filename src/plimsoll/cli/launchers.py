@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+from plimsoll.prediction.recipes.served import ENGINES
+
+_SERVERS = {engine.module for engine in ENGINES}
 _MODULES = {
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands.launch",
     "accelerate.commands.accelerate_cli",
     "deepspeed.launcher.runner",
+    *_SERVERS,
 }
 _SCRIPTS = {"torchrun", "accelerate", "deepspeed"}
 
@@ -18,19 +23,22 @@ def own_arguments(words: list[str]) -> list[str]:
     """A command's words, with a -- behind a launcher, and without the one that comes later.
 
     So `-m torch.distributed.run --nproc-per-node 8 train.py -- --epochs 3` reads as for any script:
-    what is behind the -- goes to the script.
+    what is behind the -- goes to the script. `python` before a server's `-m` is left out.
     """
     own = words[: words.index("--")] if "--" in words else words
     place = next((i for i, word in enumerate(own) if _is_launcher(own, i, word)), None)
     if place is None:
         return words
+    before = words[: place + 1]
+    if words[place] in _SERVERS and re.fullmatch(r"python[\d.]*", Path(before[-3:][0]).name):
+        del before[-3]
     later = words[place + 1 :]
     if "--" in later:
         later.remove("--")
-    return [*words[: place + 1], "--", *later]
+    return [*before, "--", *later]
 
 
 def _is_launcher(words: list[str], place: int, word: str) -> bool:
-    if Path(word).name == "vllm":
+    if any(Path(word).name == engine.command for engine in ENGINES):
         return words[place + 1 : place + 2] == ["serve"]
     return (word in _MODULES and "-m" in words[:place]) or Path(word).name in _SCRIPTS

@@ -109,7 +109,9 @@ def predict(
         is_job=simulation["nproc_per_node"] is not None or simulation["world"] is not None,
     )  # fmt: skip
     requests = [
-        Options(gpu=name, **simulation).request(program.script, program.arguments, is_module=module)
+        Options(gpu=name, **simulation).request(
+            program.script, program.arguments, is_module=program.is_module
+        )
         for name in gpu or [options.DEFAULT_GPU]
     ]  # bad options end the command before the first run
     if view is not None:

@@ -11,7 +11,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import check_can_be_made
 from plimsoll.base.printable import printable
 from plimsoll.base.script_file import kept_script
-from plimsoll.prediction.recipes.served import SCRIPT, check_engine, is_serving
+from plimsoll.prediction.recipes.served import check_engine, engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,10 +90,10 @@ def chosen_program(
             )
         if script is None:
             raise InputError("there is no SCRIPT, and no --model with a --recipe")
-        if not module and is_serving(script, arguments or ()):
-            own = list(arguments or ())
-            check_engine(own[1:])
-            return Program(str(SCRIPT), own[1:], [script, *own], [])
+        if engine := engine_of(script, arguments or (), module=module):
+            own = list(arguments or ())[0 if module else 1 :]
+            check_engine(engine, own)
+            return Program(str(engine.script), own, [engine.command, "serve", *own], [])
         words = [*(["-m"] if module else []), script]
         script = script if module else str(kept_script(script))
         return Program(script, list(arguments or ()), words, list(arguments or ()))

@@ -19,6 +19,7 @@ from plimsoll.cli.terminal import NOT_KNOWN, console, hint, show
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plimsoll.prediction.recipes.served import Engine
     from plimsoll.prediction.sweeps.parts import Row
     from plimsoll.prediction.sweeps.results import Sweep
     from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
@@ -187,7 +188,7 @@ def _plan(
     from dataclasses import replace
 
     from plimsoll.base.script_file import is_stream
-    from plimsoll.prediction.recipes.served import is_serving
+    from plimsoll.prediction.recipes.served import engine_of
     from plimsoll.prediction.sweeps.sweep_plan import SweepPlan
     from plimsoll.recordings.reading import is_recording
 
@@ -201,8 +202,8 @@ def _plan(
         return plan.checked(), what[0].with_suffix(".parquet")
     values: dict[str, Any] = {**own}
     words = [str(path) for path in what]
-    if is_serving(words[0], words[1:]):
-        return _serving_plan(words[2:], arguments, values, vary)
+    if engine := engine_of(words[0], words[1:], module=False):
+        return _serving_plan(engine, words[2:], arguments, values, vary)
     if stream := next((path for path in what if is_stream(str(path))), None):
         raise InputError(f"{stream}: can be read once only, and a sweep reads it again and again")
     recordings = [str(path) for path in what if is_recording(path)]
@@ -214,15 +215,19 @@ def _plan(
 
 
 def _serving_plan(
-    own: list[str], arguments: Sequence[str], values: dict[str, Any], vary: Sequence[str]
+    engine: Engine,
+    own: list[str],
+    arguments: Sequence[str],
+    values: dict[str, Any],
+    vary: Sequence[str],
 ) -> tuple[SweepPlan, Path]:
-    """The plan of an engine, whose words after `vllm serve` are given."""
-    from plimsoll.prediction.recipes.served import SCRIPT, check_engine
+    """The plan of an engine, whose words after `serve` are given."""
+    from plimsoll.prediction.recipes.served import check_engine
 
     if arguments:
-        raise InputError("--arguments is for scripts; options of vllm serve stand behind it")
-    check_engine(own)
-    values |= {"scripts": [str(SCRIPT)], "arguments": [shlex.join(own)]}
+        raise InputError("--arguments is for scripts; options of an engine stand behind `serve`")
+    check_engine(engine, own)
+    values |= {"scripts": [str(engine.script)], "arguments": [shlex.join(own)]}
     return _varied(values, vary)
 
 

@@ -22,7 +22,7 @@ from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import FETCHED, Assumed
 from plimsoll.prediction.hub_repository import HubRepository, fetch
 from plimsoll.prediction.offline import offline
-from plimsoll.prediction.recipes.served import SCRIPT
+from plimsoll.prediction.recipes.served import engine_of_script
 from plimsoll.prediction.request import BAD_INPUT, Request
 from plimsoll.prediction.results import Prediction
 from plimsoll.prediction.scratch import free_folders
@@ -409,4 +409,4 @@ def _refused(outcome: Outcome | None) -> str | None:
 
 def _name(request: Request) -> str:
     """Returns what an error calls the program: an engine by its command, not by plimsoll's file."""
-    return request.title if Path(request.script) == SCRIPT else request.script
+    return request.script if engine_of_script(request.script) is None else request.title

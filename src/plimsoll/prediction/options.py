@@ -18,7 +18,7 @@ from plimsoll.engine.protocol import SimulatedAllocatorName, SpillPolicyName
 from plimsoll.engine.simulator.machine import DriverName
 from plimsoll.offloading.tiers.limits import Tiers
 from plimsoll.prediction.job_shape import DISTINCT, JobShape
-from plimsoll.prediction.recipes.served import SCRIPT, engine_cards
+from plimsoll.prediction.recipes.served import engine_cards, engine_of_script
 from plimsoll.prediction.request import Request
 from plimsoll.prediction.used_memory import used_memory
 from plimsoll.torch.building.versions import rules_version
@@ -75,7 +75,8 @@ class Options:
         if not is_module:
             script = script_file(os.fspath(script))
         shape = self._shape()
-        own = engine_cards(arguments) if Path(script) == SCRIPT else 1
+        engine = engine_of_script(Path(script))
+        own = 1 if engine is None else engine_cards(engine, arguments)
         gpus = (shape.nproc_per_node or own) if self.gpus is None else self.gpus
         if not 1 <= gpus <= _MOST_GPUS:
             raise InputError(f"a machine has 1 to {_MOST_GPUS} GPUs, not {gpus}")

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.serving_use import ServingUse, SleepUse
 
 _GRAPHS = "CUDA graphs"
+_FREE = "free"
+_OPTIONS = {
+    "vLLM": ("gpu_memory_utilization", "the rest leaves", "max_num_seqs"),
+    "SGLang": ("mem_fraction_static", "the weights leave", "max_running_requests"),
+}
+"""By engine: its option for the part of the card, what the cache has to leave room for there, and
+its option for the most requests at once."""
 _WHILE = {
     "start": "while it starts",
     "weights": "while it loads the weights",
@@ -76,11 +83,16 @@ def serving_why(p: PredictionParts) -> str | None:
             f"{format_size(asleep.free_bytes or 0)} free."
         )
     if use.kv_cache_bytes and use.utilization is not None:
+        part, leaving, _ = _options(use)
         return (
-            f"Why: the KV cache takes {format_size(use.kv_cache_bytes)}, which is all that the "
-            f"rest leaves of {use.utilization:g} of the card (gpu_memory_utilization)."
+            f"Why: the KV cache takes {format_size(use.kv_cache_bytes)}, which is all that "
+            f"{leaving} of {use.utilization:g} of the card ({part})."
         )
     return None
+
+
+def _options(use: ServingUse) -> tuple[str, str, str]:
+    return _OPTIONS[use.engine.partition(" ")[0]]
 
 
 def serving_lines(p: PredictionParts) -> Iterator[str]:
@@ -125,6 +137,7 @@ def _sizes(use: ServingUse) -> Iterator[tuple[str, int | None]]:
     yield "outside PyTorch", use.outside_bytes
     yield "KV cache", use.kv_cache_bytes
     yield _GRAPHS, use.graph_bytes if use.graph_sizes else None
+    yield _FREE, use.available_bytes
 
 
 def _of_ranks(sizes: list[int | None]) -> str:
@@ -139,6 +152,8 @@ def _explained(use: ServingUse, name: str) -> str:
         return f"in a step of {use.max_num_batched_tokens:,} tokens"
     if name == "KV cache" and use.kv_tokens:
         return f"{use.kv_tokens:,} tokens"
+    if name == _FREE:
+        return "once it is ready (available_gpu_mem)"
     return f"for {use.graph_sizes} sizes of batches" if name == _GRAPHS else ""
 
 
@@ -147,10 +162,11 @@ def _bound(use: ServingUse) -> str | None:
     longest, most = use.longest_requests, use.max_num_seqs
     if longest is None or most is None:
         return None
+    *_, option = _options(use)
     asked = f"{use.max_model_len:,} tokens"
     if longest < most:
         return (
             f"the KV cache bounds what runs at once: {longest:.1f} requests of {asked}, or up to "
-            f"{most:,} shorter ones (max_num_seqs)"
+            f"{most:,} shorter ones ({option})"
         )
-    return f"max_num_seqs bounds what runs at once: {most:,} requests, also of {asked}"
+    return f"{option} bounds what runs at once: {most:,} requests, also of {asked}"

@@ -62,6 +62,12 @@ def work(rank: int, ranks: int, how: str, orders: Any) -> None:
     assert torch.cuda.memory_reserved() == reserved  # it is the driver's
     handle = symmetric.rendezvous(buffer, name)
     assert (handle.rank, handle.world_size, handle.multicast_ptr != 0) == (rank, ranks, True)
+    taken = torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved()
+    mapped = [handle.get_buffer(each, [1024], torch.bfloat16, 512) for each in range(ranks)]
+    assert taken == (torch.cuda.mem_get_info()[0], torch.cuda.memory_reserved())
+    assert mapped[rank].data_ptr() == buffer.data_ptr() + 1024
+    assert len({each.data_ptr() for each in mapped}) == ranks
+    mapped[rank].zero_()
     weights = torch.empty(WEIGHTS_BYTES // ranks, dtype=torch.uint8, device=device)
     part = buffer[:1024]
     part.copy_(weights[:2048].view(torch.bfloat16))

@@ -15,7 +15,7 @@ from plimsoll.base.errors import InputError
 from plimsoll.base.files import NewFile
 from plimsoll.prediction.recipes.configuration import Configuration, Library, find_configuration
 from plimsoll.prediction.recipes.heads import can_write, head_of, most_tokens, reads_text
-from plimsoll.prediction.recipes.served import SCRIPT, served_title
+from plimsoll.prediction.recipes.served import engine_of_script, served_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -147,8 +147,8 @@ def recipe(
 def title_of(script: str | PathLike[str], arguments: Sequence[str]) -> str | None:
     """Returns the title of a recipe's run, with model and recipe; None for any other script."""
     path = Path(script)
-    if path == SCRIPT:
-        return served_title(arguments)
+    if engine := engine_of_script(path):
+        return served_title(engine, arguments)
     if path.parent != _SCRIPTS or "--model" not in arguments[:-1]:
         return None
     model = arguments[arguments.index("--model") + 1]

@@ -1,7 +1,8 @@
-"""Runs `vllm serve MODEL ...` as a script: the engine under a load, without a server."""
+"""Runs a serving engine's command as a script: the engine under a load, without a server."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from itertools import pairwise
@@ -14,31 +15,83 @@ from plimsoll.base.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SCRIPT = Path(__file__).with_name("engines") / "serve.py"
+_FOLDER = Path(__file__).with_name("engines")
 
 
-def is_serving(script: str | None, arguments: Sequence[str]) -> bool:
-    """Returns whether a command is `vllm serve`.
+@dataclass(frozen=True)
+class Engine:
+    """A serving engine, by the commands that start its server.
+
+    Attributes:
+        title: Its name.
+        package: Its package, which pip installs.
+        command: The program that starts it with `serve`.
+        module: The module that starts it with `python -m`.
+        model_options: The options that name the model.
+        card_options: The options whose product is its number of cards, each by its names.
+        script: The script that runs it under a load.
+    """
+
+    title: str
+    package: str
+    command: str
+    module: str
+    model_options: tuple[str, ...]
+    card_options: tuple[tuple[str, ...], ...]
+    script: Path
+
+
+VLLM = Engine(
+    "vLLM",
+    "vllm",
+    "vllm",
+    "vllm.entrypoints.openai.api_server",
+    ("--model",),
+    (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp")),
+    _FOLDER / "vllm_serve.py",
+)
+SGLANG = Engine(
+    "SGLang",
+    "sglang",
+    "sglang",
+    "sglang.launch_server",
+    ("--model-path", "--model"),
+    (
+        ("--tp-size", "--tp", "--tensor-parallel-size"),
+        ("--pp-size", "--pp", "--pipeline-parallel-size"),
+    ),
+    _FOLDER / "sglang_serve.py",
+)
+ENGINES = (VLLM, SGLANG)
+
+
+def engine_of(script: str | None, arguments: Sequence[str], *, module: bool) -> Engine | None:
+    """Returns the engine whose server a command starts; None for other commands.
 
     Args:
-        script: The command's program.
+        script: The command's program, or a module's name.
         arguments: Its arguments.
+        module: Whether it is a module's name.
     """
-    return script is not None and Path(script).name == "vllm" and list(arguments[:1]) == ["serve"]
+    for engine in ENGINES:
+        if module and script == engine.module:
+            return engine
+        is_program = not module and script is not None and Path(script).name == engine.command
+        if is_program and list(arguments[:1]) == ["serve"]:
+            return engine
+    return None
 
 
-_CARDS = (
-    ("--tensor-parallel-size", "-tp"),
-    ("--pipeline-parallel-size", "-pp"),
-)
-"""Options whose product is the number of cards of an engine, by their names."""
+def engine_of_script(script: str | Path) -> Engine | None:
+    """Returns the engine that a script of `ENGINES` runs; None for other scripts."""
+    return next((engine for engine in ENGINES if engine.script == Path(script)), None)
 
 
 def given(arguments: Sequence[str], *names: str) -> str | None:
-    """Returns the last value of an option of `vllm serve`; None if it is not given.
+    """Returns the last value of an option of an engine; None if it is not given.
 
     Args:
-        arguments: The arguments after `vllm serve`.
+        arguments: The arguments of its server.
         names: The names of the option, with hyphens. vLLM takes underscores as well.
     """
     found = None
@@ -50,7 +103,7 @@ def given(arguments: Sequence[str], *names: str) -> str | None:
 
 
 def without(arguments: Sequence[str], name: str) -> list[str]:
-    """Returns the arguments of `vllm serve` without an option, however often it is given."""
+    """Returns the arguments of an engine without an option, however often it is given."""
     kept: list[str] = []
     takes_next = False
     for each in arguments:
@@ -63,9 +116,9 @@ def without(arguments: Sequence[str], name: str) -> list[str]:
     return kept
 
 
-def engine_cards(arguments: Sequence[str]) -> int:
+def engine_cards(engine: Engine, arguments: Sequence[str]) -> int:
     """Returns the number of cards that one engine needs, by its arguments."""
-    texts = [given(arguments, *names) or "1" for names in _CARDS]
+    texts = [given(arguments, *names) or "1" for names in engine.card_options]
     return prod(int(text) if text.isascii() and text.isdecimal() else 1 for text in texts) or 1
 
 
@@ -73,42 +126,46 @@ _OWN_OPTIONS = ("--gpu", "--json", "--quiet")
 """plimsoll's options that users put after the model, where the engine would misread them."""
 
 
-def check_engine(arguments: Sequence[str]) -> None:
+def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
     """Check that the engine is installed, and gets no options of plimsoll.
 
     Args:
-        arguments: The arguments after `vllm serve`.
+        engine: The engine.
+        arguments: The arguments of its server.
 
     Raises:
         InputError: If it is not installed, or gets one.
     """
+    command = f"{engine.command} serve"
     for each in arguments:
         if each.partition("=")[0] in _OWN_OPTIONS:
             raise InputError(
-                f"{each} stands behind `vllm serve`, and is not vLLM's; put it before: "
-                f"plimsoll predict {each} … vllm serve …"
+                f"{each} stands behind `{command}`, and is not {engine.title}'s; put it before: "
+                f"plimsoll predict {each} … {command} …"
             )
-    if find_spec("vllm") is None:
+    if find_spec(engine.package) is None:
         raise InputError(
-            "`vllm serve` needs vLLM in the environment of plimsoll: pip install vllm "
-            "(its code runs here; no GPU is needed)"
+            f"`{command}` needs {engine.title} in the environment of plimsoll: pip install "
+            f"{engine.package} (its code runs here; no GPU is needed)"
         )
 
 
-def engine_version() -> str:
+def engine_version(engine: Engine) -> str:
     """Returns the version of the installed engine; empty if its package does not say it."""
     try:
-        return metadata.version("vllm")
+        return metadata.version(engine.package)
     except metadata.PackageNotFoundError:
         return ""
 
 
-def served_title(arguments: Sequence[str]) -> str:
+def served_title(engine: Engine, arguments: Sequence[str]) -> str:
     """Returns the title of a run: the command with its model.
 
     Args:
-        arguments: The arguments after `vllm serve`.
+        engine: The engine.
+        arguments: The arguments of its server.
     """
-    named = [value for option, value in pairwise(arguments) if option == "--model"]
+    split = [word for each in arguments for word in each.split("=", 1)]
+    named = [value for option, value in pairwise(split) if option in engine.model_options]
     first = [each for each in arguments[:1] if not each.startswith("-")]
-    return " ".join(["vllm serve", *(named or first)[:1]])
+    return " ".join([f"{engine.command} serve", *(named or first)[:1]])

@@ -10,7 +10,7 @@ from plimsoll.engine.gpus.profiles import gpu_profile, gpu_profiles
 from plimsoll.prediction.fitting.headroom import Headroom
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.options import Options
-from plimsoll.prediction.recipes.served import engine_cards, given
+from plimsoll.prediction.recipes.served import VLLM, engine_cards, given
 from plimsoll.prediction.serving.engine_search import Bounds, EngineSearch
 from plimsoll.prediction.serving.engine_trials import EngineTrials
 from plimsoll.prediction.serving.parts import CARD, EngineFitParts
@@ -147,7 +147,7 @@ def _until_it_serves(
         yield (border := _with_length(search, gpu, {name: value}))
         if border.trial is not None or search.is_interrupted:
             return
-    more = [count for count in PARALLELS if count > engine_cards(trials.arguments)]
+    more = [count for count in PARALLELS if count > engine_cards(VLLM, trials.arguments)]
     yield search.least(gpu, {}, more)
 
 

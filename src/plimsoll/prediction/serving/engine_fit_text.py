@@ -9,7 +9,7 @@ from plimsoll.base.layout import Verbatim, paragraphs, table
 from plimsoll.base.units import format_size
 from plimsoll.prediction.fitting.headroom import thin_line
 from plimsoll.prediction.fitting.parts import INTERRUPTED
-from plimsoll.prediction.recipes.served import given, served_title
+from plimsoll.prediction.recipes.served import VLLM, given, served_title
 from plimsoll.prediction.serving.engine_trials import with_settings
 from plimsoll.prediction.serving.parts import CARD
 from plimsoll.prediction.serving.trial_ends import own_value
@@ -36,7 +36,7 @@ def engine_fit_text(fit: EngineFitParts, width: int | None = None) -> str:
 
 def answer_text(fit: EngineFitParts) -> str:
     """Returns what was found, with its known precision."""
-    best, title = fit.best, served_title(fit.command[2:])
+    best, title = fit.best, served_title(VLLM, fit.command[2:])
     if best is None:
         return _no_answer(fit, title)
     if best.vary == CARD:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.prediction.not_kept import NotKept, each_once
-from plimsoll.prediction.recipes.served import SCRIPT, without
+from plimsoll.prediction.recipes.served import VLLM, without
 from plimsoll.prediction.serving.parts import EngineTrial
 from plimsoll.prediction.sweeps.case_runs import prepared, row_of
 from plimsoll.prediction.sweeps.parts import Case
@@ -79,7 +79,7 @@ class EngineTrials:
         """
         options = replace(self._options, gpu=gpu)
         arguments = tuple(with_settings(self.arguments, settings))
-        case = Case("prediction", str(SCRIPT), arguments, gpu, options.conf, options.allocator)
+        case = Case("prediction", str(VLLM.script), arguments, gpu, options.conf, options.allocator)
         run = prepared(case, self._digests, options)
         assert run.request is not None
         known = self._known.get(run.key)

@@ -17,7 +17,7 @@ from plimsoll.engine.gpus.profiles import gpu_profile
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.options import Options
 from plimsoll.prediction.predict import predict_request
-from plimsoll.prediction.recipes.served import SCRIPT, engine_version
+from plimsoll.prediction.recipes.served import engine_version
 from plimsoll.prediction.sweeps.parts import Row
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def prepared(case: Case, digests: ProgramDigests, options: Options | None = None
     card = None if case.gpu is None else gpu_profile(case.gpu)
     figures = "" if card is None else f"{card!r} {card.convolutions} {card.searches}"
     versions = [_FORM, metadata.version("plimsoll-gpu"), torch, figures]
-    if Path(case.program) == SCRIPT:
-        versions.append(engine_version())
+    if case.engine is not None:
+        versions.append(engine_version(case.engine))
     if request is not None:
         digest = digests.of_script(request.script)
     else:

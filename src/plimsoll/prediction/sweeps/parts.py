@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from plimsoll.prediction.not_kept import NotKept, each_once
-from plimsoll.prediction.recipes.served import SCRIPT, served_title
+from plimsoll.prediction.recipes.served import Engine, engine_of_script, served_title
 
 GOALS = ("least-memory", "fits", "most-samples", "least-cost")
 """Goals: the least memory; the smallest card; the most samples a second; the least money."""
@@ -35,19 +34,24 @@ class Case:
     allocator: str
 
     @property
+    def engine(self) -> Engine | None:
+        """The serving engine that is run; None for scripts and recordings."""
+        return engine_of_script(self.program)
+
+    @property
     def is_serving(self) -> bool:
         """Whether a serving engine is run."""
-        return Path(self.program) == SCRIPT
+        return self.engine is not None
 
     @property
     def name(self) -> str:
         """The program, as an answer calls it: the file; an engine with its model."""
-        return served_title(self.arguments) if self.is_serving else self.program
+        return self.program if self.engine is None else served_title(self.engine, self.arguments)
 
     @property
     def title(self) -> str:
         """Describes it in a line."""
-        words = ["vllm", "serve"] if self.is_serving else [self.program]
+        words = [self.program] if self.engine is None else [self.engine.command, "serve"]
         parts = [shlex.join([*words, *self.arguments]), self.gpu, self.conf]
         if self.allocator != "native":
             parts.append(self.allocator)

@@ -40,4 +40,4 @@ def ends_of(row: Row) -> str | None:
 
 def cards_of(case: Case) -> int:
     """Returns the number of cards of a case."""
-    return engine_cards(case.arguments) if case.is_serving else 1
+    return 1 if case.engine is None else engine_cards(case.engine, case.arguments)

@@ -63,6 +63,7 @@ class ServingUse:
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
         utilization: The part of the card that it plans to use.
+        available_bytes: The free memory of the card after its start; None if it does not say.
         sleeps: The effect of each level of sleep, in the order of their first use.
     """
 
@@ -84,6 +85,7 @@ class ServingUse:
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     utilization: float | None = None
+    available_bytes: int | None = None
     sleeps: list[SleepUse] = field(default_factory=list)
 
     @classmethod

@@ -28,7 +28,8 @@ NAMES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 """The library's files under Linux."""
 
 _SUCCESS, _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _INSUFFICIENT_SIZE = 0, 2, 3, 6, 7
-_DRIVER = "580.00"
+DRIVER = "580.00"
+"""The version of the driver that simulated cards have."""
 _FIRST_HANDLE = 0x1000
 _P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
 _MOST_CALLERS = 6
@@ -85,7 +86,7 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
     def handle_by_bus(bus: Any, handle: Any) -> int:
         asked = _text(bus).upper()
-        known = [_bus_id(device) for device in range(len(cards))]
+        known = [bus_id(device) for device in range(len(cards))]
         # The domain has eight digits, or four, or is left out.
         found = [i for i, each in enumerate(known) if asked in (each, each[4:], each[9:])]
         return _give_handle(handle, found[0] if found else -1, len(cards))
@@ -98,8 +99,8 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
         **dict.fromkeys(("nvmlInit", "nvmlInit_v2", "nvmlShutdown"), lambda: _SUCCESS),
         "nvmlInitWithFlags": lambda flags: _SUCCESS,  # noqa: ARG005
         "nvmlErrorString": lambda status: f"NVML of simulated cards: status {status}".encode(),
-        "nvmlSystemGetDriverVersion": partial(_give_text, _DRIVER),
-        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{_DRIVER}"),
+        "nvmlSystemGetDriverVersion": partial(_give_text, DRIVER),
+        "nvmlSystemGetNVMLVersion": partial(_give_text, f"13.{DRIVER}"),
         "nvmlDeviceGetHandleByUUID": handle_by_uuid,
     }
     for version in ("", "_v2"):
@@ -151,7 +152,7 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
         filled.domain, filled.bus, filled.device = 0, device + 1, 0
         for field in ("busId", "busIdLegacy"):
             if hasattr(filled, field):
-                setattr(filled, field, _bus_id(device).encode())
+                setattr(filled, field, bus_id(device).encode())
         return _SUCCESS
 
     by_card: dict[str, Callable[..., int]] = {
@@ -182,7 +183,12 @@ def _are_linked(cards: Sequence[GpuProfile], device: int, other: int) -> bool:
     return 0 <= other < len(cards) and min(cards[device].nvlinks, cards[other].nvlinks) > 0
 
 
-def _bus_id(device: int) -> str:
+def bus_id(device: int) -> str:
+    """Returns where a simulated card is on its bus.
+
+    Args:
+        device: The card's number.
+    """
     return f"00000000:{device + 1:02X}:00.0"
 
 

@@ -19,6 +19,7 @@ from plimsoll.torch.simulated.cuda_functions import add_cuda_functions
 from plimsoll.torch.simulated.flex_attention import add_fused_attention
 from plimsoll.torch.simulated.libraries.missing_packages import stand_in
 from plimsoll.torch.simulated.libraries.modules import library_modules
+from plimsoll.torch.simulated.nvidia_smi import answer_nvidia_smi
 from plimsoll.torch.simulated.opened_libraries import answer_by_ctypes
 from plimsoll.torch.simulated.ranks.process_groups import ProcessGroups
 
@@ -105,6 +106,7 @@ def start(simulation: Simulation, after_import: Callable[[ModuleType], None] | N
     )
     stand_in()
     answer_by_ctypes(simulation, groups)
+    answer_nvidia_smi(simulation)
     global _running
     _running = simulation
     set_engines(simulation)

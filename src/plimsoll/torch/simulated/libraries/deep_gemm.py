@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from plimsoll.torch.simulated.libraries.operations import simulate_operation
 from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
     """Loads DeepGEMM's compiled module, whose functions then need no GPU."""
     execute()
     settings = _Settings()
-    for name in ("num_sms", "tc_util", "pdl"):
+    for name in _SETTINGS:
         setattr(module, f"get_{name}", functools.partial(settings.get, name))
         setattr(module, f"set_{name}", functools.partial(settings.set, name))
     for name in dir(module):
@@ -44,6 +45,61 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
     module.transform_sf_into_required_layout = functools.partial(  # type: ignore[attr-defined]
         _required_layout, settings
     )
+
+
+def stand_in_for_operations(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads DeepGEMM, where its compiled functions are operations that PyTorch knows by name."""
+    import torch
+
+    execute()
+    del module
+    settings = _Settings()
+    for schema in torch._C._jit_get_all_schemas():
+        library, _, name = schema.name.partition("::")
+        if library != _LIBRARY:
+            continue
+        kernel = _kernel_of(settings, name, [argument.name for argument in schema.arguments])
+        has_tensors = any(str(argument.type) == "Tensor" for argument in schema.arguments)
+        if kernel is not None:
+            on = "CUDA" if has_tensors else "CompositeImplicitAutograd"
+            simulate_operation(schema.name, kernel, on=on)
+
+
+def _kernel_of(settings: _Settings, name: str, arguments: list[str]) -> Callable[..., Any] | None:
+    """Returns what replaces an operation; None for one that needs no GPU."""
+    verb, _, setting = name.partition("_")
+    if setting in _SETTINGS:
+        return functools.partial(getattr(settings, verb), setting)
+    if any(part in name for part in _ATTENTION):
+        return functools.partial(_refuse, name)
+    if name == "get_mn_major_tma_aligned_tensor":
+        return _laid_out
+    if name == "get_mn_major_tma_aligned_packed_ue8m0_tensor":
+        return lambda scales, *_: _packed(scales)
+    if name == "transform_sf_into_required_layout":
+        return lambda sf, mn, k, *recipe_and_more: _required_layout(
+            settings, sf, mn, k, tuple(n for n in recipe_and_more[:3] if n), *recipe_and_more[3:6]
+        )
+    if not name.endswith("einsum") and "_gemm_" not in name:
+        return None
+
+    def multiply(*values: Any) -> None:
+        given = dict(zip(arguments, values, strict=False))
+        a, b = (
+            (given.get(each, given.get(f"{each}_data")), given.get(f"{each}_sf"))
+            for each in ("a", "b")
+        )
+        operands = [each if each[1] is not None else each[0] for each in (a, b)]
+        if "expr" in given:
+            _einsum(settings, given["expr"], *operands, given["d"])
+        else:
+            _multiply(settings, name, *operands, given["d"])
+
+    return multiply
+
+
+_SETTINGS = {"num_sms": None, "tc_util": 100, "pdl": False}
+"""Settings of the library with their defaults; None for the card's multiprocessors."""
 
 
 class _Settings:
@@ -65,7 +121,7 @@ class _Settings:
 
         self.use()
         processors = torch.cuda.get_device_properties(None).multi_processor_count
-        return self._values.get(name) or {"num_sms": processors, "tc_util": 100, "pdl": False}[name]
+        return self._values.get(name) or (processors if name == "num_sms" else _SETTINGS[name])
 
     def set(self, name: str, value: Any) -> None:
         self.use()

@@ -8,8 +8,11 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from plimsoll.torch.simulated.compiled.assumptions import assume
-from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel, note_kernel
+from plimsoll.torch.simulated.libraries.source_kernels import (
+    launch_kernel,
+    launch_unknown_kernel,
+    note_kernel,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,9 +41,6 @@ _ANSWERING = ("get_", "init", "plan", "workspace")
 """Parts of the names of functions whose results the caller uses."""
 _ATTENTION = ("paged_run", "ragged_run")
 _BLOCK_PRODUCTS = "fp8_blockscale_gemm"
-_UNKNOWN_KERNEL = (
-    "which tensors it writes is not known; taken are all of them that hold no integers"
-)
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
@@ -66,8 +66,8 @@ class _Kernels:
         if written is None:
             raise NotImplementedError(
                 f"plimsoll does not simulate {kernel} of FlashInfer's module {self._name}; a "
-                "program that offers another kernel for it, as vLLM does by attention_backend, "
-                "can be simulated with that"
+                "program that offers another kernel for it, as vLLM and SGLang do by "
+                "attention_backend, can be simulated with that"
             )
 
         def launch(*arguments: Any) -> None:
@@ -100,12 +100,8 @@ class _BlockProducts:
 
 
 def _launch_unknown(name: str, *arguments: Any) -> None:
-    import torch
-
-    given = [each for each in arguments if isinstance(each, torch.Tensor)]
-    written = [each for each in given if each.is_floating_point()]
-    assume(f"flashinfer {name}", _UNKNOWN_KERNEL)
-    launch_kernel("flashinfer", _RELEASE, [], written)
+    note_kernel("flashinfer", _RELEASE)
+    launch_unknown_kernel(f"flashinfer {name}", arguments)
 
 
 def _launch(arguments: tuple[Any, ...], written: tuple[int, ...], *, draws_tokens: bool) -> None:

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.libraries import (
     bitsandbytes,
+    cuda_bindings,
+    cute_dsl,
     deep_gemm,
     flashinfer,
+    sglang,
     torchvision,
     transformers,
     vllm,
@@ -25,6 +28,7 @@ from plimsoll.torch.simulated.libraries.diffusers import make_missing_parts
 from plimsoll.torch.simulated.libraries.dynamic_sizes import give_sizes
 from plimsoll.torch.simulated.libraries.operations import simulate_operation
 from plimsoll.torch.simulated.libraries.safetensors import open_made_checkpoints
+from plimsoll.torch.simulated.libraries.sglang_stages import sglang_modules
 from plimsoll.torch.simulated.libraries.tokenizers import make_missing_tokenizers
 from plimsoll.torch.simulated.libraries.vllm_all_reduce import all_reduce_kernels
 from plimsoll.torch.simulated.libraries.vllm_stages import vllm_modules
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
     """Returns loaders by name, each called with the module and the function that runs its code."""
-    for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS}.items():
+    for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS, **sglang.KERNELS}.items():
         simulate_operation(name, kernel)
     for name, kernel in vllm.HOST_KERNELS.items():
         simulate_operation(name, kernel, on="CPU")
@@ -51,7 +55,10 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
     loaders: dict[str, _Loader] = {
         "bitsandbytes._ops": bitsandbytes.expect_few_outliers,
         "bitsandbytes.cextension": bitsandbytes.stand_in_for_its_library,
+        "cuda.bindings.runtime": cuda_bindings.answer_captures,
+        "cutlass.base_dsl.compiler": cute_dsl.stand_in_for_kernels,
         "datasets.load": make_missing_rows,
+        "deep_gemm": deep_gemm.stand_in_for_operations,
         "deep_gemm._C": deep_gemm.stand_in_for_products,
         "deepspeed.ops.op_builder.builder": stand_in_for_kernels,
         "diffusers.models.modeling_utils": make_missing_parts,
@@ -61,6 +68,9 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
         "transformers.configuration_utils": transformers.name_missing_configuration,
         "transformers.modeling_utils": transformers.make_missing_weights,
         "transformers.tokenization_utils_base": make_missing_tokenizers,
+        "sglang.kernels.jit.utils.compile.loader": sglang.stand_in_for_kernels,
+        "sglang.srt.distributed.device_communicators.custom_all_reduce_v2": sglang.tell_all_reduce,
+        **sglang_modules(simulation),
         **vllm_modules(simulation),
         "vllm.third_party.deep_gemm._C": deep_gemm.stand_in_for_products,
     }

@@ -155,3 +155,10 @@ def _as_results(made: Any, count: int, dtype: Any) -> list[Any]:
 
 def _is_one_tuple(made: Any, is_size: Callable[[Any], bool]) -> bool:
     return isinstance(made, tuple) and len(made) == 1 and not is_size(made)
+
+
+def unowned(tensor: Any) -> Any:
+    """Returns a view of a tensor that does not keep the tensor's memory."""
+    import torch
+
+    return torch.ops.plimsoll.unowned(tensor)

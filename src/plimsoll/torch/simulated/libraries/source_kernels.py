@@ -1,10 +1,13 @@
-"""Kernels whose memory is known from their source: their launch, and their line in the report."""
+"""Launches of kernels that take tensors of their caller, and their line in the report."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plimsoll.torch.simulated.compiled.assumptions import assume
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def note_kernel(library: str, release: str) -> None:
@@ -36,3 +39,39 @@ def launch_kernel(library: str, release: str, read: Any, written: Any) -> None:
     made = [one for one in written if one is not None]
     moved = sum(one.nbytes for one in (*read, *made) if one is not None)
     torch.ops.plimsoll.launch(made, moved, [], [], torch.float32)
+
+
+class UnknownKernels:
+    """Stands in for a compiled module: its attributes are kernels, by their names."""
+
+    def __init__(self, name: str) -> None:
+        """Stands in for the module of this name."""
+        self._name = name
+
+    def __getattr__(self, kernel: str) -> Callable[..., None]:
+        """Returns a kernel that launches as `launch_unknown_kernel` says."""
+        if kernel.startswith("__"):
+            raise AttributeError(kernel)
+
+        def launch(*arguments: Any) -> None:
+            launch_unknown_kernel(f"{self._name}::{kernel}", arguments)
+
+        return launch
+
+
+def launch_unknown_kernel(name: str, arguments: Any) -> None:
+    """Launches a kernel of which only the arguments are known.
+
+    Args:
+        name: The kernel's name, for the report.
+        arguments: Its arguments; tensors in tuples, lists and dictionaries count too.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    given = [each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
+    written = [each for each in given if each.is_floating_point()]
+    assume(
+        name, "which tensors it writes is not known; taken are all of them that hold no integers"
+    )
+    torch.ops.plimsoll.launch(written, sum(each.nbytes for each in written), [], [], torch.float32)

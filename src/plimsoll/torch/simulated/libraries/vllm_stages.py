@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plimsoll import _core
-from plimsoll.torch.simulated.compiled.assumptions import assume
 from plimsoll.torch.simulated.compiled.settings import compiled_folder
-from plimsoll.torch.simulated.serving_use import ServingUse
+from plimsoll.torch.simulated.libraries.engine_stages import EngineStages
+from plimsoll.torch.simulated.libraries.made_up import assume_made_up_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from plimsoll.torch.simulated.serving_use import Stage
+    from plimsoll.torch.simulated.serving_use import ServingUse
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
@@ -31,7 +30,7 @@ def vllm_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
     """Returns the loaders of vLLM's modules, by name."""
-    stages = _Stages(simulation)
+    stages = _Stages(simulation, "vLLM", "vllm")
     return {
         "vllm.engine.arg_utils": make_up_weights,
         "vllm.model_executor.models.registry": keep_model_facts,
@@ -54,11 +53,7 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
     @functools.wraps(create)
     def create_load_config(self: Any) -> Any:
         if str(self.load_format).lower() in _MADE_UP:
-            assume(
-                "vllm",
-                "weights are made up, of the sizes that the model's configuration says, as by "
-                'load_format="dummy"',
-            )
+            assume_made_up_weights("vllm")
             self.load_format = "dummy"
         return create(self)
 
@@ -110,7 +105,7 @@ class _Held:
     pinned_bytes: int
 
 
-class _Stages:
+class _Stages(EngineStages):
     """Notes the stages of one engine.
 
     Attributes:
@@ -118,78 +113,24 @@ class _Stages:
         _woken_bytes: The memory that waking has taken since then.
     """
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._level = 0
-        self._woken_bytes = 0
-
-    def _use(self) -> ServingUse:
-        use = self._simulation.serving
-        if use is None:
-            import vllm
-
-            use = self._simulation.serving = ServingUse(f"vLLM {vllm.__version__}")
-        return use
-
-    def _staged(
-        self,
-        owner: Any,
-        name: str,
-        stage: Stage | None,
-        learn: Callable[[ServingUse, Any, Any], None],
-        after: Stage | None = None,
-    ) -> None:
-        """Notes the stage while a method runs, and afterwards facts from its object.
-
-        A method without a stage of its own belongs to the current one.
-        """
-        method = getattr(owner, name)
-        guarded = self._simulation.watchers.guarded
-
-        @functools.wraps(method)
-        def run(this: Any, *arguments: Any, **named: Any) -> Any:
-            use = self._use()
-            before, use.stage = use.stage, stage or use.stage
-            with self._noting_failure(use):
-                result = method(this, *arguments, **named)
-            guarded("a serving engine's memory", learn)(use, this, result)
-            use.stage = after or before
-            return result
-
-        setattr(owner, name, run)
-
-    @contextmanager
-    def _noting_failure(self, use: ServingUse) -> Iterator[None]:
-        """Note the innermost stage of an engine that runs out of memory.
-
-        On a card the other workers go on, as far as their hosts do not wait; here they would wait.
-        """
-        try:
-            yield
-        except Exception as error:
-            lacks_memory = type(error).__name__ == "OutOfMemoryError"
-            lacks_memory = lacks_memory or self._simulation.driver_memory.refused(error)
-            if lacks_memory and use.failed_in is None:
-                use.failed_in = use.stage
-                self._simulation.give_up("ran out of memory")
-            raise
+    _level = 0
+    _woken_bytes = 0
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the worker, which runs the steps of a start one after the other."""
         execute()
         worker = module.Worker
-        self._staged(worker, "load_model", "weights", _learn_weights)
-        self._staged(worker, "determine_available_memory", "profiling", _learn_profile)
-        self._staged(worker, "initialize_from_config", "kv_cache", _learn_nothing)
-        self._staged(worker, "compile_or_warm_up_model", "warm_up", _learn_started, after="load")
+        self.staged(worker, "load_model", "weights", _learn_weights)
+        self.staged(worker, "determine_available_memory", "profiling", _learn_profile)
+        self.staged(worker, "initialize_from_config", "kv_cache")
+        self.staged(worker, "compile_or_warm_up_model", "warm_up", _learn_started, after="load")
         for name in ("execute_model", "sample_tokens"):
-            if hasattr(worker, name):
-                self._staged(worker, name, None, _learn_nothing)
+            self.staged(worker, name, None)
         self._note_cache(worker)
         if hasattr(worker, "sleep") and hasattr(worker, "wake_up"):
             self._note_sleep(worker)
-            self._staged(worker, "sleep", "sleep", _learn_nothing)
-            self._staged(worker, "wake_up", "wake_up", _learn_nothing)
+            self.staged(worker, "sleep", "sleep")
+            self.staged(worker, "wake_up", "wake_up")
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads vLLM's sampler: the tokens of each request decide the engine's next step.
@@ -199,7 +140,7 @@ class _Stages:
         """
         execute()
         sample = module.Sampler.__call__
-        tell = self._simulation.watchers.guarded("how many tokens are sampled", _tell_sampled)
+        tell = self.simulation.watchers.guarded("how many tokens are sampled", _tell_sampled)
 
         @functools.wraps(sample)
         def call(this: Any, *arguments: Any, **named: Any) -> Any:
@@ -214,51 +155,29 @@ class _Stages:
         execute()
         runner = module.GPUModelRunner
         if "capture_model" in vars(runner):
-            self._staged(runner, "capture_model", "capture", self._learn_graphs)
+            self.staged(runner, "capture_model", "capture", self._learn_graphs)
 
     def _learn_graphs(self, use: ServingUse, runner: Any, result: Any) -> None:
-        graphs, device = self._simulation.graphs, runner.device.index or 0
-        least, most = (bound - graphs.taken[device] for bound in graphs.bounds(device))
-        use.graph_bytes = int(result or 0)
-        if use.graph_bytes:
-            use.graph_range_bytes = use.graph_bytes + least, use.graph_bytes + most
+        self.note_graphs(use, int(result or 0), runner.device.index or 0)
         use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads the sizes of caches, where vLLM refuses to start if too little memory is left."""
         execute()
-        self._note_refusal(module, "_check_enough_kv_cache_memory")
+        self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
         """Loads a worker's helpers, in which vLLM refuses a card that is too full."""
         execute()
-        self._note_refusal(module, "request_memory")
-
-    def _note_refusal(self, module: ModuleType, name: str) -> None:
-        check = getattr(module, name, None)
-        if check is None:
-            return
-
-        @functools.wraps(check)
-        def checked(*arguments: Any, **named: Any) -> Any:
-            try:
-                return check(*arguments, **named)
-            except ValueError as error:
-                use = self._use()
-                use.refusal = str(error)
-                learn = self._simulation.watchers.guarded("what an engine lacks", _learn_lack)
-                learn(use, [*arguments, *named.values()])
-                raise
-
-        setattr(module, name, checked)
+        self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
     def _note_cache(self, worker: Any) -> None:
         make = worker.initialize_from_config
-        guarded = self._simulation.watchers.guarded
+        guarded = self.simulation.watchers.guarded
 
         @functools.wraps(make)
         def initialize_from_config(this: Any, sizes: Any, *further: Any, **named: Any) -> Any:
-            guarded("a serving engine's cache", _learn_cache)(self._use(), this, sizes)
+            guarded("a serving engine's cache", _learn_cache)(self.use(), this, sizes)
             return make(this, sizes, *further, **named)
 
         worker.initialize_from_config = initialize_from_config
@@ -266,7 +185,7 @@ class _Stages:
     def _note_sleep(self, worker: Any) -> None:
         """Notes what sleeping frees and waking takes, of the card and of the host."""
         sleep, wake_up = worker.sleep, worker.wake_up
-        guarded = self._simulation.watchers.guarded
+        guarded = self.simulation.watchers.guarded
 
         @functools.wraps(sleep)
         def go_to_sleep(this: Any, level: int = 1, *further: Any, **named: Any) -> Any:
@@ -286,16 +205,16 @@ class _Stages:
         worker.sleep, worker.wake_up = go_to_sleep, wake
 
     def _held(self) -> _Held:
-        device = int(self._simulation.library.lib.plimsoll_current_device())
+        device = int(self.simulation.library.lib.plimsoll_current_device())
         return _Held(
-            self._simulation.machine.gpus[device].dedicated_used_bytes,
+            self.simulation.machine.gpus[device].dedicated_used_bytes,
             _core.use_by_cuda(device)[0],
-            self._simulation.library.pinned_statistics().active_bytes.current,
+            self.simulation.library.pinned_statistics().active_bytes.current,
         )
 
     def _learn_sleep(self, level: int, before: _Held) -> None:
         after = self._held()
-        asleep = self._use().sleep_of(level)
+        asleep = self.use().sleep_of(level)
         asleep.times += 1
         asleep.freed_bytes = before.card_bytes - after.card_bytes
         asleep.unmapped_bytes = before.mapped_bytes - after.mapped_bytes
@@ -304,17 +223,13 @@ class _Stages:
         self._level, self._woken_bytes = level, 0
 
     def _learn_room(self) -> None:
-        device = int(self._simulation.library.lib.plimsoll_current_device())
-        self._use().sleep_of(self._level).free_bytes = self._simulation.card_memory(device)[0]
+        device = int(self.simulation.library.lib.plimsoll_current_device())
+        self.use().sleep_of(self._level).free_bytes = self.simulation.card_memory(device)[0]
 
     def _learn_waking(self, before: _Held) -> None:
         self._woken_bytes += self._held().card_bytes - before.card_bytes
-        asleep = self._use().sleep_of(self._level)
+        asleep = self.use().sleep_of(self._level)
         asleep.waking_bytes = max(asleep.waking_bytes or 0, self._woken_bytes)
-
-
-def _learn_nothing(use: ServingUse, worker: Any, result: Any) -> None:
-    del use, worker, result
 
 
 def _tell_sampled(output: Any, arguments: list[Any]) -> None:

@@ -25,7 +25,7 @@ _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
 """Switches of NVLink multicast since this compute capability; cards with so many links have one."""
 _REFUSED = (
-    *("get_buffer", "get_signal_pad", "get_remote_tensor", "memset32", "stream_write_value32"),
+    *("get_signal_pad", "get_remote_tensor", "memset32", "stream_write_value32"),
     *("put_signal", "wait_signal"),
 )
 _LIKE_FIRST = (
@@ -87,6 +87,25 @@ class _SymmetricMemory:
             )
         switched = self.has_multicast_support(None, self.device.index)
         self.multicast_ptr = memory.map_other() if switched and self.world_size > 1 else 0
+
+    def get_buffer(self, rank: int, sizes: Any, dtype: Any, storage_offset: int = 0) -> Any:
+        """Returns the buffer of a rank as a tensor, which takes no further memory.
+
+        Args:
+            rank: The rank.
+            sizes: The tensor's sizes.
+            dtype: Its type.
+            storage_offset: The place in the buffer of its first element, in elements.
+        """
+        import torch
+
+        address = self.buffer_ptrs[rank]
+        storage = torch._C._construct_storage_from_data_pointer(
+            address, self.device, self.buffer_size
+        )
+        strides = torch.empty(tuple(sizes), device="meta").stride()
+        made = torch.empty(0, dtype=dtype, device=self.device)
+        return made.set_(storage, storage_offset, tuple(sizes), strides)
 
     def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
         """Wait for the others on the device, which takes the host no time."""

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import sys
 from multiprocessing import connection
-from pathlib import Path
 
 # runs the engine's work in this process
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -25,21 +24,15 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.utils.network_utils import get_open_port
 from vllm.v1.engine.llm_engine import LLMEngine
 
-STEPS = 100
-SHORTEST = 16
+from plimsoll.prediction.recipes.engines.asked_load import (
+    STEPS,
+    asked_lengths,
+    asked_load,
+    spread,
+    tokens,
+)
+
 POOLING = ("embed", "classify", "token_embed", "token_classify")
-
-
-def read_lengths(path: Path) -> list[tuple[int, int]]:
-    """Reads requests from a file: two numbers a line, tokens of the prompt and of the answer."""
-    pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
-    return [(int(prompt), int(answer)) for prompt, answer in pairs]
-
-
-def spread(count: int, most: int) -> list[int]:
-    """Returns lengths between 16 and `most`, logarithmically spaced, in no order."""
-    ratio = max(most, SHORTEST) / SHORTEST
-    return [round(SHORTEST * ratio ** (i * 0.618 % 1)) for i in range(count)]
 
 
 class Load:
@@ -57,13 +50,13 @@ class Load:
     def send(self, prompt: int, answer: int) -> None:
         """Send one request, cut to the model's limit."""
         prompt = max(1, min(prompt, self.longest - (0 if self.is_pooling else 1)))
-        tokens = [(7 * self.sent + i) % self.vocabulary for i in range(prompt)]
+        made = tokens(self.sent, prompt, self.vocabulary)
         if self.is_pooling:
             params = PoolingParams(task=self.task)
         else:
             answer = max(1, min(answer, self.longest - prompt))
             params = SamplingParams(max_tokens=answer, ignore_eos=True, detokenize=False)
-        self.engine.add_request(str(self.sent), {"prompt_token_ids": tokens}, params)
+        self.engine.add_request(str(self.sent), {"prompt_token_ids": made}, params)
         self.sent += 1
 
     def run(self, steps: int | None = None) -> None:
@@ -76,16 +69,6 @@ class Load:
     def stop(self) -> None:
         """Abort requests without an answer."""
         self.engine.abort_request([str(number) for number in range(self.sent)])
-
-
-def asked_load(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Return the options for the load, and what is left for `vllm serve`."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--requests", type=int, help="how many")
-    parser.add_argument("--input-len", type=int, default=1024, help="tokens of each prompt")
-    parser.add_argument("--output-len", type=int, default=128, help="tokens of each answer")
-    parser.add_argument("--lengths", type=Path, help="a file with both lengths of each request")
-    return parser.parse_known_args(arguments)
 
 
 def asked_settings(arguments: list[str]) -> EngineArgs:
@@ -103,8 +86,11 @@ def serve(settings: EngineArgs, load: argparse.Namespace) -> None:
     config = settings.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
     engine = LLMEngine.from_vllm_config(config, usage_context=UsageContext.OPENAI_API_SERVER)
     traffic = Load(config, engine)
-    if load.lengths is not None or load.requests is not None:
-        send_asked(traffic, load)
+    lengths = asked_lengths(load)
+    if lengths is not None:
+        for prompt, answer in lengths:
+            traffic.send(prompt, answer)
+        traffic.run()
     else:
         send_all_kinds(traffic, config)
 
@@ -140,14 +126,6 @@ def start_engines(count: int) -> None:
         engine.join()
         if engine.exitcode and engine not in left:
             sys.exit(f"engine {place} of {count} failed")
-
-
-def send_asked(traffic: Load, load: argparse.Namespace) -> None:
-    """Send the requests that the options name, and answer all."""
-    asked = [(load.input_len, load.output_len)] * (load.requests or 0)
-    for prompt, answer in asked if load.lengths is None else read_lengths(load.lengths):
-        traffic.send(prompt, answer)
-    traffic.run()
 
 
 def send_all_kinds(traffic: Load, config: VllmConfig) -> None:

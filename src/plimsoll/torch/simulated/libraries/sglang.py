@@ -1,0 +1,63 @@
+"""SGLang's own operations and kernels that need further memory, or lack a fake implementation.
+
+Its other operations write to tensors of their callers, and take no memory.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.torch.simulated.compiled.assumptions import assume
+from plimsoll.torch.simulated.libraries.flash_attention_operations import attend, make_schedule
+from plimsoll.torch.simulated.libraries.operations import unowned
+from plimsoll.torch.simulated.libraries.source_kernels import UnknownKernels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads what compiles SGLang's kernels at their first use; those in CUDA get stand-ins."""
+    execute()
+    load = module.load_jit
+
+    @functools.wraps(load)
+    def load_jit(*arguments: Any, **named: Any) -> Any:
+        if not named.get("cuda_files"):
+            return load(*arguments, **named)
+        return UnknownKernels(" ".join(["sglang", *map(str, arguments)]))
+
+    module.load_jit = load_jit  # type: ignore[attr-defined]
+
+
+def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads SGLang's own all-reduce; SGLang uses NCCL's if its objects in C++ are not there."""
+    execute()
+    begin = module.CustomAllReduceV2.__init__
+
+    @functools.wraps(begin)
+    def begin_or_tell(self: Any, *arguments: Any, **named: Any) -> None:
+        try:
+            begin(self, *arguments, **named)
+        except Exception:
+            assume(
+                "sglang",
+                "NCCL adds up in place of SGLang's own all-reduce, whose buffers are not counted",
+            )
+            raise
+
+    module.CustomAllReduceV2.__init__ = begin_or_tell
+
+
+def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a kernel without SGLang's length of chunks, whose place in the arguments is given."""
+    return kernel(*arguments[:place], *arguments[place + 1 :])
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "sgl_kernel::fwd": functools.partial(_without, 27, attend),
+    "sgl_kernel::get_scheduler_metadata": functools.partial(_without, 19, make_schedule),
+    "sgl_kernel::weak_ref_tensor": unowned,
+}

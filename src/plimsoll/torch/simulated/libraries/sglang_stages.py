@@ -1,0 +1,104 @@
+"""The start of SGLang: its stages, its knowledge of its memory, and made-up weights."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from plimsoll.base.units import GiB
+from plimsoll.torch.simulated.libraries.engine_stages import EngineStages
+from plimsoll.torch.simulated.libraries.made_up import assume_made_up_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import ModuleType
+
+    from plimsoll.torch.simulated.serving_use import ServingUse
+    from plimsoll.torch.simulated.simulation import Simulation
+
+_MADE_UP = {"auto", "safetensors", "fastsafetensors", "pt", "npcache", "mistral"}
+"""Formats of weights that are replaced by made-up weights of the same sizes."""
+
+
+def sglang_modules(
+    simulation: Simulation,
+) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
+    """Returns the loaders of SGLang's modules, by name."""
+    stages = _Stages(simulation, "SGLang", "sglang")
+    return {
+        "sglang.srt.model_executor.model_runner_components.load_model_utils": make_up_weights,
+        "sglang.srt.mem_cache.kv_cache_configurator": stages.watch_cache_sizes,
+        "sglang.srt.model_executor.model_runner": stages.watch_runner,
+        "sglang.srt.managers.scheduler": stages.watch_scheduler,
+    }
+
+
+def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
+    """Loads what chooses a loader of weights, which then makes them up."""
+    execute()
+    from sglang.srt.runtime_context import get_model
+
+    build = module.build_load_config
+
+    @functools.wraps(build)
+    def build_load_config(*arguments: Any, **named: Any) -> Any:
+        if str(named.get("load_format") or get_model().load_format).lower() in _MADE_UP:
+            assume_made_up_weights("sglang")
+            named["load_format"] = "dummy"
+        return build(*arguments, **named)
+
+    module.build_load_config = build_load_config  # type: ignore[attr-defined]
+
+
+class _Stages(EngineStages):
+    def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Loads a model's runner, which loads, makes the cache, and captures CUDA graphs."""
+        execute()
+        runner = module.ModelRunner
+        self.staged(runner, "load_model", "weights", _learn_weights)
+        self.staged(runner, "alloc_memory_pool", "kv_cache", _learn_cache)
+        self.staged(runner, "init_attention_backends", "warm_up")
+        self.staged(runner, "init_cuda_graphs", "capture", self._learn_graphs)
+        self.staged(runner, "prewarm_sampling", "warm_up")
+        self.staged(runner, "post_capture_resize_kv_pool", "kv_cache", _learn_cache)
+
+    def watch_scheduler(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Loads the scheduler, which is ready for requests once its model's worker is there."""
+        execute()
+        scheduler = module.Scheduler
+        self.staged(scheduler, "init_model_worker", None, _learn_started, after="load")
+        self.staged(scheduler, "run_batch", None)
+
+    def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
+        """Loads the sizes of caches, where SGLang refuses to start if too little memory is left."""
+        execute()
+        kinds = (ValueError, RuntimeError)
+        self.note_refusal(module.KVCacheConfigurator, "configure", kinds)
+
+    def _learn_graphs(self, use: ServingUse, runner: Any, result: Any) -> None:
+        del result
+        use.graph_sizes = len(runner.decode_cuda_graph_capture_bs)
+        taken = runner.graph_memory_usage or {}
+        self.note_graphs(use, int(sum(taken.values()) * GiB), int(runner.gpu_id))
+
+
+def _learn_weights(use: ServingUse, runner: Any, result: Any) -> None:
+    del result
+    use.weights_bytes = int(runner.weight_load_mem_usage * GiB)
+    use.max_model_len = int(runner.model_config.context_len)
+
+
+def _learn_cache(use: ServingUse, runner: Any, result: Any) -> None:
+    del result
+    use.kv_tokens = int(runner.max_total_num_tokens)
+    use.kv_cache_bytes = int(runner.token_to_kv_pool.mem_usage * GiB)
+
+
+def _learn_started(use: ServingUse, scheduler: Any, result: Any) -> None:
+    from sglang.srt.runtime_context import get_schedule
+
+    del result
+    use.max_num_seqs = int(scheduler.max_running_requests)
+    use.max_num_batched_tokens = int(get_schedule().chunked_prefill_size or 0) or None
+    use.utilization = float(get_schedule().mem_fraction_static)
+    use.available_bytes = int(scheduler.startup_available_gpu_memory_gb * GiB)
