@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pyarrow as pa
@@ -126,9 +125,10 @@ def test_paths_of_a_plan_begin_at_its_folder(tmp_path: Path) -> None:
 def test_the_plan_and_the_prices_of_the_page_are_read(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "which-card.md"
     part = page.read_text().partition("## A plan")[2].partition("\n## ")[0]
-    plan, prices = re.findall(r"^(?:    .*\n|\n(?=    ))+", part, re.M)
-    (tmp_path / "plan.toml").write_text(dedent(plan))
-    (tmp_path / "prices.csv").write_text(dedent(prices))
+    files = re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```', part, re.M | re.S)
+    assert [name for name, _ in files] == ["plan.toml", "prices.csv"]
+    for name, text in files:
+        (tmp_path / name).write_text(text)
     read = SweepPlan.read(tmp_path / "plan.toml")
     assert len(read.cases()) == 8
     assert set(read_prices(read.prices or "")) == set(read.gpus)
