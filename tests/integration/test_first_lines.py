@@ -168,7 +168,7 @@ def test_the_answer_is_followed_by_the_reason_and_a_line_to_copy(explained: Expl
         "holds the most is gpt2_adamw.py:52 forward, 2.30 GiB."
     )
     best = explained.advice[0]
-    assert helps.startswith(f"What helps: {best.what}: saves ")
+    assert helps.startswith(f"Tried, and helps: {best.what}: saves ")
     assert copied == f"Try: {best.how}"
     (cause,) = explained.causes
     found, *_ = (line for line in str(explained).splitlines() if line.startswith("Why: "))

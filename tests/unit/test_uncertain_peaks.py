@@ -29,7 +29,7 @@ class Job:
             allocators=[self.allocator],
             version=tuple(map(int, self.allocator.version.split("."))),
             communicators=SimpleNamespace(most={0: None} if of_job else {}),
-            groups_of_letters=[[0, 1]] if sends else [],
+            groups_with_sends=[[0, 1]] if sends else [],
             library=SimpleNamespace(uncertain_memory=list),
         )
 

@@ -140,7 +140,7 @@ def _try(e: ExplanationParts) -> Iterator[str]:
     best = next(helpful, None)
     if best is None:
         return
-    yield f"What helps: {best.what}{effect(best)}"
+    yield f"Tried, and helps: {best.what}{effect(best)}"
     if len(best.how.splitlines()) == 1:
         yield Verbatim(f"Try: {best.how}")
     elif e.script is not None:  # lines of a script; another command changes the script

@@ -44,28 +44,28 @@ def find_roles(request: Request) -> Roles:
     assert request.nproc_per_node is not None
     world = request.nproc_per_node * request.nnodes
     with TemporaryDirectory(prefix="plimsoll-") as folder:
-        told = Path(folder) / "groups.json"
+        file = Path(folder) / "groups.json"
         setup = replace(request.setup, unlimited=True)
-        asked = replace(request, setup=setup, groups=str(told), account=None)
+        asked = replace(request, setup=setup, groups=str(file), account=None)
         # No rank answers the first send, so the run may end there.
         with (
             started(asked, shows_output=False, is_aside=True) as answer,
             suppress(ScriptError, InputError),
         ):
             answer()
-        found = json.loads(told.read_text()) if told.exists() else {"groups": [], "letters": []}
-    return choose_roles(world, found["groups"], found["letters"])
+        found = json.loads(file.read_text()) if file.exists() else {"groups": [], "sends": []}
+    return choose_roles(world, found["groups"], found["sends"])
 
 
-def choose_roles(world: int, groups: list[list[int]], letters: list[list[int]]) -> Roles:
+def choose_roles(world: int, groups: list[list[int]], sends: list[list[int]]) -> Roles:
     """Chooses the ranks to run.
 
     Args:
         world: The number of ranks.
         groups: The ranks of each process group that a rank made, its own or others'.
-        letters: The ranks of its own groups through which it sent to other ranks.
+        sends: The ranks of its own groups through which it sent to other ranks.
     """
-    stages = max(letters, key=len, default=[])
+    stages = max(sends, key=len, default=[])
     if len(stages) < 2:
         last = world - 1
         return Roles({0: world - 1, last: 1} if last else {0: 1})

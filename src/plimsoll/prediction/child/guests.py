@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from plimsoll.prediction.child.cards import Card
     from plimsoll.prediction.child.peak_contents import Run
-    from plimsoll.prediction.child.told import Told
+    from plimsoll.prediction.child.process_reports import ProcessReport
     from plimsoll.recordings.causes.cause import Cause
     from plimsoll.torch.simulated.simulation import Simulation
 
@@ -56,7 +56,7 @@ def note_other_cards(simulation: Simulation, run_of: Callable[[int], Run]) -> li
 
 
 def causes_of_job(
-    prediction: dict[str, Any], ranks: list[Told], cards: dict[str, Card]
+    prediction: dict[str, Any], ranks: list[ProcessReport], cards: dict[str, Card]
 ) -> list[dict[str, Any]]:
     """Returns the causes of a job's memory: those of the reported rank, and ranks sharing a card.
 
@@ -75,7 +75,7 @@ def causes_of_job(
     return sorted([*found, *prediction["causes"]], key=lambda cause: not cause["growth_bytes"])
 
 
-def _cause_on(name: str, card: Card, ranks: list[Told]) -> Cause | None:
+def _cause_on(name: str, card: Card, ranks: list[ProcessReport]) -> Cause | None:
     """Returns the cause for one rank's own card if other ranks use it too."""
     users = [each for each in ranks if each.rank is not None and each.process in card.takes]
     guests = {
@@ -89,12 +89,12 @@ def _cause_on(name: str, card: Card, ranks: list[Told]) -> Cause | None:
     return ranks_on_one_card(owners[0], guests)
 
 
-def _noted(rank: Told, name: str) -> OnOtherCard | None:
+def _noted(rank: ProcessReport, name: str) -> OnOtherCard | None:
     """Returns the rank's note of a card; None without one."""
     return next((each for file, each in _all_noted(rank) if file == name), None)
 
 
-def _all_noted(rank: Told) -> Iterator[tuple[str, OnOtherCard]]:
+def _all_noted(rank: ProcessReport) -> Iterator[tuple[str, OnOtherCard]]:
     names = dict(rank.cards)
     for values in (rank.report or {}).get("on_other_cards", []):
         yield names.get(values["device"], ""), OnOtherCard(**values)

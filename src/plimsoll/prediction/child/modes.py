@@ -97,7 +97,7 @@ class Groups(AsItIs):
     def begin(self) -> None:
         """Begin as `AsItIs`; the first communication ends the process."""
         super().begin()
-        self.simulation.end_with_letters(self._tell)
+        self.simulation.end_with_sends(self._tell)
 
     def finish(self, ended_by: BaseException | None) -> None:  # noqa: ARG002
         """Write the groups, and end the process."""
@@ -105,8 +105,8 @@ class Groups(AsItIs):
 
     def _tell(self) -> None:
         assert self._request.groups is not None
-        told = {"groups": self.simulation.groups, "letters": self.simulation.groups_of_letters}
-        Path(self._request.groups).write_text(json.dumps(told))
+        found = {"groups": self.simulation.groups, "sends": self.simulation.groups_with_sends}
+        Path(self._request.groups).write_text(json.dumps(found))
         os._exit(0)
 
 
@@ -169,8 +169,8 @@ class Answered(AsItIs):
         if self._request.finds_least:
             add_least(self.simulation, report)
         self._tell_survey()
-        told = processes.told_by(self.simulation, report)
-        report = self._started.add_to(told, self._failed_rank)
+        own = processes.reported_by(self.simulation, report)
+        report = self._started.add_to(own, self._failed_rank)
         report["prediction"] |= host_figures(host_use, self._started.folder, self._request)
         report["prediction"]["assumptions"] += map(asdict, self._programs.assumptions())
         return report

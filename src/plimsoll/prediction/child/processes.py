@@ -32,11 +32,17 @@ from plimsoll.prediction.child.high_water import HighWaterMarks
 from plimsoll.prediction.child.host_report import tell_host_use
 from plimsoll.prediction.child.host_watch import HostWatch
 from plimsoll.prediction.child.labels import BlockLabels
+from plimsoll.prediction.child.process_reports import (
+    ProcessReport,
+    process_uses,
+    rank_reports,
+    rank_use,
+    shared_cards,
+)
 from plimsoll.prediction.child.script_ending import line_of
 from plimsoll.prediction.child.serving_ranks import lacks_memory, serving_of_all
 from plimsoll.prediction.child.stops import Stop
 from plimsoll.prediction.child.survey.job_survey import first_ranks_surveyor, leave_survey
-from plimsoll.prediction.child.told import Told, process_uses, rank_use, shared_cards, told_ranks
 from plimsoll.prediction.child.verdict import fullest, verdict
 from plimsoll.prediction.request import Request
 from plimsoll.torch.session.record import rank_recorder
@@ -104,7 +110,7 @@ class StartedProcesses:
             if process == self.process:
                 return
             path = Path(self.folder) / f"{process}-{secrets.token_hex(4)}.json"
-            _write(path, told_by(simulation, None))
+            _write(path, reported_by(simulation, None))
             Finalize(None, finish, (path,), exitpriority=0)
             if launched_as("RANK") == 0:
                 beat(simulation, labels.step_clock)
@@ -116,7 +122,7 @@ class StartedProcesses:
                 stop = Stop("interrupted", line_of(error))
             seconds = time.perf_counter() - began
             report = make_report(simulation, labels, high_water, self.request, error, stop, seconds)
-            _write(path, told_by(simulation, report))
+            _write(path, reported_by(simulation, report))
             if report["error"] is None and stop is None:
                 leave_survey(self.request, simulation, surveyor, report["device"])
 
@@ -124,10 +130,10 @@ class StartedProcesses:
         simulation.on_first_use(guarded("processes that use a GPU", make_note))
 
     @property
-    def told(self) -> list[Told]:
+    def reports(self) -> list[ProcessReport]:
         """Returns the reports so far."""
         files = sorted(Path(self.folder).glob("*.json"))
-        return [Told(**json.loads(file.read_text())) for file in files]
+        return [ProcessReport(**json.loads(file.read_text())) for file in files]
 
     def wait(self) -> None:
         """Wait for those that `multiprocessing` started, as Python does at a program's end.
@@ -136,16 +142,16 @@ class StartedProcesses:
         workers; at a program's end Python calls them first. Daemons that have used no GPU are left
         to run.
         """
-        told = {each.process for each in self.told}
+        reported = {each.process for each in self.reports}
         started = multiprocessing.active_children()
-        waiting = [child for child in started if not child.daemon or child.pid in told]
+        waiting = [child for child in started if not child.daemon or child.pid in reported]
         if waiting:
             weakref.finalize._exitfunc()  # type: ignore[attr-defined]
         for child in waiting:
             if not child.daemon:
                 child.join()
 
-    def add_to(self, own: Told, failed_rank: int | None = None) -> dict[str, Any]:
+    def add_to(self, own: ProcessReport, failed_rank: int | None = None) -> dict[str, Any]:
         """Returns the program's report, combined with those of the processes that it started.
 
         If there are any, the figures are those of the rank with the least headroom; without ranks,
@@ -157,17 +163,17 @@ class StartedProcesses:
             failed_rank: The rank whose failure ended the job, if any.
         """
         assert own.report is not None
-        report, started = own.report, self.told
+        report, started = own.report, self.reports
         if report["error"] == "other":
             first = first_failure(self.folder, None if failed_rank is None else {failed_rank})
             report = {**report, **_failure(started, first, failed_rank)}
-        told = [own, *started] if report["prediction"]["uses_cuda"] else started
-        if not told:
+        reports = [own, *started] if report["prediction"]["uses_cuda"] else started
+        if not reports:
             return report
         cards = read_cards(self.folder)
-        ranks = told_ranks(told)
-        others = [each for each in told if all(each is not rank for rank in ranks)]
-        most, prediction = fullest(own, told, ranks, cards)
+        ranks = rank_reports(reports)
+        others = [each for each in reports if all(each is not rank for rank in ranks)]
+        most, prediction = fullest(own, reports, ranks, cards)
         if prediction is None:
             return {**report, "error": report["error"] or "killed"}
         everybody = _predictions([own, *started])
@@ -188,7 +194,7 @@ class StartedProcesses:
             "causes": causes_of_job(prediction, ranks, cards),
             "serving": serving_of_all(prediction["serving"], everybody),
         }
-        prediction |= verdict(prediction, told, cards, self.request)
+        prediction |= verdict(prediction, reports, cards, self.request)
         if failures or lacks_memory(prediction["serving"]):
             return {**report, "prediction": prediction, "error": "out_of_memory"}
         return {**report, "prediction": prediction}
@@ -205,10 +211,10 @@ def begin_started(values: dict[str, Any]) -> None:
     simulate_started(request.setup, started.watch)
 
 
-def told_by(simulation: Simulation, report: dict[str, Any] | None) -> Told:
+def reported_by(simulation: Simulation, report: dict[str, Any] | None) -> ProcessReport:
     """Returns the report of this process; before its end, only that it exists."""
     rank = launched_as("RANK") if simulation.rank is None else simulation.rank
-    return Told(
+    return ProcessReport(
         process=os.getpid(),
         rank=rank,
         has_joined=simulation.rank is not None,
@@ -225,20 +231,22 @@ def _ended_by() -> BaseException | None:
     return error if isinstance(error, BaseException) else None
 
 
-def _predictions(told: list[Told]) -> list[dict[str, Any]]:
-    return [each.prediction for each in told if each.prediction is not None]
+def _predictions(reports: list[ProcessReport]) -> list[dict[str, Any]]:
+    return [each.prediction for each in reports if each.prediction is not None]
 
 
-def _failure(told: list[Told], first: Failure | None, rank: int | None) -> dict[str, Any]:
+def _failure(
+    reports: list[ProcessReport], first: Failure | None, rank: int | None
+) -> dict[str, Any]:
     """Returns why a program failed after one of its processes failed: that process's own reason.
 
     Args:
-        told: The reports of the processes.
+        reports: The reports of the processes.
         first: The first error of a rank, if any was noted.
         rank: The failed rank, if known; else the first that reports a failure.
     """
     rank = rank if first is None else first.rank
-    for each in told:
+    for each in reports:
         if each.report is None or each.report["error"] != "other" or rank not in (None, each.rank):
             continue
         found = {
@@ -266,6 +274,6 @@ def _merged(predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(merged.values())
 
 
-def _write(path: Path, told: Told) -> None:
+def _write(path: Path, reported: ProcessReport) -> None:
     with suppress(InputError), NewFile(path, force=True) as file:  # the report was made without it
-        file.write(json.dumps(asdict(told)).encode())
+        file.write(json.dumps(asdict(reported)).encode())

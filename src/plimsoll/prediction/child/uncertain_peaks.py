@@ -48,7 +48,7 @@ If a row of data/cudnn_workspaces.csv is left out, its neighbour predicts it in 
 """
 _LATER = (0, 3, 10)
 """Factors by which a block's reuse is delayed; on two H100s four jobs lay within these."""
-_LATER_WITH_LETTERS = (*_LATER, 40)
+_LATER_WITH_SENDS = (*_LATER, 40)
 _PACES_DRAWN = 6
 _ORDERS_DRAWN = 8
 _KEPT = (
@@ -100,7 +100,7 @@ def uncertain_peaks(
     run = _Run(simulation, device, memory, waits=is_of_job)
     most = _MOST_EVENTS // max(1, run.events)
     thought = {each.kind: each.bytes for each in memory}
-    later = _LATER_WITH_LETTERS if simulation.groups_of_letters else _LATER
+    later = _LATER_WITH_SENDS if simulation.groups_with_sends else _LATER
     sizes = [_Draw(each) for each in _draws(memory, most)] if memory else []
     paces = [_Draw(thought, each) for each in _paces(later, run.late_frees)][: max(0, most)]
     orders = [_Draw(thought, order=1 + each) for each in range(min(most, _ORDERS_DRAWN))]

@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.units import format_size
 from plimsoll.prediction.assumed import ENDED_BY_SIGNAL, Assumed
+from plimsoll.prediction.child.process_reports import card_of
 from plimsoll.prediction.child.serving_ranks import lacks_memory
-from plimsoll.prediction.child.told import card_of
 
 if TYPE_CHECKING:
     from plimsoll.prediction.child.cards import Card
-    from plimsoll.prediction.child.told import Told
+    from plimsoll.prediction.child.process_reports import ProcessReport
     from plimsoll.prediction.request import Request
 
 SEVERAL_PROCESSES = "several processes use one card"
 
 
 def fullest(
-    own: Told, told: list[Told], ranks: list[Told], cards: dict[str, Card]
-) -> tuple[Told, dict[str, Any] | None]:
+    own: ProcessReport,
+    reports: list[ProcessReport],
+    ranks: list[ProcessReport],
+    cards: dict[str, Card],
+) -> tuple[ProcessReport, dict[str, Any] | None]:
     """Returns the process that the report describes, and its prediction.
 
     In a job this is the rank with the least headroom, otherwise the process with the most memory on
@@ -28,7 +31,7 @@ def fullest(
 
     Args:
         own: The program's own process.
-        told: All processes that used a GPU.
+        reports: All processes that used a GPU.
         ranks: The ranks among the processes.
         cards: The used cards.
     """
@@ -36,11 +39,11 @@ def fullest(
         most = max(known, key=lambda each: _lack_of_room(each, cards))
         return most, most.prediction
     card = max(cards.values(), key=lambda each: each.together_bytes, default=None)
-    users = [each for each in told if card is not None and each.process in card.takes]
+    users = [each for each in reports if card is not None and each.process in card.takes]
     if card is not None and users:
         most = max(users, key=lambda each: (card.takes[each.process], _peaks(each)))
     else:
-        most = max(told, key=_peaks)
+        most = max(reports, key=_peaks)
     if most.prediction is not None:
         return most, most.prediction
     if card is None or most.process not in card.takes:
@@ -49,32 +52,34 @@ def fullest(
 
 
 def verdict(
-    found: dict[str, Any], told: list[Told], cards: dict[str, Card], request: Request
+    found: dict[str, Any], reports: list[ProcessReport], cards: dict[str, Card], request: Request
 ) -> dict[str, Any]:
     """Returns the entries of a `PredictionParts` about whether all processes fit together.
 
     Args:
         found: The prediction of one process, with the failures of all.
-        told: All processes that used a GPU.
+        reports: All processes that used a GPU.
         cards: The used cards.
         request: The trial.
     """
-    crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, told)]
+    crowded = [card for card in cards.values() if len(card.takes) > 1 or _has_killed(card, reports)]
     worst = max(crowded, key=lambda card: card.together_bytes, default=None)
     room = found["total_bytes"] + (found["shared"]["total_bytes"] if found["shared"] else 0)
     headroom, used = found["headroom_bytes"], found["device_used_bytes"]
     if worst is not None and room - worst.together_bytes <= headroom:
         headroom, used = room - worst.together_bytes, worst.together_bytes
-    limited = [each for each in map(_prediction, told) if each and each["limit_bytes"] is not None]
+    limited = [
+        each for each in map(_prediction, reports) if each and each["limit_bytes"] is not None
+    ]
     headroom = min([headroom, *(each["headroom_bytes"] for each in limited)])
     why = None
     if found["out_of_memory"] is not None or lacks_memory(found["serving"]):
         fits: bool | None = False
     else:
-        why = _why_unknown(found, told, crowded, cards, request)
+        why = _why_unknown(found, reports, crowded, cards, request)
         fits = None if why else True
     no_others = found["no_other_cards"] or next(
-        (each.prediction["no_other_cards"] for each in told if each.prediction), None
+        (each.prediction["no_other_cards"] for each in reports if each.prediction), None
     )
     if worst is not None:
         is_shared = any(len(card.takes) > 1 for card in crowded)
@@ -85,13 +90,13 @@ def verdict(
         "headroom_bytes": headroom,
         "device_used_bytes": used,
         "no_other_cards": no_others if fits else None,
-        "other_cards": [] if no_others or not fits else _on_other_cards(told),
+        "other_cards": [] if no_others or not fits else _on_other_cards(reports),
     }
 
 
-def _on_other_cards(told: list[Told]) -> list[dict[str, Any]]:
+def _on_other_cards(reports: list[ProcessReport]) -> list[dict[str, Any]]:
     """Returns each `CardVerdict`: a card has to hold the memory of any of the processes."""
-    verdicts = [each["other_cards"] for each in map(_prediction, told) if each]
+    verdicts = [each["other_cards"] for each in map(_prediction, reports) if each]
     return [
         {
             **of_card[0],
@@ -104,13 +109,13 @@ def _on_other_cards(told: list[Told]) -> list[dict[str, Any]]:
 
 def _why_unknown(
     found: dict[str, Any],
-    told: list[Told],
+    reports: list[ProcessReport],
     crowded: list[Card],
     cards: dict[str, Card],
     request: Request,
 ) -> str | None:
     """Returns why it is unknown whether all processes fit; None if it is known."""
-    for each in told:
+    for each in reports:
         if each.prediction and (size := each.prediction["may_fail_with_bytes"]):
             return f"cuDNN's workspaces may be so large that {format_size(size)} is allocated"
         if each.report is None and not any(each.process in card.takes for card in cards.values()):
@@ -120,7 +125,7 @@ def _why_unknown(
             )
         noted = dict(each.cards)
         used = each.prediction["devices"] if each.prediction else []
-        if len(told) > 1 and any(use["device"] not in noted for use in used):
+        if len(reports) > 1 and any(use["device"] not in noted for use in used):
             return f"process {each.process} could not note what it took of its card"
     if any(not card.is_complete for card in crowded):
         return "more processes used one card than plimsoll keeps account of"
@@ -128,7 +133,7 @@ def _why_unknown(
     if is_part and (crowded or (request.nproc_per_node or 1) > len(request.setup.gpus)):
         return "ranks share a card, and not all of them ran"
     if found["shared"] is not None:
-        if crowded and any(each["shared_used_bytes"] for each in map(_prediction, told) if each):
+        if crowded and any(each["shared_used_bytes"] for each in map(_prediction, reports) if each):
             return "several processes go on in the host's memory, which is not counted together"
         return None
     for card in crowded:
@@ -141,33 +146,35 @@ def _why_unknown(
     return None
 
 
-def _prediction(told: Told) -> dict[str, Any] | None:
-    return told.prediction
+def _prediction(reported: ProcessReport) -> dict[str, Any] | None:
+    return reported.prediction
 
 
-def _has_killed(card: Card, told: list[Told]) -> bool:
-    return any(each.report is None and each.process in card.takes for each in told)
+def _has_killed(card: Card, reports: list[ProcessReport]) -> bool:
+    return any(each.report is None and each.process in card.takes for each in reports)
 
 
-def _peaks(told: Told) -> tuple[int, int]:
-    found = told.prediction
+def _peaks(reported: ProcessReport) -> tuple[int, int]:
+    found = reported.prediction
     return (
         (-1, -1) if found is None else (found["peak_reserved_bytes"], found["peak_allocated_bytes"])
     )
 
 
-def _lack_of_room(told: Told, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
+def _lack_of_room(reported: ProcessReport, cards: dict[str, Card]) -> tuple[bool, int, int, int]:
     """A sort key that is largest for a rank that ran out of memory, then for the least headroom."""
-    found, card = told.prediction, card_of(told, cards)
+    found, card = reported.prediction, card_of(reported, cards)
     assert found is not None
-    assert told.rank is not None
+    assert reported.rank is not None
     headroom, allocated = found["headroom_bytes"], found["peak_allocated_bytes"]
     if card is not None and len(card.takes) > 1:
         headroom = min(headroom, found["total_bytes"] - card.together_bytes)
-    return not found["fits"], -headroom, allocated, -told.rank
+    return not found["fits"], -headroom, allocated, -reported.rank
 
 
-def _of_killed(own: Told, killed: Told, taken: int, cards: dict[str, Card]) -> dict[str, Any]:
+def _of_killed(
+    own: ProcessReport, killed: ProcessReport, taken: int, cards: dict[str, Card]
+) -> dict[str, Any]:
     """Returns the prediction of a killed process, as far as it is known.
 
     Args:

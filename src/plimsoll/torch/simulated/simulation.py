@@ -67,7 +67,7 @@ class Simulation:
         world_size: The job's number of processes; None if there is no job.
         pretended_world: How many processes the job has, if this one alone runs; otherwise None.
         groups: The ranks of each process group that was made, also of groups without this rank.
-        groups_of_letters: The ranks of the groups in which this rank sent messages to another.
+        groups_with_sends: The ranks of the groups in which this rank sent messages to another.
         loaded: The names from CONTEXT_PARTS that the process has loaded, for each GPU, once for
             each load.
         communicators: NCCL's communicators, and their memory.
@@ -113,7 +113,7 @@ class Simulation:
         self.world_size: int | None = None
         self.pretended_world = pretended_world()
         self.groups: list[list[int]] = []
-        self.groups_of_letters: list[list[int]] = []
+        self.groups_with_sends: list[list[int]] = []
         self._on_letter: Callable[[], None] | None = None
         self.communicators = Communicators(profiles, self.machine.gpus, self.loaded)
         self.out_of_memory_observers: list[Callable[[int, int, int, int], object]] = []
@@ -365,14 +365,14 @@ class Simulation:
         """Returns whether CUDA is in use."""
         return bool(self.contexts)
 
-    def end_with_letters(self, action: Callable[[], None]) -> None:
+    def end_with_sends(self, action: Callable[[], None]) -> None:
         """Calls `action` when the program first sends or receives a message between two ranks."""
         self._on_letter = action
 
     def note_letter(self, members: list[int]) -> None:
         """Notes a message between two ranks in the group of these ranks."""
-        if members not in self.groups_of_letters:
-            self.groups_of_letters.append(members)
+        if members not in self.groups_with_sends:
+            self.groups_with_sends.append(members)
         if self._on_letter is not None:
             self._on_letter()
 

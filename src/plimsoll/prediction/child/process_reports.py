@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Told:
+class ProcessReport:
     """The report of one process.
 
     Attributes:
@@ -51,32 +51,32 @@ class Told:
         ]
 
 
-def told_ranks(told: list[Told]) -> list[Told]:
+def rank_reports(reports: list[ProcessReport]) -> list[ProcessReport]:
     """Returns each rank of a job once, without other processes that have its environment."""
-    by_rank: dict[int, Told] = {}
-    for each in told:
+    by_rank: dict[int, ProcessReport] = {}
+    for each in reports:
         if each.rank is not None:
             before = by_rank.get(each.rank)
             by_rank[each.rank] = each if before is None else max(before, each, key=_weight)
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
-def _weight(told: Told) -> tuple[bool, int]:
-    found = told.prediction
-    return told.has_joined, -1 if found is None else found["peak_reserved_bytes"]
+def _weight(reported: ProcessReport) -> tuple[bool, int]:
+    found = reported.prediction
+    return reported.has_joined, -1 if found is None else found["peak_reserved_bytes"]
 
 
-def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
+def rank_use(reported: ProcessReport, cards: dict[str, Card]) -> RankUse:
     """Returns the use of a rank."""
-    assert told.rank is not None
-    found, card = told.prediction, card_of(told, cards)
-    if told.report is None or found is None:
+    assert reported.rank is not None
+    found, card = reported.prediction, card_of(reported, cards)
+    if reported.report is None or found is None:
         if card is None:
-            return RankUse(told.rank, told.host)
-        used = card.takes[told.process]
+            return RankUse(reported.rank, reported.host)
+        used = card.takes[reported.process]
         return RankUse(
-            told.rank,
-            told.host,
+            reported.rank,
+            reported.host,
             card.device,
             device_used_bytes=used,
             card_used_bytes=card.together_bytes,
@@ -87,9 +87,9 @@ def rank_use(told: Told, cards: dict[str, Card]) -> RankUse:
     depends = any(assumed["what"] in NEEDS_TRIALS for assumed in found["assumptions"])
     requested = allocated - found["by_category"]["rounding"]
     return RankUse(
-        rank=told.rank,
-        host=told.host,
-        device=told.report["device"],
+        rank=reported.rank,
+        host=reported.host,
+        device=reported.report["device"],
         peak_allocated_bytes=allocated,
         peak_reserved_bytes=reserved,
         device_used_bytes=found["device_used_bytes"],
@@ -124,15 +124,15 @@ def _on_card(found: dict[str, Any], *, depends: bool) -> tuple[int, int] | None:
     return besides + least + low, besides + most + high
 
 
-def card_of(told: Told, cards: dict[str, Card]) -> Card | None:
+def card_of(reported: ProcessReport, cards: dict[str, Card]) -> Card | None:
     """Returns the card of a process's report; for a killed process, the card it filled most."""
-    if told.report is not None:
-        return cards.get(dict(told.cards).get(told.report["device"], ""))
-    used = [card for card in cards.values() if told.process in card.takes]
-    return max(used, key=lambda card: card.takes[told.process], default=None)
+    if reported.report is not None:
+        return cards.get(dict(reported.cards).get(reported.report["device"], ""))
+    used = [card for card in cards.values() if reported.process in card.takes]
+    return max(used, key=lambda card: card.takes[reported.process], default=None)
 
 
-def shared_cards(ranks: list[Told], cards: dict[str, Card]) -> list[SharedCard]:
+def shared_cards(ranks: list[ProcessReport], cards: dict[str, Card]) -> list[SharedCard]:
     """Returns the cards that several processes used."""
     return [
         SharedCard(
@@ -148,11 +148,11 @@ def shared_cards(ranks: list[Told], cards: dict[str, Card]) -> list[SharedCard]:
     ]
 
 
-def process_uses(told: list[Told], cards: dict[str, Card]) -> list[dict[str, Any]]:
+def process_uses(reports: list[ProcessReport], cards: dict[str, Card]) -> list[dict[str, Any]]:
     """Lists each GPU that each process used, as `ProcessUse`."""
     unknown = [asdict(GpuUse(None, None, None, None, None))]
     return [
         {"process": each.process, **use}
-        for each in told
+        for each in reports
         for use in each.uses(cards) or (unknown if each.report is None else [])
     ]
