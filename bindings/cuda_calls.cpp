@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <tuple>
@@ -34,7 +35,13 @@ constexpr int kGpuShift = 48;
 // Simulated GPUs have no addresses below; a process has none above.
 constexpr Address kFirstOfGpus = Address{1} << 48;
 
-constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_...
+// CU_DEVICE_ATTRIBUTE_...
+constexpr int kThreadsPerBlock = 1, kWarpSize = 10, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
+// Abilities that simulated cards lack: handles that other processes or a network card can use, and
+// multicast.
+constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
+
+bool size_was_read = false;  // a card's size, by this API
 
 // One simulated card, and the memory that the program took of it by this API.
 struct Card {
@@ -149,6 +156,7 @@ Result device_total(std::size_t* bytes, Device device) {
   const Card* const found = card(device);
   if (found == nullptr) return kInvalidDevice;
   *bytes = found->total;
+  size_was_read = true;
   return kSuccess;
 }
 
@@ -160,8 +168,14 @@ Result device_attribute(int* value, int attribute, Device device) {
     case kMajor: *value = found->major; return kSuccess;
     case kMinor: *value = found->minor; return kSuccess;
     case static_cast<int>(Attribute::virtual_memory): *value = 1; return kSuccess;
-    default: *value = 0; return kSuccess;
+    case kThreadsPerBlock: *value = 1024; return kSuccess;
+    case kWarpSize: *value = 32; return kSuccess;
+    default: break;
   }
+  if (std::ranges::find(kAbsentAbilities, attribute) == kAbsentAbilities.end())
+    return kNotSupported;
+  *value = 0;
+  return kSuccess;
 }
 
 // --- contexts: each GPU has its primary one ----------------------------------------------------
@@ -215,6 +229,7 @@ Result memory_info(std::size_t* free, std::size_t* total) {
   const Bytes used = memory.total - memory.free;
   *total = current->total;
   *free = used < current->total ? current->total - used : 0;
+  size_was_read = true;
   return kSuccess;
 }
 
@@ -419,6 +434,9 @@ void bind_cuda_calls(nb::module_& module) {
       "use_by_cuda", &use_of, "device"_a,
       "The memory of a card that the program holds by the driver's API, the most that it held\n"
       "at once, both in bytes, and how often the driver refused it memory.");
+  module.def(
+      "size_read_by_cuda", [] { return size_was_read; },
+      "Whether the program has read a card's size by the driver's API.");
 }
 
 }  // namespace plimsoll::python

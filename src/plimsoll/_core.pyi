@@ -714,5 +714,8 @@ def use_by_cuda(device: int) -> tuple[int, int, int]:
     at once, both in bytes, and how often the driver refused it memory.
     """
 
+def size_read_by_cuda() -> bool:
+    """Whether the program has read a card's size by the driver's API."""
+
 def pluggable_functions() -> dict[str, int]:
     """Addresses of C functions for torch.cuda.memory.CUDAPluggableAllocator."""

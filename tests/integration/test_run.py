@@ -114,7 +114,7 @@ def test_an_option_that_stands_too_late_is_told_its_place(
     done = run(script, *before, *late)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "plimsoll: --simulate stands too late: what follows the script is its own, so write "
+        "plimsoll: --simulate comes after the script, whose own arguments begin there; write "
         f"plimsoll run {' '.join(late)} {script}; an option of the script's that has this name "
         "goes after --\n"
     )

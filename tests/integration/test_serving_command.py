@@ -52,5 +52,5 @@ def test_an_option_of_plimsolls_behind_the_engine_is_told_where_it_goes(option: 
     command = [sys.executable, "-m", "plimsoll", "predict", "vllm", "serve", "org/m", option]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"put it before: plimsoll predict {option} … vllm serve" in done.stderr
+    assert f"put it before: plimsoll … {option} vllm serve" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -78,7 +78,7 @@ def test_structures_that_do_not_agree_are_one_clear_error(change: str, differenc
     loaded = load(library.SIMULATED_GPU)
     library.Library(loaded)
     CHANGES[change]()
-    with pytest.raises(InputError, match="is of another plimsoll") as caught:
+    with pytest.raises(InputError, match="belongs to another build of plimsoll") as caught:
         library.Library(loaded)
     assert difference in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1

@@ -273,7 +273,7 @@ def test_without_a_process_there_is_none_to_ask() -> None:
         (["--once", "--interval", "2"], "--once looks once: leave --interval out"),
         (["--json", "--interval", "2"], "--json looks once: leave --interval out"),
         (["--json", "--sort", "pid"], "--json does not sort"),
-        (["--interval", "2"], "here is no terminal to show anything on again and again"),
+        (["--interval", "2"], "there is no terminal to refresh; use --once"),
     ],
     ids=" ".join,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,13 @@ from plimsoll.base.units import GiB
 from plimsoll.prediction.fitting.parts import INTERRUPTED
 from plimsoll.prediction.recipes.served import VLLM, engine_cards, given, without
 from plimsoll.prediction.serving.bisection import MOST_RUNS, Bisection
-from plimsoll.prediction.serving.engine_fit_text import answer_text, command_of, engine_fit_text
+from plimsoll.prediction.serving.engine_fit import _require_a_start
+from plimsoll.prediction.serving.engine_fit_text import (
+    answer_text,
+    command_of,
+    engine_fit_text,
+    is_unknown,
+)
 from plimsoll.prediction.serving.engine_search import Bounds, EngineSearch
 from plimsoll.prediction.serving.engine_trials import with_settings
 from plimsoll.prediction.serving.parts import CARD, EngineBorder, EngineFitParts, EngineTrial
@@ -173,12 +180,65 @@ def test_no_value_is_searched_where_the_weights_do_not_fit() -> None:
     assert len(trials.runs) == 3
 
 
-def test_an_engine_that_fails_otherwise_before_it_serves_is_bad_input() -> None:
+def test_an_engine_that_fails_otherwise_in_every_search_is_bad_input() -> None:
     find, _ = search(lambda gpu, settings: errs(gpu, settings, "no such model"))
-    with pytest.raises(InputError, match="no such model"):
-        find.largest("L4", LENGTH, {})
-    with pytest.raises(InputError, match="all cards: no such model"):
-        find.smallest_card(["T4", "L4"], {})
+    found = [find.largest("L4", LENGTH, {}), find.least("L4", {}, [1, 2]), find.alone("L4", {})]
+    for border in found:
+        assert border.trial is None
+        with pytest.raises(InputError, match="no such model"):
+            _require_a_start([border])
+
+
+def test_a_choice_with_which_the_engine_fails_leaves_the_others() -> None:
+    def engine(gpu: str, settings: dict[str, str]) -> EngineTrial:
+        if settings.get("--quantization") == "fp8":
+            return errs(gpu, settings, "fp8 needs a newer card")
+        return serves(gpu, settings, max_model_len=OWN_LENGTH)
+
+    find, _ = search(engine)
+    choices = [{"--quantization": each} for each in ("fp8", "none")]
+    found = [find.largest("T4", LENGTH, each) for each in choices]
+    _require_a_start(found)
+    assert [each.value for each in found] == [None, OWN_LENGTH]
+    assert found[0].stopped == "the engine fails: fp8 needs a newer card"
+
+
+def test_a_larger_value_that_fails_early_does_not_lose_the_answer() -> None:
+    def engine(gpu: str, settings: dict[str, str]) -> EngineTrial:
+        if int(settings["--max-loras"]) > 8:
+            return fails(gpu, settings, "runs out of memory", weights_bytes=None)
+        return serves(gpu, settings)
+
+    find, _ = search(engine, start=4)
+    border = find.largest("L4", "--max-loras", {})
+    assert (border.value, border.next_value) == (8, 9)
+
+
+def test_what_is_not_known_is_no_answer() -> None:
+    def unknown(gpu: str, settings: dict[str, str]) -> EngineTrial:
+        return replace(serves(gpu, settings, max_model_len=OWN_LENGTH), fits=None)
+
+    find, trials = search(unknown)
+    found = [find.largest("L4", LENGTH, {}), find.smallest_card(["L4", "A10"], {})]
+    assert [each.trial for each in found] == [None, None]
+    fit = EngineFitParts(["vllm", "serve", "org/m"], "L4", LENGTH, found, [unknown("L4", {})])
+    assert is_unknown(fit)
+    assert "it is not known whether it serves on L4" in answer_text(fit)
+    assert len(trials.runs) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "left"),
+    [
+        ("--enforce-eager org/m", "--enforce-eager", "org/m"),
+        ("org/m --no-enable-prefix-caching", "--enable-prefix-caching", "org/m"),
+        ("--cudagraph-capture-sizes 1 2 4 --seed 3", "--cudagraph-capture-sizes", "--seed 3"),
+        ("org/m -q awq", "--quantization", "org/m"),
+        ("org/m --max_model_len=8 --seed 1", "--max-model-len", "org/m --seed 1"),
+    ],
+)
+def test_an_option_is_taken_out_and_nothing_else(words: str, name: str, left: str) -> None:
+    assert without(words.split(), name) == left.split()
 
 
 def test_an_unknown_option_needs_a_first_value() -> None:

@@ -393,7 +393,7 @@ def test_the_varied_argument_is_taken_out_of_the_others() -> None:
     assert take_out(["a", "--n", "8", "--nn", "3"], "--n") == (8, ["a", "--nn", "3"])
     assert take_out(["--nn", "3"], "--n") == (None, ["--nn", "3"])
     for bad in (["--n"], ["--n", "x"], ["--n=0"], ["--n", "-1"], ["--n=1.5"]):
-        with pytest.raises(InputError, match="--n is varied from its value on"):
+        with pytest.raises(InputError, match="--n needs a first value to vary"):
             take_out(bad, "--n")
 
 

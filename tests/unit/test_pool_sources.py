@@ -113,6 +113,17 @@ def test_a_limit_refuses_before_the_source_is_asked() -> None:
     assert source.asked == []
 
 
+def test_cached_memory_goes_back_where_the_limit_would_refuse_a_segment() -> None:
+    source = Source(1 << 30)
+    allocator = allocator_with(source)
+    allocator.free(allocator.malloc(100 * MIB))
+    assert allocator.memory_reserved() == 100 * MIB
+    allocator.set_per_process_memory_fraction(120 / 1024)
+    pooled(allocator, 30 * MIB)
+    assert len(source.asked) == 1
+    assert allocator.memory_reserved() == 30 * MIB
+
+
 def test_a_source_may_use_the_allocator_itself() -> None:
     gpu = SimulatedGpu("1GiB")
     allocator = Allocator(gpu)

@@ -121,8 +121,10 @@ def test_a_sample_is_as_long_as_the_model_takes(
 
 def test_what_a_model_cannot_read_or_write_is_refused(models: Path) -> None:
     pytest.importorskip("transformers")
-    assert "takes at most 512 tokens" in refusal("sft", models / "bert", seq_len=4096)
-    assert "takes at most 192 tokens and writes 64" in refusal(
+    assert "--seq-len 4096 is too long: the model has positions for 512 tokens" in refusal(
+        "sft", models / "bert", seq_len=4096
+    )
+    assert "has positions for 192 tokens and 64 new ones" in refusal(
         "generate", models / "gpt2", seq_len=256
     )
     assert recipe("sft", str(models / "llama"), seq_len=8192)  # rotary positions

@@ -220,8 +220,8 @@ def test_half_of_an_argument() -> None:
     for arguments in (["-a", "--batch", "9", "b"], ["--batch=8"]):
         assert halving_change(arguments, "--batch").arguments == (("--batch", "4"),)
     for bad in (["--batch", "1"], ["--other", "4"]):
-        with pytest.raises(InputError, match="--batch is to be halved"):
+        with pytest.raises(InputError, match=r"--batch (cannot be halved: it is 1|is named by)"):
             halving_change(bad, "--batch")
     for bad in (["--batch"], ["--batch", "one"]):
-        with pytest.raises(InputError, match="--batch is varied"):
+        with pytest.raises(InputError, match="--batch needs a first value"):
             halving_change(bad, "--batch")

@@ -89,11 +89,14 @@ def test_an_empty_list_stands_for_what_a_single_run_does() -> None:
     [
         ({}, "'scripts' or 'recordings' must name what is swept over"),
         ({"script": ["a.py"]}, "'script' is no key of a plan; there are scripts, recordings"),
-        ({"scripts": []}, "'scripts' is a list of at least one text, not []"),
-        ({"scripts": ["a.py"], "gpus": [4090]}, "'gpus' is a text, not 4090"),
-        ({"scripts": ["a.py"], "gpus": {"a": 1}}, "'gpus' is a list of at least one text"),
+        ({"scripts": []}, "'scripts' must be a list of strings that is not empty, not []"),
+        ({"scripts": ["a.py"], "gpus": [4090]}, "'gpus' must be a string, not 4090"),
+        (
+            {"scripts": ["a.py"], "gpus": {"a": 1}},
+            "'gpus' must be a list of strings that is not empty",
+        ),
         ({"scripts": ["a.py"], "goal": "best"}, "'goal' is one of least-memory, fits, most-"),
-        ({"scripts": ["a.py"], "goal": 3}, "'goal' is a text, not 3"),
+        ({"scripts": ["a.py"], "goal": 3}, "'goal' must be a string, not 3"),
         ({"scripts": ["a.py"], "allocators": ["fast"]}, "'allocators' are native, elastic"),
         ({"scripts": ["a.py"], "arguments": ["'"]}, "'arguments' \"'\": No closing quotation"),
         ({"scripts": ["a.py"], "vary": ["--n"]}, "'vary' is a table of lists by argument"),

@@ -212,11 +212,11 @@ def test_a_client_that_goes_away_harms_nobody(folder: Path) -> None:
     [
         (b"", "closed the connection"),
         (b'{"size": 100}\nshort', "closed the connection"),
-        (b"hello\n", "an answer that is none"),
-        (b"[1]\n", "an answer that is none"),
-        (b'{"size": "many"}\n', "an answer that is none"),
-        (b'{"size": -5}\n', "an answer that is none"),
-        (b"x" * 10_000, "an answer that is none"),
+        (b"hello\n", "an answer that cannot be read"),
+        (b"[1]\n", "an answer that cannot be read"),
+        (b'{"size": "many"}\n', "an answer that cannot be read"),
+        (b'{"size": -5}\n', "an answer that cannot be read"),
+        (b"x" * 10_000, "an answer that cannot be read"),
     ],
 )
 def test_what_is_no_answer_is_refused(folder: Path, answer: bytes, message: str) -> None:

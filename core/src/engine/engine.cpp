@@ -123,12 +123,14 @@ Address Engine::lend(Bytes size, StreamId stream, Context context) {
   return address;
 }
 
-// As in PyTorch, a source that refuses is asked once more after cached memory has gone back.
+// As in PyTorch, a source that refuses, or may not be asked because of the limit, is asked once
+// more after cached memory has gone back.
 std::optional<Engine::Offer> Engine::offer_segment(Bytes size, StreamId stream) {
   for (const bool is_retry : {false, true}) {
     if (is_retry) empty_cache({});
     const std::optional<NativeAllocator::Lack> lacking = lack(size, stream);
     if (!lacking) return {};
+    if (lacking->exceeds_limit) continue;
     const Address address = lacking->source->give(lacking->size, stream);
     if (address == 0) continue;
     const Held held = hold();

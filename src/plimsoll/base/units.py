@@ -74,7 +74,7 @@ def parse_memory(size: int | str) -> int:
     size_bytes = parse_size(size)
     if size_bytes < MiB:
         hint = f"; {_meant(str(size))}" if isinstance(size, int) else ", which is at least 1 MiB"
-        raise InputError(f"{format_size(size_bytes)} is no size of a memory{hint}")
+        raise InputError(f"{format_size(size_bytes)} is no size of memory{hint}")
     return size_bytes
 
 

@@ -156,8 +156,8 @@ def fit(
     if engine := engine_of_script(program.script):
         if engine is not VLLM:
             raise InputError(
-                f"fit searches the options of vllm serve, and not those of {engine.command} serve; "
-                f"plimsoll predict {engine.command} serve ... says what they make of a card"
+                f"fit searches only the options of vllm serve; plimsoll predict {engine.command} "
+                "serve ... says whether given options fit"
             )
         if any(each is not None for each in for_changes):
             raise InputError(

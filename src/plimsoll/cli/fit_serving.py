@@ -11,7 +11,7 @@ import typer
 
 from plimsoll.base.json_text import json_line
 from plimsoll.cli.progress import Progress
-from plimsoll.cli.terminal import show
+from plimsoll.cli.terminal import NOT_KNOWN, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,9 +53,10 @@ def run_serving(
         answer_text,
         command_of,
         engine_fit_text,
+        is_unknown,
     )
 
-    any_fails = False
+    any_fails = any_unknown = False
     for gpu in [*gpus] if gpus else [None]:
         with _shown(program) as progress:
             found = fit_engine(
@@ -63,7 +64,8 @@ def run_serving(
                 results=results, progress=progress, **simulation,
             )  # fmt: skip
         tell(found.not_kept)
-        any_fails = any_fails or found.best is None
+        any_unknown = any_unknown or is_unknown(found)
+        any_fails = any_fails or (found.best is None and not is_unknown(found))
         if as_json:
             words = {"why": answer_text(found), "next": shlex.join(command_of(found))}
             print(json_line(found.to_dict() | words))
@@ -73,6 +75,8 @@ def run_serving(
             raise typer.Exit(130)
     if any_fails:
         raise typer.Exit(1)
+    if any_unknown:
+        raise typer.Exit(NOT_KNOWN)
 
 
 @contextmanager

@@ -122,10 +122,13 @@ def _of_recipe(
         raise InputError(f"a --model needs a --recipe: {', '.join(RECIPES)}")
     if module or (script is not None and not script.startswith("-")):
         which = "-m" if module else script
-        raise InputError(f"a --model has a recipe for its script; leave out it, or {which}")
+        raise InputError(
+            f"--model and --recipe take the place of a script; leave out --model, or {which}"
+        )
     if is_job:
         raise InputError(
-            "recipes are for one GPU; write this one out, with --save-recipe, and make a job of it"
+            "recipes are for one GPU; save this one with --save-recipe, and start that script as "
+            "a job"
         )
     if save_recipe is not None:
         check_can_be_made(save_recipe, force=force)

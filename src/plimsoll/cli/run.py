@@ -44,7 +44,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Append what was used to this file, a JSON object for each process and GPU.",
+            help="Append the memory use to this file: a JSON object for each process and GPU.",
         ),
     ] = None,
     record: Annotated[
@@ -122,7 +122,8 @@ def _check_place(script: str, own: list[str], *, is_module: bool) -> None:
             option = one if "=" in one else " ".join(own[place : place + 2])
             what = f"-m {script}" if is_module else script
             raise InputError(
-                "--simulate stands too late: what follows the script is its own, so write plimsoll "
+                "--simulate comes after the script, whose own arguments begin there; write "
+                "plimsoll "
                 f"run {option} {what}; an option of the script's that has this name goes after --"
             )
 

@@ -29,7 +29,7 @@ _LISTS = {"gpu": "gpus", "conf": "confs", "allocator": "allocators"}
 
 def sweep(
     what: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="PLAN.toml | FILE",
             help="A plan; or scripts and recordings, with --vary; or vllm serve MODEL.",
@@ -178,7 +178,7 @@ def _outcome(row: Row) -> str:
 
 
 def _plan(
-    what: Sequence[Path],
+    what: Sequence[str],
     vary: Sequence[str],
     arguments: Sequence[str],
     goal: str | None,
@@ -194,20 +194,21 @@ def _plan(
 
     own = {} if goal is None else {"goal": goal}
     own |= {} if prices is None else {"prices": str(prices)}
-    if what[0].suffix.lower() == ".toml":
+    first = Path(what[0])
+    if first.suffix.lower() == ".toml":
         if len(what) > 1 or vary or arguments:
             raise InputError("a plan says all; leave out what stands beside it, or the plan")
-        plan = SweepPlan.read(what[0])
+        plan = SweepPlan.read(first)
         plan = replace(plan, goal=goal or plan.goal, prices=own.get("prices", plan.prices))
-        return plan.checked(), what[0].with_suffix(".parquet")
+        return plan.checked(), first.with_suffix(".parquet")
     values: dict[str, Any] = {**own}
-    words = [str(path) for path in what]
-    if engine := engine_of(words[0], words[1:], module=False):
-        return _serving_plan(engine, words[2:], arguments, values, vary)
-    if stream := next((path for path in what if is_stream(str(path))), None):
+    if engine := engine_of(what[0], what[1:], module=False):
+        return _serving_plan(engine, list(what[2:]), arguments, values, vary)
+    if stream := next(filter(is_stream, what), None):
         raise InputError(f"{stream}: can be read once only, and a sweep reads it again and again")
-    recordings = [str(path) for path in what if is_recording(path)]
-    scripts = [str(path) for path in what if str(path) not in recordings]
+    files = [str(Path(each)) for each in what]
+    recordings = [each for each in files if is_recording(Path(each))]
+    scripts = [each for each in files if each not in recordings]
     values |= {"scripts": scripts} if scripts else {}
     values |= {"recordings": recordings} if recordings else {}
     values |= {"arguments": list(arguments)} if arguments else {}

@@ -98,14 +98,16 @@ def top(
     if remote is not None and not host:
         raise InputError("--remote goes with --host")
     if snapshot is not None and (as_json or once or sort is not None or interval is not None):
-        raise InputError("--snapshot shows nothing: leave the options of what is shown out")
+        raise InputError(
+            "--snapshot shows nothing; leave out the options that choose what is shown"
+        )
     looks_once = as_json or once
     if looks_once and interval is not None:
         option = "--json" if as_json else "--once"
         raise InputError(f"{option} looks once: leave --interval out, or {option}")
     has_terminal = all(end is not None and end.isatty() for end in (sys.stdin, sys.stdout))
     if interval is not None and not has_terminal:
-        raise InputError("here is no terminal to show anything on again and again: use --once")
+        raise InputError("there is no terminal to refresh; use --once")
     hosts = None
     if host:
         hosts = HostsWatch([host_of(each, remote or "plimsoll") for each in dict.fromkeys(host)])

@@ -116,9 +116,9 @@ def halving_change(arguments: Sequence[str], vary: str) -> Change:
     """
     value, _ = take_out(arguments, vary)
     if value is None:
-        raise InputError(f"{vary} is to be halved, and is not among the script's arguments")
+        raise InputError(f"{vary} is named by --vary, but is not among the script's arguments")
     if value < 2:
-        raise InputError(f"{vary} is to be halved, and is {value}")
+        raise InputError(f"{vary} cannot be halved: it is {value}")
     return Change(
         "batch",
         f"halve {vary}",

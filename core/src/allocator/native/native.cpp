@@ -96,11 +96,8 @@ NativeAllocator::Outlook NativeAllocator::outlook(Bytes size, StreamId stream) {
 std::optional<NativeAllocator::Lack> NativeAllocator::lack(Bytes size, StreamId stream) {
   poll();
   const NativeRequest request = request_for(size, stream);
-  if (request.pool->source() == nullptr || best_fit(request, config_) != nullptr ||
-      exceeds_limit(request)) {
-    return {};
-  }
-  return Lack{request.pool->owner->source, request.segment};
+  if (request.pool->source() == nullptr || best_fit(request, config_) != nullptr) return {};
+  return Lack{request.pool->owner->source, request.segment, exceeds_limit(request)};
 }
 
 bool NativeAllocator::is_rejected(const NativeRequest& request, Bytes collected) const {

@@ -219,7 +219,7 @@ def _announced_size(line: bytes, pid: int) -> int:
 
 
 def _no_answer(pid: int) -> InputError:
-    return InputError(f"process {pid} gave an answer that is none")
+    return InputError(f"process {pid} gave an answer that cannot be read")
 
 
 def _how_it_ended(pid: int, error: OSError | None) -> str:

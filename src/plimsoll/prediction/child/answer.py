@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from plimsoll import _core
 from plimsoll.engine.gpus.profiles import gpu_profiles
 from plimsoll.engine.replays.replay import replay
 from plimsoll.prediction.assumed import (
@@ -290,8 +291,10 @@ def _why_no_other_cards(simulation: Simulation) -> str | None:
     """Returns why this run cannot predict other cards; None if it can."""
     if simulation.size_read_at is not None:
         return f"the program reads how much memory its card has ({simulation.size_read_at})"
+    if _core.size_read_by_cuda():
+        return "a library of the program reads how much memory its card has"
     if any(map(simulation.driver_memory.most_bytes, simulation.contexts)):
-        return "the program takes memory of CUDA's driver itself"
+        return "memory was taken of CUDA's driver itself, outside PyTorch's allocator"
     if any(map(_failures, simulation.allocators)):
         return "requests failed on this card, and the program went on"
     if any(len({each.fraction for each in heeded(limits)}) > 1 for limits in simulation.limits):

@@ -37,7 +37,7 @@ def main() -> None:
             enter_scratch(request.scratch)
             for path, text in request.files.items():
                 if not is_held_back(Path(path)):
-                    raise InputError(f"{path} would be written in earnest: no trial changes it")
+                    raise InputError(f"{path} was not written: no trial may change it")
                 Path(path).write_text(text)
         mode.begin()
         enter_script(request)

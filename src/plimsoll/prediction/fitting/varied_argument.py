@@ -31,7 +31,7 @@ def take_out(arguments: Sequence[str], name: str) -> tuple[int | None, list[str]
     if text is None:
         return None, others
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise InputError(f"{name} is varied from its value on, a number above zero, not {text!r}")
+        raise InputError(f"{name} needs a first value to vary: a number above zero, not {text!r}")
     return int(text), others
 
 

@@ -195,10 +195,10 @@ def _for_transformers(
         usual = min(_USUAL_TOKENS, room or _USUAL_TOKENS)
         seq_len = usual // _TOKENS_STEP * _TOKENS_STEP or usual
     elif takes_no_more and room is not None and seq_len > room:
-        written = f" and writes {_NEW_TOKENS}" if name == "generate" else ""
+        written = f" and {_NEW_TOKENS} new ones" if name == "generate" else ""
         raise InputError(
-            f"{found.name}: takes at most {room} tokens{written}, for it has no more positions; "
-            f"not {seq_len}"
+            f"{found.name}: --seq-len {seq_len} is too long: the model has positions for {room} "
+            f"tokens{written}"
         )
     return [*own, "--seq-len", str(seq_len)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -87,6 +88,22 @@ def engine_of_script(script: str | Path) -> Engine | None:
     return next((engine for engine in ENGINES if engine.script == Path(script)), None)
 
 
+_SHORT = {
+    "-q": "--quantization",
+    "-tp": "--tensor-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-dp": "--data-parallel-size",
+}
+"""vLLM's short names of options."""
+_SWITCH = re.compile(r"--(enable|disable|no|skip|enforce|trust|async|use|return)-")
+"""The names of options without a value begin so."""
+
+
+def _long_name(word: str) -> str:
+    name = word.partition("=")[0]
+    return _SHORT.get(name, name.replace("_", "-")) if name.startswith("-") else ""
+
+
 def given(arguments: Sequence[str], *names: str) -> str | None:
     """Returns the last value of an option of an engine; None if it is not given.
 
@@ -96,23 +113,29 @@ def given(arguments: Sequence[str], *names: str) -> str | None:
     """
     found = None
     for place, each in enumerate(arguments):
-        name, has_value, value = each.partition("=")
-        if name.replace("_", "-") in names:
+        _, has_value, value = each.partition("=")
+        if _long_name(each) in names or each in names:
             found = value if has_value else next(iter(arguments[place + 1 : place + 2]), "")
     return found
 
 
 def without(arguments: Sequence[str], name: str) -> list[str]:
-    """Returns the arguments of an engine without an option, however often it is given."""
+    """Returns the arguments of an engine without an option, however often it is given.
+
+    An option that switches something takes no value, so the word behind it stays. An option whose
+    value is a number may have several.
+    """
+    names = {name, name.replace("--", "--no-", 1), name.replace("--no-", "--", 1)}
     kept: list[str] = []
-    takes_next = False
-    for each in arguments:
-        option, has_value, _ = each.partition("=")
-        is_named = each.startswith("-") and option.replace("_", "-") == name
-        is_value = takes_next and not each.startswith("-")
-        takes_next = is_named and not has_value
-        if not is_named and not is_value:
-            kept.append(each)
+    left = list(arguments)
+    while left:
+        word = left.pop(0)
+        if _long_name(word) not in names:
+            kept.append(word)
+        elif "=" not in word and not _SWITCH.match(name) and left and not left[0].startswith("-"):
+            value = left.pop(0)
+            while value.isdecimal() and left and left[0].isdecimal():
+                left.pop(0)
     return kept
 
 
@@ -122,7 +145,9 @@ def engine_cards(engine: Engine, arguments: Sequence[str]) -> int:
     return prod(int(text) if text.isascii() and text.isdecimal() else 1 for text in texts) or 1
 
 
-_OWN_OPTIONS = ("--gpu", "--json", "--quiet")
+_OWN_OPTIONS = (
+    *("--gpu", "--json", "--quiet", "--vary", "--results", "--headroom", "--goal", "--prices"),
+)
 """plimsoll's options that users put after the model, where the engine would misread them."""
 
 
@@ -141,7 +166,7 @@ def check_engine(engine: Engine, arguments: Sequence[str]) -> None:
         if each.partition("=")[0] in _OWN_OPTIONS:
             raise InputError(
                 f"{each} stands behind `{command}`, and is not {engine.title}'s; put it before: "
-                f"plimsoll predict {each} … {command} …"
+                f"plimsoll … {each} {command} …"
             )
     if find_spec(engine.package) is None:
         raise InputError(

@@ -79,9 +79,10 @@ def fit_engine(
         )
         search = EngineSearch(trials, bounds)
         if gpu is not None and varied.searched is None and varied.choices == ({},):
-            found = list(_until_it_serves(search, trials, gpu))
+            found = list(_until_it_serves(search, trials, gpu, asked.gpus))
         else:
             found = _best_first(_for_choices(search, varied, gpu, asked.gpus))
+            _require_a_start(found)
     return EngineFitParts(
         command=["vllm", "serve", *arguments],
         gpu=None if gpu is None else gpu_profile(gpu).name,
@@ -114,16 +115,28 @@ def _for_choices(
         elif varied.searched is None:
             yield search.alone(gpu, settings)
         elif varied.searched == PARALLEL:
-            counts = [count for count in PARALLELS if gpus is None or count <= gpus]
-            yield search.least(gpu, settings, counts)
+            yield search.least(gpu, settings, _parallels(gpus))
         else:
             yield search.largest(gpu, varied.searched, settings)
         if search.is_interrupted:
             return
 
 
+def _require_a_start(found: Sequence[EngineBorder]) -> None:
+    """Raises InputError if the engine failed for another reason than memory in each search."""
+    beyond = [each.beyond for each in found if each.trial is None and each.beyond is not None]
+    errors = [each.error for each in beyond if each.error is not None]
+    if errors and len(errors) == len(found):
+        raise InputError(found[0].stopped or f"the engine fails: {errors[0]}")
+
+
+def _parallels(gpus: int | None, above: int = 0) -> list[int]:
+    """Returns the numbers of cards to try, if the machine has `gpus`; None for any number."""
+    return [each for each in PARALLELS if each > above and (gpus is None or each <= gpus)]
+
+
 def _until_it_serves(
-    search: EngineSearch, trials: EngineTrials, gpu: str
+    search: EngineSearch, trials: EngineTrials, gpu: str, gpus: int | None
 ) -> Iterator[EngineBorder]:
     """Yields the command as it is, and changes until one serves: those that keep results first."""
     own = search.alone(gpu, {})
@@ -147,8 +160,8 @@ def _until_it_serves(
         yield (border := _with_length(search, gpu, {name: value}))
         if border.trial is not None or search.is_interrupted:
             return
-    more = [count for count in PARALLELS if count > engine_cards(VLLM, trials.arguments)]
-    yield search.least(gpu, {}, more)
+    if more := _parallels(gpus, above=engine_cards(VLLM, trials.arguments)):
+        yield search.least(gpu, {}, more)
 
 
 def _with_length(search: EngineSearch, gpu: str, settings: dict[str, str]) -> EngineBorder:

@@ -72,10 +72,18 @@ def command_of(fit: EngineFitParts) -> list[str]:
     return [*fit.command[:2], *with_settings(fit.command[2:], fit.best.trial.settings)]
 
 
+def is_unknown(fit: EngineFitParts) -> bool:
+    """Returns whether nothing serves, and some trial does not say whether memory suffices."""
+    return fit.best is None and any(each.fits is None and each.error is None for each in fit.tried)
+
+
 def _no_answer(fit: EngineFitParts, title: str) -> str:
     if fit.stopped == INTERRUPTED:
         return f"{title}: nothing that serves was found: interrupted"
     last = fit.found[-1]
+    if is_unknown(fit):
+        on = "a card" if fit.gpu is None else fit.gpu
+        return f"{title}: it is not known whether it serves on {on}"
     if fit.gpu is None:
         return f"{title} serves on no card that plimsoll knows"
     if fit.vary is None:

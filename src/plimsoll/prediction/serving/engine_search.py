@@ -66,14 +66,16 @@ class EngineSearch:
             trial = self._trials.run(gpu, settings)
         except KeyboardInterrupt:
             return self._interrupted(None, settings, None, None)
-        return _border(None, settings, trial if trial.fits else None, trial)
+        return _border(None, settings, trial if trial.fits else None, trial, _why_open(trial))
 
     def largest(self, gpu: str, vary: str, settings: Mapping[str, str]) -> EngineBorder:
         """Finds the largest value of an option with which the engine serves.
 
+        If the engine fails for another reason than memory before it serves once, or if it stays
+        unknown whether it serves, the search ends with that trial as `beyond`.
+
         Raises:
-            InputError: If the engine fails for another reason than memory before it serves once,
-                or the first value is unknown.
+            InputError: If the first value is unknown.
         """
         tried: dict[int, EngineTrial] = {}
         try:
@@ -90,15 +92,19 @@ class EngineSearch:
                 if trial.fits:
                     return _border(PARALLEL, settings, trial, beyond)
                 beyond = trial
+                if trial.fits is None:
+                    break
         except KeyboardInterrupt:
             return self._interrupted(PARALLEL, settings, None, beyond)
-        return _border(PARALLEL, settings, None, beyond)
+        return _border(
+            PARALLEL, settings, None, beyond, None if beyond is None else _why_open(beyond)
+        )
 
     def smallest_card(self, cards: Sequence[str], settings: Mapping[str, str]) -> EngineBorder:
         """Finds the smallest card that serves, by bisection.
 
         The search leaves out cards on which the engine fails for another reason than memory, such
-        as a missing kernel.
+        as a missing kernel, and those on which it stays unknown whether it serves.
 
         Args:
             cards: The cards, the smallest first.
@@ -108,13 +114,13 @@ class EngineSearch:
         best: EngineTrial | None = None
         beyond: EngineTrial | None = None
         low, high = -1, len(left)
-        errors: list[str] = []
+        failed: EngineTrial | None = None
         try:
             while high - low > 1:
                 middle = (low + high) // 2
                 trial = self._trials.run(left[middle], settings)
-                if trial.error is not None:
-                    errors.append(trial.error)
+                if trial.error is not None or trial.fits is None:
+                    failed = trial
                     del left[middle]
                     high -= 1
                 elif trial.fits:
@@ -123,8 +129,9 @@ class EngineSearch:
                     beyond, low = trial, middle
         except KeyboardInterrupt:
             return self._interrupted(CARD, settings, best, beyond)
-        if best is None and beyond is None and errors:
-            raise InputError(f"the engine fails on all cards: {errors[0]}")
+        if best is None and beyond is None and failed is not None:
+            why = failed.error or "it is not known whether the engine serves"
+            return _border(CARD, settings, None, failed, f"on all cards: {why}")
         return _border(CARD, settings, best, beyond)
 
     def _bisected(
@@ -135,7 +142,8 @@ class EngineSearch:
         start, own = self._first(gpu, vary, settings)
         if start is None:
             assert own is not None
-            return _border(vary, settings, None, own, why_hopeless(own, vary))
+            why = _why_open(own) or why_hopeless(own, vary)
+            return _border(vary, settings, None, own, why)
         if own is not None and vary == LENGTH:  # a model's own length is the most that it allows
             at_most = round(min(start, at_most or start))
         numbers = Bisection(
@@ -151,11 +159,14 @@ class EngineSearch:
                 trial = replace(own, settings={**settings, vary: text})
             else:
                 trial = self._trials.run(gpu, {**settings, vary: text})
-            if trial.error is not None and not any(each.fits for each in tried.values()):
-                raise InputError(f"with {vary} {text} the engine fails: {trial.error}")
-            tried[number] = trial
-            if (why := why_hopeless(trial, vary)) is not None:
+            serves_once = any(each.fits for each in tried.values())
+            if not serves_once and (why := _why_open(trial)) is not None:
+                return _border(vary, settings, None, trial, f"with {vary} {text} {why}")
+            if not serves_once and (why := why_hopeless(trial, vary)) is not None:
                 return _border(vary, settings, None, trial, why)
+            if trial.fits is None:
+                return _border(vary, settings, _around(tried)[0], trial, _why_open(trial))
+            tried[number] = trial
             is_too_much = not trial.fits and not is_too_little(trial, vary)
             hint = longest_request(trial) or named_limit(trial, numbers.low, number)
             numbers.learn(number, is_too_much=is_too_much, hint=hint)
@@ -175,8 +186,8 @@ class EngineSearch:
         if text is not None:
             return _number(vary, text), None
         own = self._trials.run(gpu, settings)
-        if own.error is not None:
-            raise InputError(f"the engine fails: {own.error}")
+        if _why_open(own) is not None:
+            return None, own
         value = own_value(own, vary)
         if value is None and why_hopeless(own, vary) is None:
             raise InputError(f"the engine's own {vary} is not known; --start N says where to begin")
@@ -220,6 +231,13 @@ def _border(
     return EngineBorder(vary, {**settings}, best, beyond, stopped)
 
 
+def _why_open(trial: EngineTrial) -> str | None:
+    """Returns why a trial does not say whether memory suffices; None if it does."""
+    if trial.error is not None:
+        return f"the engine fails: {trial.error}"
+    return "it is not known whether the engine serves" if trial.fits is None else None
+
+
 def _around(tried: Mapping[int, EngineTrial]) -> tuple[EngineTrial | None, EngineTrial | None]:
     """Returns the trial with the largest value that serves, and the next one that does not."""
     low = max((number for number, trial in tried.items() if trial.fits), default=0)
@@ -233,5 +251,5 @@ def _number(vary: str, text: str) -> float:
     except ValueError:
         value = 0
     if value <= 0:
-        raise InputError(f"{vary} is varied from its value on, a number above zero, not {text!r}")
+        raise InputError(f"{vary} needs a first value to vary: a number above zero, not {text!r}")
     return value

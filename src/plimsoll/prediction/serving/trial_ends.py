@@ -43,9 +43,10 @@ def is_too_little(trial: EngineTrial, vary: str) -> bool:
 def why_hopeless(trial: EngineTrial, vary: str) -> str | None:
     """Returns why no other value of the option helps; None if one may."""
     use = trial.serving
-    if use is None or trial.fits:
+    if use is None or trial.fits is not False:
         return None
-    if use.refusal is None and use.weights_bytes is None:
+    is_after_weights = vary in (LENGTH, SEQUENCES, TOKENS, SHARE)
+    if is_after_weights and use.refusal is None and use.weights_bytes is None:
         return f"the engine {trial.ends}, whatever {vary} is"
     if vary == LENGTH and lacks_cache(trial) and longest_request(trial) is None:
         return "the engine has no memory for a KV cache, however short requests are"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from plimsoll.prediction.recipes.served import engine_cards
@@ -18,11 +17,7 @@ SERVES = "serves"
 def serving_of(row: Row) -> ServingUse | None:
     """Returns the engine's own account; None for a row without one."""
     account = row.result.get("serving") if isinstance(row.result, dict) else None
-    if account is None:
-        return None
-    use = ServingUse(**account)
-    bounds = use.graph_range_bytes
-    return use if bounds is None else replace(use, graph_range_bytes=(bounds[0], bounds[1]))
+    return None if account is None else ServingUse.from_dict(account)
 
 
 def ends_of(row: Row) -> str | None:

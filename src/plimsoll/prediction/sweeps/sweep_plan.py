@@ -164,7 +164,7 @@ class SweepPlan:
 
 def _text(key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InputError(f"{key!r} is a text, not {value!r:.80}")
+        raise InputError(f"{key!r} must be a string, not {value!r:.80}")
     if "\0" in value:
         raise InputError(f"{key!r} has a zero byte")
     return value
@@ -174,7 +174,7 @@ def _texts(key: str, value: object) -> tuple[str, ...]:
     """Returns a list without duplicates; a single text becomes a list of one."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts:
-        raise InputError(f"{key!r} is a list of at least one text, not {value!r:.80}")
+        raise InputError(f"{key!r} must be a list of strings that is not empty, not {value!r:.80}")
     return tuple(dict.fromkeys(_text(key, text) for text in texts))
 
 

@@ -86,8 +86,8 @@ def library(folder: Path) -> Path:
     found = Path(core.origin).with_name(_LIBRARY)
     if not found.exists():
         raise InputError(
-            f"{found} is missing, which keeps apart what a script writes; install plimsoll "
-            "anew, or let the script's writes stay, with --keep-writes"
+            f"{found} is missing. plimsoll needs it to discard the script's writes: install "
+            "plimsoll anew, or keep the writes with --keep-writes"
         )
     if not set(str(found)) & set(": "):
         return found

@@ -122,8 +122,8 @@ def _asked_for(library: Path) -> set[_Symbol]:
     """Returns the names that a library needs and neither PyTorch nor the system has."""
     if shutil.which("readelf") is None:
         raise InputError(
-            f"{library.name} was compiled for CUDA; to load it beside this build of PyTorch takes "
-            "readelf, which comes with binutils, and a C++ compiler"
+            f"{library.name} was compiled for CUDA, which this PyTorch lacks. plimsoll can still "
+            "load it: install a C++ compiler and binutils (for readelf)"
         )
     listed = subprocess.run(  # noqa: S603
         ["readelf", "-W", "--dyn-syms", str(library)],  # noqa: S607

@@ -324,7 +324,9 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
     install_bridge.argtypes = [ctypes.c_void_p, _OPEN_ENGINE]
     status = install_bridge(_core.engine_api(), callback)
     if status == 1:
-        raise InputError("the cached bridge is of another plimsoll; remove it from the cache")
+        raise InputError(
+            "the cached bridge belongs to another build of plimsoll; delete it from the cache"
+        )
     if status == 2:
         raise InputError(_TOO_LATE)
     if status != 0:

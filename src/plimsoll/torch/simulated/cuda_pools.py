@@ -124,7 +124,7 @@ class _MemPool:
         use_on_oom: bool = False,
         no_split: bool = False,
     ) -> None:
-        self.allocator = allocator  # and so its library stays loaded
+        self.allocator = allocator
         pools = self._pools
         self._id = pools.new_user_pool() if is_user_created else pools.new_graph_pool()
         self.device = pools.current_device()

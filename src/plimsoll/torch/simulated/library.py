@@ -220,8 +220,9 @@ def _check_layout(lib: ctypes.CDLL) -> None:
     for theirs, ours in zip_longest(lib.plimsoll_layout().decode().splitlines(), layout()):
         if theirs != ours:
             raise InputError(
-                "the library of the simulated GPU is of another plimsoll; remove it from the cache "
-                f"(it has {theirs or 'nothing'}, where {ours or 'nothing'} is expected)"
+                "the library of the simulated GPU belongs to another build of plimsoll; delete it "
+                f"from the cache (it has {theirs or 'nothing'}, where {ours or 'nothing'} is "
+                "expected)"
             )
 
 
@@ -280,7 +281,9 @@ class Library:
             (DeviceProperties * count)(*properties),
         )
         if status != 0:
-            raise InputError("the cached library is of another plimsoll; remove it from the cache")
+            raise InputError(
+                "the cached library belongs to another build of plimsoll; delete it from the cache"
+            )
 
     def call_back(
         self,

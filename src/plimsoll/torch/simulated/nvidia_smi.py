@@ -34,11 +34,14 @@ def answer_nvidia_smi(simulation: Simulation) -> None:
         simulation: The cards.
     """
     start = subprocess.Popen.__init__
+    answer = simulation.watchers.guarded("nvidia-smi of simulated cards", _printing)
 
     def started(self: Any, args: Any, *further: Any, **named: Any) -> None:
         asked = _asked(args)
         if asked is not None:
-            args, named["shell"] = _printing(simulation, asked), False
+            printing = answer(simulation, asked)
+            if printing is not None:
+                args, named["shell"] = printing, False
         start(self, args, *further, **named)
 
     subprocess.Popen.__init__ = started  # type: ignore[method-assign]
@@ -46,11 +49,11 @@ def answer_nvidia_smi(simulation: Simulation) -> None:
 
 def _asked(command: Any) -> list[str] | None:
     """Returns the options of a command that is `nvidia-smi`; None for any other command."""
+    if not isinstance(command, str | list | tuple):  # an iterator would be used up
+        return None
     try:
-        words = (
-            shlex.split(command) if isinstance(command, str) else [str(each) for each in command]
-        )
-    except (TypeError, ValueError):
+        words = shlex.split(command) if isinstance(command, str) else list(map(str, command))
+    except ValueError:
         return None
     if not words or PurePath(words[0]).name != "nvidia-smi" or "|" in words:
         return None

@@ -45,12 +45,15 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
-        # Python calls `__init__` with the arguments, unless the object is of another class.
+        # Python calls `__init__` with the arguments, unless the object is of another class. A class
+        # with an `__init__` of its own is left to it.
+        is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):
-                make(cls).__init__(name, *args, **kwargs)
+                if is_plain:
+                    make(cls).__init__(name, *args, **kwargs)
             return cudart
-        if "/" in str(name) and "torch" in sys.modules:
+        if is_plain and "/" in str(name) and "torch" in sys.modules:
             with suppress(OSError):
                 loaded(lambda: make(cls).__init__(name, *args, **kwargs), name)
         return make(cls)

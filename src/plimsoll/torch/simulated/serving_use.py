@@ -91,7 +91,12 @@ class ServingUse:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ServingUse:
         """Returns the inverse of `asdict`, also of its JSON."""
-        return cls(**{**values, "sleeps": [SleepUse(**each) for each in values["sleeps"]]})
+        bounds = values["graph_range_bytes"]
+        own = {
+            "graph_range_bytes": bounds and (bounds[0], bounds[1]),
+            "sleeps": [SleepUse(**each) for each in values["sleeps"]],
+        }
+        return cls(**{**values, **own})
 
     def sleep_of(self, level: int) -> SleepUse:
         """Returns what a level of sleep did so far."""

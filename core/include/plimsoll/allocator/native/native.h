@@ -56,9 +56,10 @@ class NativeAllocator final : public Allocator {
   struct Lack {
     std::shared_ptr<PoolSource> source;
     Bytes size = 0;
+    bool exceeds_limit = false;  // before cached memory has gone back
   };
   // Returns what a malloc lacks now; nothing if a free block serves it, or if the driver gives the
-  // pool's segments, or if the limit refuses one more.
+  // pool's segments.
   [[nodiscard]] std::optional<Lack> lack(Bytes size, StreamId stream);
 
   [[nodiscard]] Bytes largest_free_block() const override;

@@ -1,6 +1,7 @@
 """The load that a serving engine gets: options of the command, and lengths of requests."""
 
 import argparse
+import sys
 from pathlib import Path
 
 STEPS = 100
@@ -26,8 +27,19 @@ def asked_lengths(load: argparse.Namespace) -> list[tuple[int, int]] | None:
 
 def read_lengths(path: Path) -> list[tuple[int, int]]:
     """Reads requests from a file: two numbers a line, tokens of the prompt and of the answer."""
-    pairs = [line.split() for line in path.read_text().splitlines() if line.strip()]
-    return [(int(prompt), int(answer)) for prompt, answer in pairs]
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"--lengths {path}: cannot be read: {error}")
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words:
+            continue
+        if len(words) != 2 or not all(word.isascii() and word.isdecimal() for word in words):
+            sys.exit(f"--lengths {path}, line {number}: two numbers are expected, not {line!r:.80}")
+        pairs.append((int(words[0]), int(words[1])))
+    return pairs
 
 
 def spread(count: int, most: int) -> list[int]:

@@ -96,7 +96,7 @@ const std::vector<std::string>& all_actions() {
 
 void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* buffer, bool stacks) {
   TORCH_CHECK(api->version == PLIMSOLL_RECORDER_API_VERSION,
-              "the cached bridge is of another plimsoll; remove it from the cache");
+              "the cached bridge belongs to another build of plimsoll; delete it from the cache");
   recorder.store(api, std::memory_order_release);
   static std::once_flag once;
   std::call_once(once, [] { torch_allocator::get()->attachAllocatorTraceTracker(take_entry); });

@@ -68,6 +68,8 @@ class EngineStages:
                 result = method(this, *arguments, **named)
             if learn is not None:
                 guarded("a serving engine's memory", learn)(use, this, result)
+            if after == "load":  # it started, perhaps with other settings after a refusal
+                use.refusal = use.missing_bytes = use.fitting_len = None
             use.stage = after or before
             return result
 
@@ -79,6 +81,7 @@ class EngineStages:
         name: str,
         kinds: tuple[type[Exception], ...],
         learn: Callable[[ServingUse, list[Any]], None] | None = None,
+        is_refusal: Callable[[str], object] = bool,
     ) -> None:
         """Notes why a check of the engine's finds too little memory for a start.
 
@@ -87,6 +90,7 @@ class EngineStages:
             name: The check's name.
             kinds: The errors that it then raises.
             learn: Called with the use and the check's arguments.
+            is_refusal: Whether the text of such an error is about memory.
         """
         check = getattr(owner, name, None)
         if check is None:
@@ -97,6 +101,8 @@ class EngineStages:
             try:
                 return check(*arguments, **named)
             except kinds as error:
+                if type(error).__name__ == "OutOfMemoryError" or not is_refusal(str(error)):
+                    raise
                 use = self.use()
                 use.refusal = str(error)
                 if learn is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 from plimsoll.base.units import GiB
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _MADE_UP = {"auto", "safetensors", "fastsafetensors", "pt", "npcache", "mistral"}
 """Formats of weights that are replaced by made-up weights of the same sizes."""
+_ABOUT_MEMORY = re.compile("memory", re.IGNORECASE)
 
 
 def sglang_modules(
@@ -73,7 +75,9 @@ class _Stages(EngineStages):
         """Loads the sizes of caches, where SGLang refuses to start if too little memory is left."""
         execute()
         kinds = (ValueError, RuntimeError)
-        self.note_refusal(module.KVCacheConfigurator, "configure", kinds)
+        self.note_refusal(
+            module.KVCacheConfigurator, "configure", kinds, is_refusal=_ABOUT_MEMORY.search
+        )
 
     def _learn_graphs(self, use: ServingUse, runner: Any, result: Any) -> None:
         del result

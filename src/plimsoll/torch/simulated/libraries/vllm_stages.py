@@ -189,17 +189,19 @@ class _Stages(EngineStages):
 
         @functools.wraps(sleep)
         def go_to_sleep(this: Any, level: int = 1, *further: Any, **named: Any) -> Any:
-            before = self._held()
+            before = guarded("a serving engine's sleep", self._held)()
             result = sleep(this, level, *further, **named)
-            guarded("a serving engine's sleep", self._learn_sleep)(level, before)
+            if before is not None:
+                guarded("a serving engine's sleep", self._learn_sleep)(level, before)
             return result
 
         @functools.wraps(wake_up)
         def wake(this: Any, *arguments: Any, **named: Any) -> Any:
-            before = self._held()
+            before = guarded("a serving engine's waking", self._held)()
             guarded("a serving engine's waking", self._learn_room)()
             result = wake_up(this, *arguments, **named)
-            guarded("a serving engine's waking", self._learn_waking)(before)
+            if before is not None:
+                guarded("a serving engine's waking", self._learn_waking)(before)
             return result
 
         worker.sleep, worker.wake_up = go_to_sleep, wake
@@ -224,7 +226,9 @@ class _Stages(EngineStages):
 
     def _learn_room(self) -> None:
         device = int(self.simulation.library.lib.plimsoll_current_device())
-        self.use().sleep_of(self._level).free_bytes = self.simulation.card_memory(device)[0]
+        free = self.simulation.card_memory(device)[0]
+        # Waking in parts takes from what was free before the first part.
+        self.use().sleep_of(self._level).free_bytes = free + self._woken_bytes
 
     def _learn_waking(self, before: _Held) -> None:
         self._woken_bytes += self._held().card_bytes - before.card_bytes
