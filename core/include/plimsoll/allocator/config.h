@@ -67,7 +67,7 @@ struct AllocatorConfig {
   static constexpr Bytes kMinBlock = 512;
   static constexpr Bytes kSmallRequest = kMiB;  // the largest request that small pools serve
   static constexpr Bytes kSmallSegment = 2 * kMiB;
-  // Requests of this size or more get a segment to measure.
+  // Requests of this size or more get a segment of their own size.
   static constexpr Bytes kLargeRequest = 10 * kMiB;
   static constexpr Bytes kSegmentMultiple = 2 * kMiB;
 
