@@ -90,12 +90,12 @@ class Driver {
   // it.
   virtual Status export_handle(Handle, int&) { return Status::not_supported; }
   virtual Status import_handle(int, Handle&) { return Status::not_supported; }
-  // Gives another GPU of this process access to all memory of this one.
+  // Gives another GPU of this process access to all memory of this GPU.
   virtual Status enable_peer(int) { return Status::not_supported; }
 
   // Records an event, which completes when the work queued on its stream before it is complete.
-  // Returns not_permitted on a stream that is being captured, because such a stream has no such
-  // point.
+  // Returns not_permitted on a stream that is being captured, because its work is not queued and
+  // cannot complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // success or not_ready
   // Returns, in order, the streams whose events may be complete, if the driver knows them: events

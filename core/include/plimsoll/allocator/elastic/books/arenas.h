@@ -37,8 +37,9 @@ class Arenas {
   [[nodiscard]] Arena* around(Address address) const;
   [[nodiscard]] bool has_captures() const { return has_captures_.load(std::memory_order_acquire); }
 
-  // --- the rest
-  // The arena for a request of this thread. Throws std::invalid_argument if its region is paused.
+  // --- under the allocator's `mutex_`
+  // Returns the arena for a request of this thread. Throws std::invalid_argument if its region is
+  // paused.
   [[nodiscard]] Arena& for_request(StreamId stream);
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Returns the arena; null if the pool never served the stream.
