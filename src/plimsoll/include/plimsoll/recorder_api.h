@@ -1,4 +1,4 @@
-/* Where events are recorded, for other native libraries: a table of plain C functions.
+/* Records events, for other native libraries: a table of plain C functions.
  *
  * A library that cannot link to plimsoll._core (it is built later, against the installed PyTorch)
  * gets the table's address from `plimsoll._core.recorder_api()`. A buffer's handle comes from

@@ -25,9 +25,9 @@ class Arenas {
   Arenas(const Arenas&) = delete;
   Arenas& operator=(const Arenas&) = delete;
 
-  // --- without a lock Returns the default pool's arena of the stream. Returns null if a capture or
-  // a placement may send the request elsewhere, or if the stream's slot holds another arena or
-  // none.
+  // --- without a lock
+  // Returns the default pool's arena of the stream. Returns null if a capture or a placement may
+  // send the request elsewhere, or if the stream's slot holds another arena or none.
   [[nodiscard]] Arena* known(StreamId stream) {
     if (has_captures() || ThisThread::has_placement()) return nullptr;
     Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
