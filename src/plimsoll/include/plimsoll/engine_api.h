@@ -123,9 +123,9 @@ typedef struct plimsoll_engine_api {
   /* Returns the message of this thread's last failed call; empty if none failed. */
   const char* (*last_error)(void);
 
-  /* PLIMSOLL_OUT_OF_MEMORY: `last_error` is PyTorch's text. `context` is the caller's number for
-   * the call, a stack's for one; an engine on a simulated GPU keeps it with block and event, others
-   * tell those who `observe` at once. */
+  /* Allocates a block. After PLIMSOLL_OUT_OF_MEMORY, `last_error` is PyTorch's message. `context`
+   * is the caller's number for the call, such as that of a call stack. An engine on a simulated GPU
+   * keeps it with the block and the event; other engines ignore it. */
   int (*malloc)(plimsoll_engine*, uint64_t size, uint64_t stream, uint32_t context,
                 uint64_t* address);
   /* Allocates exactly this range of free memory of that pool and stream. Fails if a part of it is
@@ -144,9 +144,9 @@ typedef struct plimsoll_engine_api {
   /* Returns the size of the largest free block of the default pool, on any stream. */
   uint64_t (*largest_free_block)(plimsoll_engine*);
 
-  /* Requests for which `filter` says yes go to the pool, between begin and end; before PyTorch
-   * 2.13, while any pool is begun, no event is recorded or queried. `drop` is called with `data`
-   * once it is not used any more. */
+  /* Between begin and end, requests for which `filter` returns 1 go to the pool. Before PyTorch
+   * 2.13, no event is recorded or queried during that time. When the engine no longer uses `data`,
+   * it calls `drop` with it. */
   int (*begin_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id,
                                 int (*filter)(void* data, uint64_t stream), void* data,
                                 void (*drop)(void* data));
@@ -173,9 +173,9 @@ typedef struct plimsoll_engine_api {
 
   /* Lets another GPU of this process use all of this engine's memory. */
   int (*enable_peer)(plimsoll_engine*, int device);
-  /* The memory behind a live virtual block as file descriptors, the caller's to close, in address
-   * order; `offset` is the block's within the first. Writes at most `capacity`, and the number that
-   * there are into `count`. */
+  /* Exports the memory behind a live virtual block as file descriptors, in order of address. The
+   * caller closes them. `offset` is the block's offset in the memory of the first one. Writes at
+   * most `capacity` descriptors, and the number of all of them to `count`. */
   int (*export_memory)(plimsoll_engine*, uint64_t address, uint64_t* offset, int* descriptors,
                        uint64_t* sizes, size_t capacity, size_t* count);
   /* Maps memory that another process exported. The caller keeps the descriptors and closes them. */
@@ -184,8 +184,8 @@ typedef struct plimsoll_engine_api {
   int (*close_memory)(plimsoll_engine*, uint64_t address);
 
   /* Allocates page-locked host memory, which every GPU of the process reaches. One pool serves the
-   * whole process. It uses the driver of the engine that gets the first host_malloc; before that
-   * call, no address is known and all counters are 0. The private pool is one that was begun, or
+   * whole process. It uses the driver of the first engine that is asked for host memory; before
+   * that, no address is known and all counters are 0. The private pool is one that was begun, or
    * {0, 0}. */
   int (*host_malloc)(plimsoll_engine*, uint64_t size, plimsoll_pool_id, uint64_t* address);
   /* Returns PLIMSOLL_UNKNOWN_ADDRESS if no live block of the pool begins at `address`. */

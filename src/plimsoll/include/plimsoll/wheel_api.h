@@ -56,11 +56,11 @@ typedef struct plimsoll_wheel_api {
    * all GPUs. */
   int (*configure)(const char* settings);
 
-  /* Serves the GPU of this number by this driver. GPUs are opened in the order of their numbers.
-   * PyTorch's allocator begins with the first use of one. From then on a GPU may only be opened
-   * again, with a driver of as much memory, once nothing of it is allocated. `observe` is told of
-   * each event during the calls that follow. It must not call the allocator, and there is no time
-   * in what it is told. */
+  /* Makes this driver serve the GPU of this number. GPUs are opened in the order of their numbers.
+   * PyTorch's allocator starts when a GPU is first used. After that, no new GPU can be opened; an
+   * opened one can be opened again, with a driver of the same memory size, when nothing on it is
+   * allocated. `observe` is called for each event during later calls. It must not call the
+   * allocator, and its events have no time. */
   int (*open)(int number, const plimsoll_driver_api*, plimsoll_driver*,
               void (*observe)(void* data, const plimsoll_event*), void* data);
   /* Detaches the driver, which is about to be destroyed: from now on, calls for the GPU change only
