@@ -107,8 +107,8 @@ class Allocator {
   // Completes the pending frees whose events are complete; `malloc` calls it by itself.
   virtual void poll() = 0;
 
-  // Returns true for the streams whose requests go to a private pool. An empty filter stands for
-  // all streams.
+  // Returns true for the streams whose requests go to a private pool. An empty filter selects all
+  // streams.
   using Filter = std::function<bool(StreamId)>;
   [[nodiscard]] static Filter only_on(std::optional<StreamId> stream) {
     if (!stream) return {};

@@ -1,8 +1,8 @@
 // An allocator as a program uses it: by address, from any thread.
 //
-// Functions that take an address are here; `hold` gives access to the rest of Allocator. The two
-// contracts therefore share only the functions that an address makes different. Functions that fail
-// throw the same exceptions as Allocator's, and have then changed nothing.
+// Functions that take or return an address are here; `hold` gives access to Allocator's other
+// functions. A function that fails throws the same exception as Allocator's, and has changed
+// nothing.
 #pragma once
 
 #include <memory>

@@ -40,7 +40,7 @@ using Event = std::uint64_t;   // a point in a stream's work
 struct MemoryInfo {
   Bytes free = 0;
   Bytes total = 0;
-  Bytes used_by_others = 0;  // by other processes, if the driver reports it
+  Bytes used_by_others = 0;  // memory of other processes, if the driver reports it
 };
 
 class Driver {
@@ -117,7 +117,7 @@ class Driver {
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
   // Returns how much host memory the GPUs may lock, and how much of that they can still lock.
   [[nodiscard]] virtual MemoryInfo shared_info() const = 0;
-  // Microseconds on the driver's clock, whose zero point the driver chooses.
+  // Returns microseconds on the driver's clock. Each driver chooses its zero point.
   [[nodiscard]] virtual std::int64_t now_us() const = 0;
 
   // Returns the driver's message for this thread's last failed call; may be empty.

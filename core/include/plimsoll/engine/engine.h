@@ -101,8 +101,8 @@ class Engine final : private Observer {
   void set_pool_source(PoolId pool, PoolSource::Give give, PoolSource::TakeBack take_back);
 
   // Applies settings that the program makes while it runs, on top of earlier ones. Allocators that
-  // follow PyTorch's rules apply them from the next request on; the others only check them. Throws
-  // ConfigError.
+  // follow PyTorch's rules apply them from the next request on; other allocators only check them.
+  // Throws ConfigError.
   void configure(std::string_view settings);
 
   // --- limits: the program may set a fraction at any time, and the user may set a limit. The lower

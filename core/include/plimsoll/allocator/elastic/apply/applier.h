@@ -30,8 +30,8 @@ class Applier {
   [[nodiscard]] Status create(const MappedSpace& space, std::vector<Filling>& fillings,
                               Bytes shared_room, NewPieces& made);
   [[nodiscard]] Status clear(MappedSpace& space, std::vector<Address> retired);
-  // Maps every filling that is not mapped yet. If a call fails, unmaps them again; what the driver
-  // then refuses to unmap is retired.
+  // Maps every filling that is not mapped yet. If a call fails, unmaps them again; ranges that the
+  // driver then refuses to unmap are retired.
   [[nodiscard]] Status map(MappedSpace& space, const std::vector<Filling>& fillings,
                            const NewPieces& made);
   void commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces made);

@@ -37,10 +37,11 @@ class DriverMemory {
   [[nodiscard]] SharedMemoryReport shared_report() const;
 
   // Reserves a new range of at least `size` bytes of addresses. Returns nothing if no addresses are
-  // left, or if these tiers have less memory in all. Throws DriverError.
+  // left, or if `size` exceeds the memory of these tiers. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
   // Reserves a range of exactly this size, a multiple of the granule, for the area of a plan.
-  // Returns nothing if no addresses are left, or if the card has less memory. Throws DriverError.
+  // Returns nothing if no addresses are left, or if `size` exceeds the card's memory. Throws
+  // DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
   // Makes a piece in the given tier. Returns out_of_memory where a driver that spills by itself
   // would put dedicated memory into shared memory.

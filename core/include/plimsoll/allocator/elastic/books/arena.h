@@ -3,8 +3,8 @@
 // Small requests and large ones lie in separate spaces, so that a small block never pins a large
 // piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
 // no other request gets shared memory by accident. Free pieces move between the five spaces without
-// waiting, since all serve the same stream.
-// Everything here is guarded by `lock`, unless its comment says otherwise.
+// waiting, because all spaces serve the same stream. Everything here is guarded by `lock`, unless
+// its comment says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ struct alignas(64) Arena {
   // memory is short.
   bool planned_gives = false;
   bool is_plan_known = false;       // whether the arena has asked for its stream's plan
-  bool keeps_dropped_area = false;  // a plan was dropped; its area's free memory is kept so far
+  bool keeps_dropped_area = false;  // a plan was dropped; its free memory is to be released
   AddressMap<Block*> live;
   WaitingSizes waiting;  // of freed blocks that other streams still use
   Bytes reserved = 0;    // bytes of the driver's memory in this arena

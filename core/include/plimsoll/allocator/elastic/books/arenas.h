@@ -2,8 +2,8 @@
 //
 // Invariants: an arena's addresses are the reservations of its spaces, and each of these is in the
 // table of reservations; an arena whose pool was forgotten has no memory and is reused for the next
-// pool. The table and the slots are read without a lock; all else is guarded by the allocator's
-// `mutex_`.
+// pool. The table and the slots are read without a lock; everything else is guarded by the
+// allocator's `mutex_`.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ class Arenas {
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
   // Returns the arena; null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Returns arenas that can be changed, because a Guard frees the block that rests in one.
+  // Returns arenas that are not const, because locking one (Guard) frees its resting block.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -67,8 +67,8 @@ class Arenas {
   // Returns the plan of the arena's stream; null if there is none. The plan numbers streams by
   // their first large requests, so call it at that request, with the arena locked.
   [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
-  // Lets the free memory of all planned areas serve other requests from now on. Returns false if no
-  // area is left for which that is new.
+  // Lets the free memory of all planned areas serve other requests from now on. Returns false if
+  // all of them do so already, or there are none.
   bool let_planned_give();
 
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }

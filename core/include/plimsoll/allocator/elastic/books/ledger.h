@@ -34,7 +34,7 @@ class Ledger {
   // Count a piece that begins to serve at its address, or one that no longer does.
   void add(const Piece& piece);
   void remove(const Piece& piece);
-  // Takes a piece that has left shared memory out of the counts of shared memory.
+  // Subtracts a piece that has left shared memory from the shared counts.
   void leave_shared(const Piece& piece);
 
   // Notes in the history that `piece` was mapped at its address, or unmapped there.

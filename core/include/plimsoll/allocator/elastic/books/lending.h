@@ -66,8 +66,8 @@ class Lending {
   void request_free(Block* block);
   void complete_free(Block* block);
 
-  // Lends the borrowing block that was freed last, if it lies in this space and has this size. Else
-  // returns its pieces home, and returns null. Locks the arena itself.
+  // Lends the borrowing block that was freed last, if it lies in this space and has this size.
+  // Otherwise sends its pieces home, and returns null. Locks the arena itself.
   [[nodiscard]] Block* take_borrowed(MappedSpace& space, Bytes size, Bytes requested);
 
   // Counts again how much of a lent block lies in shared memory. Called when its pieces have
@@ -101,8 +101,9 @@ class Lending {
     }
   }
   void free_borrowed(Block* block);
-  // Returns the free pieces in the range to their homes, unless something else is mapped there now.
-  // So a program that repeats its steps finds free memory where it was before. The arena is locked.
+  // Moves the free pieces in the range back to their homes, unless something else is mapped there
+  // now. So a program that repeats its steps finds free memory where it was before. The arena is
+  // locked.
   void return_home(MappedSpace& space, const AddressRange& range);
   void count_shared(Block& block, Bytes shared);
 

@@ -156,7 +156,8 @@ class MappedSpace {
   // Returns whether the place that the request surely had in the previous step has retired
   // addresses whose pieces all still serve this space.
   [[nodiscard]] bool may_return(Bytes size) const;
-  // Returns whether these addresses contain no block that the program has or whose free waits.
+  // Returns true if no used block has any of these addresses: neither one that the program has, nor
+  // one whose free waits.
   [[nodiscard]] bool is_unused(Address address, Bytes size) const;
 
   // Returns a block of exactly this range; null if no free block contains it.
@@ -187,8 +188,8 @@ class MappedSpace {
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
   // Lets a removed piece serve at `address`, where it is retired. Its memory is free there.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // Returns free pieces of this space, given by ascending address, to addresses of this space where
-  // they are retired. Adjacent pieces return in one step.
+  // Moves free pieces of this space, given by ascending address, back to addresses of this space
+  // where they are retired. Adjacent pieces move in one step.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
   // Adds to `found`, by ascending address, the pieces of a free block that overlap `range` and can
   // return to their homes. A piece that is no longer mapped at its home gets its present address as
@@ -245,10 +246,10 @@ class MappedSpace {
       if (mapping.serves) function(*mapping.serves);
     }
   }
-  // Returns how much of the range lies in shared memory. All of the range has memory.
+  // Returns how much of the range lies in shared memory. The whole range must have memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
-  // Calls function(Piece&) for each piece that overlaps the range, by address. All of the range has
-  // memory.
+  // Calls function(Piece&) for each piece that overlaps the range, by address. The whole range must
+  // have memory.
   template <typename Function>
   void for_each_piece(Address address, Bytes size, Function function) const {
     for (auto next = std::prev(mappings_.upper_bound(address));

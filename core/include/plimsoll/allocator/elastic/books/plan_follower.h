@@ -35,7 +35,7 @@ struct PlanUse {
   // Bytes that lie where the plan has them, or outside its area if the plan has them there.
   Bytes placed_bytes = 0;
   struct Dropped {
-    std::uint64_t request = 0;  // requests before the plan was dropped
+    std::uint64_t request = 0;  // number of requests before the plan was dropped
     Bytes bytes = 0;            // requested in the last step
     Bytes placed_bytes = 0;
   };
@@ -54,7 +54,7 @@ class PlanFollower {
   [[nodiscard]] const PlanUse& use() const { return use_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request
-    bool is_next = false;  // whether the slot that should come next serves
+    bool is_next = false;  // whether the slot that should come next serves the request
   };
   // Returns where a request of this size is to lie. `is_free(address, size)` says whether no block
   // lies there.
@@ -137,13 +137,13 @@ class PlanFollower {
   Address base_;
   Bytes height_;                     // size of the area
   std::vector<std::uint32_t> ends_;  // ends of the sections
-  std::uint32_t step_;               // in requests
+  std::uint32_t step_;               // length of a step, in requests
   std::uint32_t next_ = 0;
   std::uint32_t other_ = kNone;  // at the end of a section: another slot that may come next
   bool is_asked_ = false;        // `find` was called, and `note` not yet
   std::uint32_t place_ = kNone;
   std::uint32_t reached_ = kNone;
-  std::size_t section_ = 0;  // of the slot that was reached last
+  std::size_t section_ = 0;  // section of the slot that was reached last
   std::uint32_t time_ = 0;   // how often the program went through it before
   PlanUse use_;
   PlanUse at_step_;  // `use_` when the step began

@@ -46,8 +46,8 @@ class Repetition {
     const bool follows = is_following_ && request(followed_).size == size;
     return follows || find_again(size) ? request(followed_).address : 0;
   }
-  // Returns that address and the one in the step before it: a block that outlives its step
-  // alternates between two addresses.
+  // Returns where a request of this size lay in the previous step, and in the step before it: a
+  // block that outlives its step alternates between two addresses.
   [[nodiscard]] std::array<Address, 2> expect_both(Bytes size) const;
 
   // Calls visit(size, address) for the requests, at most `most`, that came after the followed one
@@ -84,8 +84,8 @@ class Repetition {
   class Index {
    public:
     void open() { latest_.assign(std::size_t{1} << kSlotBits, 0); }
-    // Returns 1 + the number of the latest such request, or of another one that shares its slot; 0
-    // if there is none. Numbers are cut to 32 bits.
+    // Returns 1 + the number of the latest such request, or of a request that shares its slot; 0 if
+    // there is none. Numbers are cut to 32 bits.
     [[nodiscard]] std::uint32_t find(Bytes size) const { return latest_[slot_of(size)]; }
     // Notes the request `number`. `oldest` is the size that leaves the context.
     void note(Bytes size, Bytes oldest, std::size_t number) {

@@ -25,7 +25,7 @@ struct Gap {
   Bytes room_above = 0;
 };
 
-// Where a request could lie, and which addresses must get memory first.
+// A place where a request could lie, and the addresses that must get memory first.
 struct Place {
   AddressRange extent;
   std::vector<Address> returned;  // retired addresses to which their pieces return
@@ -49,7 +49,7 @@ class FreePieces {
     free.piece->offered = free.block;
     pieces_.push_back(free.piece);
   }
-  // Takes a piece, which `has` returned true for, out of the set.
+  // Takes a piece out of the set. `has` must have returned true for it.
   FreePiece take(Piece* piece) { return {piece, std::exchange(piece->offered, nullptr)}; }
   [[nodiscard]] bool has(const Piece* piece) const {
     return piece != nullptr && piece->offered != nullptr;

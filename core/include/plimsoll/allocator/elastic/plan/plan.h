@@ -3,7 +3,7 @@
 // The functions here read the books, call no driver and change nothing; `Applier` carries a plan
 // out. The caller holds the allocator's `mutex_` and the locks of the arenas that are read: the
 // request's own, and for `plan_growth`, `plan_growth_at` and `plan_whole_pieces` also those of all
-// arenas that may give memory.
+// other arenas that may give memory.
 //
 // Where a request is to lie comes from `MappedSpace::expected`; how large new pieces are is decided
 // in piece_sizes.h.
@@ -36,7 +36,7 @@ struct Filling {
 struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
   std::vector<Filling> fillings;  // in the order of mapping
-  Bytes lacks_addresses = 0;      // not 0: reserve so many more, then plan again
+  Bytes lacks_addresses = 0;      // not 0: reserve so many bytes of addresses and plan again
 
   [[nodiscard]] bool makes_memory() const {
     return std::ranges::any_of(fillings, &Filling::is_new);
@@ -57,15 +57,15 @@ struct Plan {
 // block is taken, because a later request of the step would miss that block's memory.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
-// Returns whether to wait for the stream: when it is done with memory that was freed there, the
-// request can lie where the previous step had it, and at least 16 pieces return. Mapping as much
-// elsewhere would take the host longer, and the stream has work during the wait. Elsewhere the
-// request would also displace others, which would then have to be mapped anew.
+// Returns whether to wait for the stream: after the wait, the request can lie where the previous
+// step had it, and at least 16 pieces return there. Mapping as much elsewhere would take the host
+// longer, and the stream has work during the wait. Elsewhere the request would also displace other
+// requests, whose memory would then have to be mapped again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
-// Returns a plan for a good place, which pieces that return, other free pieces and new memory fill.
-// The place is the one of the previous step, if little has to be mapped there, else the cheapest.
-// In a space of both tiers, new memory is dedicated up to `dedicated_room` bytes.
+// Returns a plan that fills a place with pieces that return, other free pieces and new memory. The
+// place is where the previous step had the request, if little has to be mapped there; else it is
+// the cheapest one. In a space of both tiers, new memory is dedicated up to `dedicated_room` bytes.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
 // Return a plan by which the request lies at this address; nothing if that is not possible. With
