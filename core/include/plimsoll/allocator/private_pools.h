@@ -77,8 +77,8 @@ class PrivatePools {
   }
   void forget(PoolId pool) { pools_.erase(pool); }
 
-  // Sends requests that pass the filter, or all if it is empty, to the pool, and counts one more
-  // use.
+  // Sends the requests that pass the filter to the pool (all requests if the filter is empty), and
+  // counts one more use.
   void begin_capture(PoolId pool, Allocator::Filter filter) {
     if (capture_to(pool) != captures_.end()) {
       throw std::invalid_argument("requests go to this private pool already");

@@ -37,8 +37,8 @@ struct ExportedMemory {
 
 class ProgramAllocator {
  public:
-  // The allocator by block, locked if it needs a lock: while a Held exists, no other thread calls
-  // the allocator.
+  // Access to the Allocator, whose functions take blocks. It is locked if it needs a lock: while a
+  // Held exists, no other thread calls the allocator.
   class Held {
    public:
     explicit Held(Allocator& allocator, std::unique_lock<std::mutex> lock = {})

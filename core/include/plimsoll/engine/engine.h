@@ -1,8 +1,8 @@
 // An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
 // reports on that memory to the program and its user, and can keep an account of its whole life.
 //
-// Engines on real and on simulated GPUs differ in the driver alone. Otherwise an engine depends on
-// how it is made:
+// Engines on real and on simulated GPUs differ only in the driver. What else an engine does depends
+// on how it is made:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
 //   PyTorch's own rules then run in the background, on a simulated GPU of the same size, and show
@@ -66,8 +66,8 @@ class Engine final : private Observer {
   [[nodiscard]] bool excludes_calls() const { return gpu_ != nullptr; }
 
   // --- memory: see ProgramAllocator. `context` is the caller's number for the call stack. An
-  // engine on a shared simulated GPU keeps it with the block and the event; without it, it keeps
-  // the number that was set last.
+  // engine on a shared simulated GPU keeps it with the block and the event; without a `context`, it
+  // keeps the number that was set last.
   using Context = std::optional<std::uint32_t>;
   [[nodiscard]] Address allocate(Bytes size, StreamId stream, Context context = {});
   void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool);

@@ -57,8 +57,8 @@ struct StreamPlan {
 
 // The streams of one process on one GPU, in the order of their first large requests.
 struct ProgramPlan {
-  static constexpr Bytes kMostBytes = Bytes{1} << 46;  // the most of an area
-  // The most of all streams together.
+  static constexpr Bytes kMostBytes = Bytes{1} << 46;  // the largest area
+  // The most slots of all streams together.
   static constexpr std::size_t kMostSlots = std::size_t{1} << 18;
   static constexpr std::size_t kMostStreams = 1024;
 

@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// The first event at which the allocator did something else than in the recording.
+// The first event at which the allocator acted differently than in the recording.
 struct Difference {
   std::uint64_t event = 0;
   std::optional<TraceEvent> recorded;

@@ -2,8 +2,8 @@
 //
 // The replay repeats the program's actions: requests, frees, and the completion of frees that
 // waited for another stream. The allocator under test makes its own decisions, which `compare`
-// checks against the recording. One recorded decision is passed on, to the simulated driver: the
-// addresses of the recorded segments, in their order, for allocations of the same size.
+// checks against the recording. Only the addresses of segments come from the recording, in their
+// order: the simulated driver uses them for allocations of the same size.
 //
 // A history shows that cached memory was released, but not whether the program called empty_cache.
 // A replay under the recorded configuration decides it: the program caused each release for which

@@ -11,7 +11,8 @@
 // was allocated during a graph's capture is reused once the graph is gone: see
 // `begin_allocate_to_pool`.
 //
-// Every function may be called from any thread. The lock is not held while memory is being locked.
+// Every function may be called from any thread. The mutex is not held while the driver locks
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -117,7 +118,7 @@ class HostPool {
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // in the order of their frees, up to the first block in use
+    oldest,  // finish frees in their order, up to the first block in use
     all,
     wait,
   };
@@ -147,7 +148,7 @@ class HostPool {
   std::set<std::pair<Bytes, Address>> holes_by_size_;
   std::map<Address, Block> blocks_;
   std::list<Freed> freed_;              // oldest first
-  std::vector<Freed> freed_by_graphs_;  // of pools that were begun
+  std::vector<Freed> freed_by_graphs_;  // freed blocks of pools that were begun
   std::map<PoolId, int> pool_uses_;
   int captures_ = 0;
 };
