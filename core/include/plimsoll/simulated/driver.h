@@ -92,7 +92,7 @@ class SimulatedDriver final : public Driver {
     virtual_.forget_fed();
   }
 
-  // Places later allocations in another order: see AllocationAddresses.
+  // Places later allocations in another order; see AllocationAddresses::scatter.
   void scatter_allocations(std::uint64_t seed) { allocations_.scatter(seed); }
 
   // Shares the card with other processes from now on. `card` outlives the driver.

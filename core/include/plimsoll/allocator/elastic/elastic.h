@@ -127,8 +127,8 @@ class ElasticAllocator final : public Allocator, public ProgramAllocator {
   // unmapped a piece and did not map it again, the next growth tries to.
   Bytes rebalance(Bytes most);
 
-  // Throws std::invalid_argument if the region cannot be paused: it does not exist, it is paused, a
-  // block of it was exported, or a graph is captured.
+  // Checks that the region can be paused. Throws std::invalid_argument if it does not exist or is
+  // paused already, if one of its blocks was exported, or if a graph is captured.
   void require_pausable(RegionId region);
   // Takes the dedicated memory under a region's live blocks off the card, and releases it to the
   // driver. The blocks keep their addresses, which the program must not access until `resume`. The

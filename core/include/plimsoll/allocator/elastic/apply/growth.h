@@ -69,7 +69,7 @@ class Growth {
   Block* grow_shared(const Request& request, bool prefers_shared);
   Block* take_or_return(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  // Callers of these hold the locks of the arenas involved.
+  // The callers of the next functions hold the locks of the arenas involved.
   Block* take(const Request& request);
   Block* take_planned(const Request& request, const PlanFollower::Answer& answer);
   Block* fill_planned(const Request& request, Address address);

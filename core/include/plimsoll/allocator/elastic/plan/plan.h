@@ -26,8 +26,8 @@ struct Filling {
   Tier tier = Tier::dedicated;
   FreePiece from = {};     // null if it is new memory
   bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
-  Bytes gap = 0;           // new memory: size of the gap that it helps to fill; 0: one piece
-  Bytes missing = 0;       // new memory: bytes of the gap from here on without memory
+  Bytes gap = 0;           // size of the gap that new memory helps to fill; 0 if one piece
+  Bytes missing = 0;       // for new memory: bytes from here on that the gap lacks
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
 };
