@@ -26,16 +26,16 @@ namespace plimsoll {
 
 struct SharedMemoryReport {
   Bytes reserved = 0;
-  Bytes allowed = 0;  // as the limit and the host allow
+  Bytes allowed = 0;  // the most that the limit and the host's memory allow
   Bytes free = 0;     // the unused part of `allowed`
 };
 
-// The state at the moment a request failed: the request, the free memory and the holders of the
-// rest.
+// The state at the moment when a request failed: the request, the free memory and the holders of
+// the rest.
 struct OutOfMemoryReport {
   int device = 0;
-  Bytes requested = 0;  // as the program asked
-  Bytes tried = 0;      // bytes requested from the driver, or that would have been
+  Bytes requested = 0;  // the size that the program asked for
+  Bytes tried = 0;      // bytes that the driver was, or would have been, asked for
   Bytes device_total = 0;
   Bytes device_free = 0;
   Bytes used_by_others = 0;    // by other processes
@@ -43,8 +43,8 @@ struct OutOfMemoryReport {
   Bytes allocated = 0;
   Bytes reserved = 0;
   Bytes free_in_private_pools = 0;
-  std::optional<SharedMemoryReport> shared = {};  // set if shared memory might serve it
-  std::string advice = {};                        // what might help, after the figures
+  std::optional<SharedMemoryReport> shared = {};  // set if the request could have used it
+  std::string advice = {};                        // printed after the figures
   // True if the allocator rejected the request without asking the driver because
   // throw_on_cudamalloc_oom forbids it to give memory back.
   bool is_rejected = false;
@@ -65,14 +65,14 @@ class OutOfMemory : public std::runtime_error {
   OutOfMemoryReport report_;
 };
 
-// A driver call failed that may not fail. The message names the call and gives the driver's reason
-// (`Driver::last_error`), or the status if the driver gave none.
+// Thrown when a driver call fails and the allocator has no way around it. The message names the
+// call and gives the driver's reason (`Driver::last_error`), or the status if the driver gave none.
 class DriverError : public std::runtime_error {
  public:
   DriverError(const char* call, Status status, const std::string& reason = {});
 };
 
-// The program passed an address at which no live block begins.
+// Thrown when the program passes an address at which no live block begins.
 class UnknownAddress : public std::invalid_argument {
  public:
   explicit UnknownAddress(Address address);
@@ -98,7 +98,7 @@ class Allocator {
   // stream. Throws std::invalid_argument if there is no such free block.
   virtual Block* malloc_at(Address address, Bytes size, StreamId stream, PoolId pool) = 0;
   virtual void free(Block* block) = 0;
-  // Notes that work on `stream` uses the block as well, from now until it is freed.
+  // Notes that work on `stream` also uses the block, from now until the block is freed.
   virtual void record_stream(Block* block, StreamId stream) = 0;
   // Waits for pending frees and returns the pool's free memory to the driver; {0, 0} means the
   // default pool and all released pools.
@@ -107,38 +107,41 @@ class Allocator {
   // Completes the pending frees whose events are complete; `malloc` calls it by itself.
   virtual void poll() = 0;
 
-  // Chooses by stream the requests that go to a private pool; an empty filter chooses all.
+  // Returns true for the streams whose requests go to a private pool. An empty filter selects all
+  // streams.
   using Filter = std::function<bool(StreamId)>;
   [[nodiscard]] static Filter only_on(std::optional<StreamId> stream) {
     if (!stream) return {};
     return [only = *stream](StreamId asked) { return asked == only; };
   }
-  // Sends requests that pass the filter to a private pool, from begin to end. Meanwhile no event is
-  // queried, unless the allocator can tell graph captures from other uses of a pool. `begin`
-  // creates the pool if it is new and counts one use; `release_pool` takes one use back. A pool
-  // with 0 uses may be emptied.
+  // Between `begin` and `end`, requests that pass the filter are served from the private pool.
+  // During that time the allocator queries no event, unless it can tell graph captures from other
+  // uses of a pool. `begin` creates the pool if it is new and counts one use; `release_pool`
+  // subtracts one. A pool with 0 uses may be emptied.
   virtual void begin_allocate_to_pool(PoolId pool, Filter filter) = 0;
   virtual void end_allocate_to_pool(PoolId pool) = 0;
-  // Encloses the capture of a graph, in addition to the pool that the capture begins. Captures may
-  // overlap.
+  // Called at the beginning and the end of a graph's capture, in addition to
+  // `begin_allocate_to_pool` and `end_allocate_to_pool`. Captures may overlap.
   virtual void begin_graph_capture() {}
   virtual void end_graph_capture() {}
   // Counts one more use of the pool, and creates it if it is new.
   virtual void use_pool(PoolId pool) = 0;
   virtual void release_pool(PoolId pool) = 0;
-  // Returns the number of uses, 0 also if there is no such pool.
+  // Returns the pool's number of uses; 0 if there is no such pool.
   [[nodiscard]] virtual int pool_uses(PoolId pool) const = 0;
-  // Throws std::invalid_argument if there is no such pool, or if no_split would be switched off.
+  // Switches an option of the pool. Throws std::invalid_argument if there is no such pool, or if
+  // no_split would be switched off.
   virtual void set_pool_option(PoolId pool, PoolOption option, bool on) = 0;
 
-  // Sets the most that may be reserved; without a value the device is the only limit.
+  // Sets the most bytes that may be reserved. Without a value, only the device's memory limits
+  // them.
   virtual void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   [[nodiscard]] virtual std::optional<Bytes> limit() const { return limit_; }
 
   // Returns the size of the largest free block of the default pool, on any stream.
   [[nodiscard]] virtual Bytes largest_free_block() const = 0;
   [[nodiscard]] virtual std::vector<SegmentInfo> segments() const = 0;
-  // Throws std::logic_error that names the first violated invariant. Takes O(blocks).
+  // Throws std::logic_error, which names the invariant, if one is violated. Takes O(blocks) time.
   virtual void check_invariants() const = 0;
 
   [[nodiscard]] const Statistics& statistics() const {
@@ -164,7 +167,7 @@ class Allocator {
  protected:
   // Brings `statistics_` up to date in an allocator that keeps its counters elsewhere.
   virtual void refresh_statistics() const {}
-  // Returns advice for when requests for `tried` bytes fail, with a leading space.
+  // Returns advice, with a leading space, for the message that a request for `tried` bytes failed.
   [[nodiscard]] virtual std::string advice_against_failure(Bytes) const { return usual_advice({}); }
   void note(Action action, Address address, Bytes size, StreamId stream, PoolId pool = {},
             std::uint32_t context = 0, Bytes shared = 0) {

@@ -28,25 +28,26 @@ struct Block {
   Block* left = nullptr;  // subtrees in the BestFitIndex that holds the block while it is free
   Block* right = nullptr;
   ExpandableSegment* expandable = nullptr;  // native: the block's expandable segment
-  Arena* arena = nullptr;                   // elastic: where it lies
+  Arena* arena = nullptr;                   // elastic: the arena that the block belongs to
   MappedSpace* space = nullptr;
   Piece* piece = nullptr;  // elastic: if retired, the piece mapped there, which may return
   std::vector<StreamId> stream_uses;  // other streams that used the block since it was allocated
-  std::uint64_t age_base = 0;         // the pool's search count when the block became free
-  Bytes shared = 0;                   // elastic: bytes of a used block in shared memory
-  std::uint64_t lent = 0;             // elastic: numbers the blocks in spaces with shared memory
-  std::uint32_t context = 0;          // history's number for the stack of the last request
+  // Orders frees: the pool's search count, or in elastic the arena's age.
+  std::uint64_t age_base = 0;
+  Bytes shared = 0;           // elastic: bytes of a used block in shared memory
+  std::uint64_t lent = 0;     // elastic: serial number of the loan, if shared memory is possible
+  std::uint32_t context = 0;  // the history's number of the last request's call stack
   std::uint32_t segment_context = 0;  // the call stack of the request that made the segment
-  // Streams that used the block during a capture, in order with the capture's own work. In native
-  // these entries stay as long as this record does, as in PyTorch, which can therefore mistake a
-  // later use for one of the capture.
+  // Streams that used the block inside a graph capture, which orders these uses itself. In native
+  // the entries stay as long as this record does. PyTorch's do so too, so it can mistake a later
+  // use for one inside the capture.
   std::vector<StreamId> capture_uses;
-  std::uint32_t order = 0;  // sorts free blocks of equal size, before their addresses do
+  std::uint32_t order = 0;  // sorts free blocks of equal size; ties are sorted by address
   bool allocated = false;
-  bool mapped = true;     // false: address space of an expandable segment without memory
-  bool retired = false;   // elastic: its memory is in use elsewhere
-  bool borrows = false;   // elastic: some pieces return to their old place once it is free
-  bool exported = false;  // elastic: other processes may map the memory of a used block
+  bool mapped = true;     // false: addresses without memory; in elastic also retired ones
+  bool retired = false;   // elastic: still mapped, but the memory serves elsewhere
+  bool borrows = false;   // elastic: some of its pieces return home when it is freed
+  bool exported = false;  // elastic: the used block was exported to other processes
 
   [[nodiscard]] bool is_split() const { return previous != nullptr || next != nullptr; }
   [[nodiscard]] bool is_active() const { return allocated || !stream_uses.empty(); }

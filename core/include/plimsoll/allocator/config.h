@@ -2,8 +2,8 @@
 //
 // The keys and their bounds come from PyTorch's c10/core/AllocatorConfig and
 // c10/cuda/CUDAAllocatorConfig; settings.inc lists the keys. PyTorch ignores trailing garbage,
-// stray commas and reserves that are no numbers; this parser reports them as errors. PyTorch
-// therefore accepts every configuration that this parser accepts.
+// stray commas, and values of expandable_segments_reserve that are not numbers; this parser reports
+// them as errors. PyTorch therefore accepts every configuration that this parser accepts.
 #pragma once
 
 #include <array>
@@ -37,19 +37,21 @@ struct AllocatorConfig {
 #define PLIMSOLL_SETTING(key, type, field, initial, reader, major, minor) type field = initial;
 #include "plimsoll/allocator/settings.inc"
 
-  // The text that parses to this configuration: the given text, unless `with` made the
-  // configuration.
+  // A text that parses to this configuration. It is the text given to `parse`, unless `with` made
+  // the configuration.
   std::string text;
-  // Keys that PyTorch accepts but that change no device memory, in order, each with the reason.
+  // The keys in the text that PyTorch accepts but that change no device memory, in order, each with
+  // the reason.
   std::vector<std::pair<std::string, std::string>> without_effect;
 
-  // Throws ConfigError with one line that names the key, the fault and the allowed values.
+  // Parses a configuration. Throws ConfigError with one line that names the key, the fault and the
+  // allowed values.
   [[nodiscard]] static AllocatorConfig parse(std::string_view text, TorchVersion version = {});
-  // Returns this configuration after the program makes `settings`, as
-  // torch.cuda.memory._set_allocator_settings does. Where `settings` does not name them,
+  // Returns this configuration changed by `settings`, as torch.cuda.memory._set_allocator_settings
+  // changes it. Keys that `settings` does not name keep their values, with these exceptions:
   // max_split_size_mb, roundup_power2_divisions and garbage_collection_threshold return to their
-  // defaults, and from 2.11 on max_non_split_rounding_mb returns to the size of large segments; all
-  // other keys keep their values (AcceleratorAllocatorConfig::parseArgs). Throws like `parse`.
+  // defaults, and from 2.11 on max_non_split_rounding_mb returns to the size of large segments
+  // (AcceleratorAllocatorConfig::parseArgs). Throws like `parse`.
   [[nodiscard]] AllocatorConfig with(std::string_view settings, TorchVersion version = {}) const;
 
   // Returns the size of the block that a request of `size` > 0 bytes gets if a free block can be
@@ -65,15 +67,16 @@ struct AllocatorConfig {
   static constexpr Bytes kMinBlock = 512;
   static constexpr Bytes kSmallRequest = kMiB;  // the largest request that small pools serve
   static constexpr Bytes kSmallSegment = 2 * kMiB;
-  static constexpr Bytes kLargeRequest = 10 * kMiB;  // from this size on a segment fits its request
+  // Requests of this size or more get a segment of their own size.
+  static constexpr Bytes kLargeRequest = 10 * kMiB;
   static constexpr Bytes kSegmentMultiple = 2 * kMiB;
 
  private:
   [[nodiscard]] Bytes divisions_for(Bytes size) const;
 };
 
-// Returns the most that may be reserved of a device with this much memory, as
-// torch.cuda.set_per_process_memory_fraction sets it; a fraction of 1 is no limit.
+// Returns the limit on reserved bytes that torch.cuda.set_per_process_memory_fraction sets on a
+// device with this much memory. From 2.10 on, a fraction of 1 sets no limit.
 [[nodiscard]] std::optional<Bytes> limit_of(double fraction, Bytes device_memory,
                                             TorchVersion version);
 

@@ -65,7 +65,7 @@ struct Pool {
 
   // Returns the pool's id, {0, 0} for the default pool.
   [[nodiscard]] PoolId id() const;
-  // Returns who gives the pool's segments; null for the driver.
+  // Returns the source of the pool's segments; null if they come from the driver.
   [[nodiscard]] PoolSource* source() const;
 
   // Returns all free blocks, by (stream, size, order, address).

@@ -24,13 +24,13 @@ struct PoolBase {
   explicit PoolBase(PoolId name) : id(name) {}
 
   PoolId id;
-  int uses = 1;             // by graphs and MemPools; at 0 the pool may be emptied
+  int uses = 1;             // uses by graphs and MemPools; at 0 the pool may be emptied
   Bytes reserved = 0;       // if this is 0 as well, the pool may be dropped
   bool use_on_oom = false;  // the pool's options
   bool no_split = false;
   std::shared_ptr<PoolSource> source;  // gives its segments; null for the driver
 
-  // Switches an option. Throws std::invalid_argument if it cannot be switched so.
+  // Switches an option. Throws std::invalid_argument if no_split would be switched off.
   void set(PoolOption option, bool on) {
     switch (option) {
       case PoolOption::use_on_oom: use_on_oom = on; return;
@@ -70,15 +70,15 @@ class PrivatePools {
     if (entry.uses == 0) throw std::invalid_argument("this private pool was released already");
     --entry.uses;
   }
-  // Returns the number of uses, 0 also if there is no such pool.
+  // Returns the pool's number of uses; 0 if there is no such pool.
   [[nodiscard]] int uses(PoolId pool) const {
     const auto entry = pools_.find(pool);
     return entry == pools_.end() ? 0 : entry->second.uses;
   }
   void forget(PoolId pool) { pools_.erase(pool); }
 
-  // Sends requests that pass the filter, or all if it is empty, to the pool, and counts one more
-  // use.
+  // Sends the requests that pass the filter to the pool (all requests if the filter is empty), and
+  // counts one more use.
   void begin_capture(PoolId pool, Allocator::Filter filter) {
     if (capture_to(pool) != captures_.end()) {
       throw std::invalid_argument("requests go to this private pool already");

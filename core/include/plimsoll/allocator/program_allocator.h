@@ -1,8 +1,8 @@
 // An allocator as a program uses it: by address, from any thread.
 //
-// Functions that take an address are here; `hold` gives access to the rest of Allocator. The two
-// contracts therefore share only the functions that an address makes different. Functions that fail
-// throw the same exceptions as Allocator's, and have then changed nothing.
+// Functions that take or return an address are here; `hold` gives access to Allocator's other
+// functions. A function that fails throws the same exception as Allocator's, and has changed
+// nothing.
 #pragma once
 
 #include <memory>
@@ -37,8 +37,8 @@ struct ExportedMemory {
 
 class ProgramAllocator {
  public:
-  // The allocator by block, locked if it needs a lock: while a Held exists, no other thread calls
-  // the allocator.
+  // Access to the Allocator, whose functions take blocks. It is locked if it needs a lock: while a
+  // Held exists, no other thread calls the allocator.
   class Held {
    public:
     explicit Held(Allocator& allocator, std::unique_lock<std::mutex> lock = {})

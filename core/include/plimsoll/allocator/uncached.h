@@ -2,7 +2,7 @@
 // PYTORCH_NO_CUDA_MEMORY_CACHING=1. A comparison with it shows what caching saves.
 //
 // Each block is a segment. Freeing waits for the device, so no free is ever pending. Private pools
-// exist only by name.
+// only count their uses: they keep no memory.
 #pragma once
 
 #include <map>

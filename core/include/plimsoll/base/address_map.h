@@ -1,4 +1,5 @@
-// A map from addresses to small values: open addressing, no heap allocation once warm.
+// A map from addresses to small values, by open addressing. Once it is large enough, it allocates
+// nothing on the heap.
 #pragma once
 
 #include <cstddef>

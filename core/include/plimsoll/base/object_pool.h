@@ -1,4 +1,5 @@
-// Objects of one type from slabs: no heap allocation once warm, stable addresses.
+// Makes objects of one type from slabs. Their addresses are stable, and once enough slabs exist,
+// nothing is allocated on the heap.
 #pragma once
 
 #include <cstddef>

@@ -63,10 +63,10 @@ class CudaDriver final : public Driver {
   Status synchronize() override;
   // Queues a copy. On a stream that is being captured the copy becomes part of the graph.
   Status copy(Address to, Address from, Bytes size, StreamId stream) override;
-  // Returns {0, 0} if the driver does not report it.
+  // Returns the card's memory; {0, 0} if the driver does not report it.
   [[nodiscard]] MemoryInfo memory_info() const override;
   [[nodiscard]] MemoryInfo shared_info() const override;
-  // Microseconds since 1970, as in PyTorch's traces.
+  // Returns the microseconds since 1970, as in PyTorch's traces.
   [[nodiscard]] std::int64_t now_us() const override;
   // Returns the message of the last failure of any CudaDriver in this thread.
   [[nodiscard]] std::string last_error() const override;
@@ -77,7 +77,7 @@ class CudaDriver final : public Driver {
 
  private:
   class Scope;
-  class Locked;  // locked host memory, counted as long as it exists
+  class Locked;  // locked host memory; counted as long as the object exists
   struct Mapping {
     Bytes size = 0;
     bool accessible = false;
@@ -121,13 +121,13 @@ class CudaDriver final : public Driver {
   std::vector<cuda::AllocationProperties> shared_;  // the places for host memory, best first
 
   std::atomic<Bytes> locked_bytes_ = 0;
-  std::mutex mappings_mutex_;    // protects the next four
-  LockedMemory locked_handles_;  // not released
+  std::mutex mappings_mutex_;    // protects the next four members
+  LockedMemory locked_handles_;  // handles that were not released
   LockedMemory host_allocations_;
   Mappings mappings_;
   std::vector<cuda::Device> accessors_;  // this device, followed by its peers
 
-  std::mutex events_mutex_;               // protects the next two
+  std::mutex events_mutex_;               // protects the next two members
   std::vector<cuda::Event> idle_events_;  // kept for reuse: creating an event costs more
   std::unordered_set<Event> lent_events_;
 };

@@ -133,7 +133,7 @@ struct Api {
   [[nodiscard]] bool has_virtual_memory() const { return mem_address_reserve != nullptr; }
 };
 
-// No GPU can be used. The message gives the reason in one line.
+// Thrown when no GPU can be used. The message gives the reason in one line.
 class Unavailable : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

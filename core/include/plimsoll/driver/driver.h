@@ -40,7 +40,7 @@ using Event = std::uint64_t;   // a point in a stream's work
 struct MemoryInfo {
   Bytes free = 0;
   Bytes total = 0;
-  Bytes used_by_others = 0;  // by other processes, if the driver reports it
+  Bytes used_by_others = 0;  // memory of other processes, if the driver reports it
 };
 
 class Driver {
@@ -90,12 +90,12 @@ class Driver {
   // it.
   virtual Status export_handle(Handle, int&) { return Status::not_supported; }
   virtual Status import_handle(int, Handle&) { return Status::not_supported; }
-  // Gives another GPU of this process access to all memory of this one.
+  // Gives another GPU of this process access to all memory of this GPU.
   virtual Status enable_peer(int) { return Status::not_supported; }
 
   // Records an event, which completes when the work queued on its stream before it is complete.
-  // Returns not_permitted on a stream that is being captured, because such a stream has no such
-  // point.
+  // Returns not_permitted on a stream that is being captured, because its work is not queued and
+  // cannot complete.
   virtual Status record(StreamId stream, Event& event) = 0;
   virtual Status query(Event event) = 0;  // success or not_ready
   // Returns, in order, the streams whose events may be complete, if the driver knows them: events
@@ -117,7 +117,7 @@ class Driver {
   [[nodiscard]] virtual MemoryInfo memory_info() const = 0;
   // Returns how much host memory the GPUs may lock, and how much of that they can still lock.
   [[nodiscard]] virtual MemoryInfo shared_info() const = 0;
-  // Microseconds on the driver's clock, whose zero point the driver chooses.
+  // Returns microseconds on the driver's clock. Each driver chooses its zero point.
   [[nodiscard]] virtual std::int64_t now_us() const = 0;
 
   // Returns the driver's message for this thread's last failed call; may be empty.

@@ -1,8 +1,8 @@
 // An engine: an allocator on one GPU that serves a program's requests, over any driver. It also
-// answers questions of the program and its user about that memory, and keeps the account.
+// reports on that memory to the program and its user, and can keep an account of its whole life.
 //
-// Engines on real and on simulated GPUs differ in the driver alone. Further tasks of an engine
-// depend on how it is made:
+// Engines on real and on simulated GPUs differ only in the driver. What else an engine does depends
+// on how it is made:
 //
 // - Over a driver of its own, it serves threads that run at the same time, and may keep an account.
 //   PyTorch's own rules then run in the background, on a simulated GPU of the same size, and show
@@ -52,7 +52,7 @@ class Engine final : private Observer {
     TorchVersion version;
     int device = 0;
     bool account = false;
-    const plimsoll_wheel_api* wheel = nullptr;  // with PyTorch's own allocator, for "native"
+    const plimsoll_wheel_api* wheel = nullptr;  // PyTorch's own allocator, to serve as "native"
   };
 
   // Takes a `driver` that several threads may call at a time.
@@ -60,13 +60,14 @@ class Engine final : private Observer {
   // Takes a `gpu` that outlives the engine.
   Engine(SimulatedDriver& gpu, const Options& options);
 
-  // Returns a lock to hold around calls of the driver and the elastic allocator. The lock has no
-  // mutex where such calls need not exclude each other.
+  // Returns a lock to hold around calls of the driver and the elastic allocator. Where such calls
+  // need not exclude each other, the lock is empty.
   [[nodiscard]] std::unique_lock<std::recursive_mutex> exclude_calls() const;
   [[nodiscard]] bool excludes_calls() const { return gpu_ != nullptr; }
 
-  // --- memory: as ProgramAllocator's. `context` is the caller's number for the call stack, kept
-  // with block and event where calls exclude each other; without it, the number that was set last.
+  // --- memory: see ProgramAllocator. `context` is the caller's number for the call stack. An
+  // engine on a shared simulated GPU keeps it with the block and the event; without a `context`, it
+  // keeps the number that was set last.
   using Context = std::optional<std::uint32_t>;
   [[nodiscard]] Address allocate(Bytes size, StreamId stream, Context context = {});
   void allocate_at(Address address, Bytes size, StreamId stream, PoolId pool);
@@ -89,18 +90,19 @@ class Engine final : private Observer {
     ProgramAllocator::Held allocator_;
   };
   [[nodiscard]] Held hold() const { return {exclude_calls(), *allocator_}; }
-  // Returns the elastic allocator. Throws std::invalid_argument if PyTorch's rules serve.
+  // Returns the elastic allocator. Throws std::invalid_argument if another allocator serves.
   [[nodiscard]] ElasticAllocator& elastic() const;
 
   void empty_cache(PoolId pool);
   void release_pool(PoolId pool);
   void set_pool_option(PoolId pool, PoolOption option, bool on);
-  // Lets a program's functions give the segments of a pool from now on. Throws
-  // std::invalid_argument if there is no such pool, or if another allocator than `native` serves.
+  // Takes the later segments of a pool from functions of the program. Throws std::invalid_argument
+  // if there is no such pool, or if another allocator than `native` serves.
   void set_pool_source(PoolId pool, PoolSource::Give give, PoolSource::TakeBack take_back);
 
-  // Applies settings that the program makes while it runs, on top of earlier ones. PyTorch's rules
-  // serve later requests by them; the other allocators only check them. Throws ConfigError.
+  // Applies settings that the program makes while it runs, on top of earlier ones. Allocators that
+  // follow PyTorch's rules apply them from the next request on; other allocators only check them.
+  // Throws ConfigError.
   void configure(std::string_view settings);
 
   // --- limits: the program may set a fraction at any time, and the user may set a limit. The lower
@@ -113,16 +115,18 @@ class Engine final : private Observer {
 
   // --- two tiers
 
-  // Returns whether a request may get shared memory, by the driver or by policy.
+  // Returns whether a request may get shared memory because the driver or the policy spills.
   [[nodiscard]] bool may_spill() const;
-  // Throws std::invalid_argument where neither the allocator nor the driver spills.
+  // Returns the watch for spills. Throws std::invalid_argument if neither the allocator nor the
+  // driver spills.
   [[nodiscard]] SpillWatch& spill_watch();
   // Returns the most dedicated memory that was reserved after any request. Throws std::logic_error
   // if the tiers are not metered.
   [[nodiscard]] Bytes peak_dedicated() const;
   // Returns the pool of page-locked memory: the process's, or on a simulated GPU the engine's own.
   [[nodiscard]] HostPool& host_pool();
-  // Returns the bytes that the pool holds; on a simulated GPU, those of the whole machine.
+  // Returns the bytes that the pool of page-locked memory holds; on a simulated GPU, those of the
+  // whole machine.
   [[nodiscard]] Bytes host_reserved_bytes() const;
   // Makes a store for paused memory in `file`. The store writes content only if this GPU's memory
   // has any.
@@ -165,15 +169,16 @@ class Engine final : private Observer {
   void observe(const TraceEvent& event) override;
   [[nodiscard]] std::unique_ptr<ProgramAllocator> make_program_allocator();
   Address lend(Bytes size, StreamId stream, Context context);
-  // Has a pool's source give the segment that the request needs, and offers it to the allocator.
-  // Returns the offer; nothing if the request needs none, or the source has none.
+  // Gets the segment that the request needs from the pool's source, and offers it to the allocator.
+  // Returns the offer; nothing if the request needs no segment, or the source has none.
   struct Offer {
     std::shared_ptr<PoolSource> source;
     Address address = 0;
   };
   [[nodiscard]] std::optional<Offer> offer_segment(Bytes size, StreamId stream);
   [[nodiscard]] std::optional<NativeAllocator::Lack> lack(Bytes size, StreamId stream);
-  // Gives the released segments back to their sources, with the offer if it was not accepted.
+  // Gives released segments back to their sources, and also `unused` if the allocator did not
+  // accept it.
   void return_segments(const std::optional<Offer>& unused = {});
 
   void set_lower_limit();

@@ -1,4 +1,5 @@
-// Reports, once, the first request that got shared memory because dedicated memory was full.
+// Calls a function once: at the first request that got shared memory because dedicated memory was
+// full.
 #pragma once
 
 #include <atomic>

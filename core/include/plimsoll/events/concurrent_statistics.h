@@ -1,17 +1,17 @@
 // Counters that many threads change at once, with exact sums and exact peaks of the sums.
 //
-// Each arena has a shard, which one thread at a time writes. The peak is the only reader of the sum
-// over the shards, so each shard has a bound, and the bounds add up to no more than the peak. While
-// no shard exceeds its bound, the sum cannot exceed the peak, and no thread computes it. A shard
-// that exceeds its bound first borrows from other shards, one after the other, half of what each
-// has in excess of its own, until it has room. If all of them have too little, its thread takes the
-// lock, adds up all shards, raises the peak if necessary, and spreads the room below the peak
-// evenly.
+// Each arena has a shard, which one thread at a time writes. The sum over the shards is needed only
+// for the peak, so each shard has a bound, and the bounds add up to no more than the peak. While no
+// shard exceeds its bound, the sum cannot exceed the peak, and no thread computes it. A shard that
+// exceeds its bound first borrows room from other shards, one after the other: from each, half of
+// the room below that shard's bound, until it has enough. If all of them have too little, its
+// thread takes the lock, adds up all shards, raises the peak if necessary, and spreads the room
+// below the peak evenly.
 //
 //   sum over shards of bound <= peak, while no bound is locked
 //
-// Locks are taken in this order: the lock of the whole, then a shard's. A thread that holds a
-// shard's lock waits for no other lock.
+// Locks are taken in this order: `lock_`, then a shard's. A thread that holds a shard's lock waits
+// for no other lock.
 #pragma once
 
 #include <array>
@@ -73,7 +73,7 @@ class ConcurrentStatistics {
       std::array<Value, kQuantities> allocated{};
       // Blocks and sizes are counted at the request, other quantities at completion.
       std::array<Value, kQuantities> freed{};
-      std::array<Value, 2> pending{};  // blocks and sizes, between the two
+      std::array<Value, 2> pending{};  // blocks and sizes: freed, not completed
 
       [[nodiscard]] std::int64_t live(std::size_t quantity) const {
         return get(allocated[quantity]) - get(freed[quantity]);
@@ -152,7 +152,7 @@ class ConcurrentStatistics {
   Shard::PerSeries live_{};  // over all shards, when the owner last looked
   Shard::PerSeries pending_{};
   Peaks peak_{};
-  Totals allocated_before_{};  // at the last reset
+  Totals allocated_before_{};  // values at the last reset
   Totals freed_before_{};
 };
 

@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// The order gives the codes in columnar traces; append, never reorder.
+// Columnar traces store the position in this list as the code: append, never reorder.
 enum class Action : std::uint8_t {
   alloc,           // size: the bytes requested, before rounding
   free_requested,  // size: the bytes requested

@@ -1,4 +1,4 @@
-// The history ring: the newest events of one device, oldest first, up to a maximum number.
+// A ring buffer of the newest events of one device, oldest first, up to a maximum number.
 #pragma once
 
 #include <cstddef>

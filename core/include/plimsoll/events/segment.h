@@ -20,7 +20,7 @@ enum class BlockState : std::uint8_t { active_allocated, active_pending_free, in
 struct BlockInfo {
   Address address = 0;
   Bytes size = 0;
-  Bytes requested = 0;  // of the last request, as in PyTorch also for a free block
+  Bytes requested = 0;  // size of the last request; kept when the block is free, as in PyTorch
   BlockState state = BlockState::inactive;
   std::uint32_t context = 0;
   Bytes shared = 0;  // the part of `size` in shared memory

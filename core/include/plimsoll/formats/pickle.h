@@ -31,7 +31,7 @@ struct ReadingLimits {
   std::function<void()> poll;
 };
 
-// Reading needs more memory than the limits allow.
+// Thrown when reading needs more memory than the limits allow.
 class ReadingLimitError : public std::runtime_error {
  public:
   ReadingLimitError() : std::runtime_error("reading takes more memory than it may") {}

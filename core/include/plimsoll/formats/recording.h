@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// The file is a pickle, but contains no usable memory history. The message gives the reason.
+// Thrown when a pickle contains no usable memory history. The message gives the reason.
 class RecordingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,16 +1,14 @@
 // Places blocks whose lifetimes are known at offsets of one area, so that no two that are live at
 // the same time overlap.
 //
-// The least area is the most that is live at once; to find it is NP-hard. Each block takes the
-// lowest offset that is free for all of its lifetime. Which block comes first decides how high the
-// area gets, so some orders are tried, and the lowest area wins; of equally low ones that whose top
-// is in use for the shortest time:
+// No area is smaller than the most bytes that are live at once; finding the smallest area is
+// NP-hard. Each block takes the lowest offset that is free for all of its lifetime. The order of
+// the blocks decides how high the area gets, so several orders are tried, and the lowest area wins.
+// Among equally low areas, the one whose top is in use for the shortest time wins. The orders are:
 //
-//   large blocks first; those that live long first; both again, with the blocks first that live
-//   while most is live; and in the order of births. As long as the area is still higher than it
-//   must be, the blocks at its top come first in the next try.
-//
-// No tries follow those once the area is as low as it can be.
+//   largest first; longest life first; both again, after sorting by the bytes live at the same
+//   time (most first); by birth. While the area is higher than the most bytes that are live at
+//   once, the next try takes the blocks at the top of the last area first.
 //
 // A try takes time in the square of the number of blocks: 50 ms for 10,000. Programs with many
 // blocks get fewer tries.
@@ -24,7 +22,7 @@
 
 namespace plimsoll {
 
-// From `begin` up to, and without, `end`.
+// The times from `begin` up to, but not including, `end`.
 struct TimeSpan {
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
@@ -41,8 +39,9 @@ struct TimeSpan {
 struct TimedBlock {
   Bytes size = 0;
   TimeSpan live = {};
-  TimeSpan carried = {};  // empty, or the part in the next time through the block's own step
-  TimeSpan entered = {};  // empty, or the part in the first time through a later step
+  // The part of its life in the next pass through its own step; may be empty.
+  TimeSpan carried = {};
+  TimeSpan entered = {};  // the part in the first pass through a later step; may be empty
   [[nodiscard]] bool meets(const TimedBlock& other) const {
     return live.meets(other.live) || crosses(other) || other.crosses(*this) ||
            carried.meets(other.carried) || entered.meets(other.entered);
@@ -55,7 +54,7 @@ struct TimedBlock {
 };
 
 struct Packing {
-  std::vector<Bytes> offsets;  // of each block
+  std::vector<Bytes> offsets;  // the offset of each block
   Bytes height = 0;
 };
 

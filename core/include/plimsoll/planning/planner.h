@@ -8,8 +8,8 @@
 
 namespace plimsoll {
 
-// Steps that repeat are planned once. Those whose sizes differ are planned as one, with the largest
-// sizes, where that needs hardly more memory.
+// Returns the plan. Steps that repeat are planned once. Steps that differ only in their sizes are
+// planned as one, with the largest sizes, if that needs hardly more memory.
 [[nodiscard]] StreamPlan plan_stream(std::span<const TimedRequest> requests);
 
 }  // namespace plimsoll

@@ -1,9 +1,10 @@
 // A plan of a program's memory: where each large request of each stream lies, known before the
 // program runs.
 //
-// A stream has one area of addresses from 0 on, and a slot for each of its large requests, in the
-// order in which the program makes them. Slots are in sections. A section that the program went
-// through several times in a row, as the steps of a training loop, is in the plan once.
+// Each stream has one area, whose addresses count from 0, and a slot for each of its large
+// requests, in the order in which the program makes them. Slots are grouped in sections. A section
+// that the program repeated several times in a row, such as the steps of a training loop, is in the
+// plan once.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +16,10 @@
 
 namespace plimsoll {
 
-// Where one request lies. Where the steps of a program ask for different sizes, the slot is as
-// large as the largest, and `least` is the smallest.
+// The place of one request. If the steps of a program ask for different sizes, `size` is the
+// largest of them and `least` the smallest.
 struct PlanSlot {
-  // The offset of a request that lies outside the area, wherever the allocator has room.
+  // Marks a request that lies outside the area, wherever the allocator has room.
   static constexpr Bytes kElsewhere = std::numeric_limits<Bytes>::max();
 
   Bytes size = 0;
@@ -32,7 +33,7 @@ struct PlanSlot {
 
 struct PlanSection {
   std::uint32_t length = 0;  // slots
-  std::uint32_t times = 1;   // how often the program went through it in a row
+  std::uint32_t times = 1;   // how often the program repeated it in a row
   [[nodiscard]] bool operator==(const PlanSection&) const = default;
 };
 
@@ -40,24 +41,25 @@ struct StreamPlan {
   std::vector<PlanSection> sections;
   std::vector<PlanSlot> slots;  // of all sections, in order
 
-  // Bytes of the area.
+  // Returns the size of the area in bytes.
   [[nodiscard]] Bytes height() const;
-  // Bytes at the top of an area of that height, which are planned to be in use for a short time.
-  // Their memory serves elsewhere meanwhile.
+  // Returns the bytes at the top of an area of that height that the planner keeps in use only for a
+  // short time. At other times their memory serves other requests.
   [[nodiscard]] static Bytes top_of(Bytes height) {
     constexpr Bytes kPart = 64;
     constexpr Bytes kMost = 64 * kMiB;
     return std::min(height / kPart, kMost);
   }
-  // Slots of the longest section that repeats; of all, if none does.
+  // Returns the number of slots of the longest section that repeats; of all slots, if none does.
   [[nodiscard]] std::uint32_t step_length() const;
   [[nodiscard]] bool operator==(const StreamPlan&) const = default;
 };
 
 // The streams of one process on one GPU, in the order of their first large requests.
 struct ProgramPlan {
-  static constexpr Bytes kMostBytes = Bytes{1} << 46;              // of an area
-  static constexpr std::size_t kMostSlots = std::size_t{1} << 18;  // of all streams
+  static constexpr Bytes kMostBytes = Bytes{1} << 46;  // the largest area
+  // The most slots of all streams together.
+  static constexpr std::size_t kMostSlots = std::size_t{1} << 18;
   static constexpr std::size_t kMostStreams = 1024;
 
   std::vector<StreamPlan> streams;
@@ -66,8 +68,8 @@ struct ProgramPlan {
   static constexpr Bytes kSmallRequest = kMiB;
   static constexpr Bytes kAlignment = 512;
 
-  // Throws std::invalid_argument with one line, if the sections do not make up the slots, or a slot
-  // has a size or an offset that no request has.
+  // Throws std::invalid_argument with one line if the lengths of the sections do not add up to the
+  // number of slots, or if a slot has an impossible size or offset.
   void check() const;
   [[nodiscard]] bool operator==(const ProgramPlan&) const = default;
 };

@@ -2,8 +2,8 @@
 //
 // Time is counted in large requests of the stream. Two requests are alike if they ask for the same
 // size and live equally long, or if other streams use both. A section repeats where each request is
-// like the one a step before it, and none outlives the step after its own: then one slot can serve
-// it in every step.
+// like the one a step earlier and is freed within a step's length. Then one slot can serve that
+// request in every step.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,9 @@ namespace plimsoll {
 
 struct TimedRequest {
   Bytes size = 0;
-  std::uint32_t end = 0;  // number of the first request after its free; of all if there is none
-  // Another stream uses the block. When that one is done is a matter of time and of no plan.
+  std::uint32_t end = 0;  // number of the first request after its free, or of requests in all
+  // Whether another stream uses the block. Such a block is not planned, because it depends on time
+  // when that stream is done with it.
   bool is_shared = false;
 };
 
@@ -30,11 +31,11 @@ struct Section {
 };
 
 enum class Likeness : std::uint8_t {
-  same_size,     // and as long a life
-  similar_size,  // at most twice or half, and as long a life
+  same_size,     // equal sizes, and equally long lives
+  similar_size,  // sizes from half to twice, and equally long lives
 };
 
-// All requests, in sections by their order.
+// Divides all requests into sections, in order.
 [[nodiscard]] std::vector<Section> find_sections(std::span<const TimedRequest> requests,
                                                  Likeness likeness);
 

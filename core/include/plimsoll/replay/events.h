@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// The events contradict each other. The message names the first impossible event.
+// Thrown when events contradict each other. The message names the first impossible event.
 class ReplayError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

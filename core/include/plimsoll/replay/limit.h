@@ -1,10 +1,10 @@
 // Infers the limit that a recording ran under, which the file does not name.
 //
 // All reserved memory was within the limit. If the allocator released cached memory and nothing
-// else explains it, the following request exceeded the limit. The limit lies between the two. With
-// garbage collection the same holds for its threshold, which is a known fraction of the limit. A
-// recording shows no limit if the program never ran out of memory and certainly emptied its cache
-// itself at times.
+// else explains it, the following request exceeded the limit. The limit lies between these two
+// amounts. With garbage collection the same holds for its threshold, which is a known fraction of
+// the limit. A recording shows no limit if the program never ran out of memory and certainly
+// emptied its cache itself at times.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,8 @@ class LimitEvidence {
     Bytes least = 0;
     Bytes below = 0;
   };
-  // Returns least <= limit < below; nothing if the recording shows no limit.
+  // Returns the range of the limit, least <= limit < below; nothing if the recording shows no
+  // limit.
   [[nodiscard]] std::optional<Range> range() const;
 
  private:

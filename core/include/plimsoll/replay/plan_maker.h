@@ -1,7 +1,7 @@
 // Makes a plan of a program's memory from a recorded history that begins with its first request.
 //
-// A block whose free waits for other streams is not planned, nor are private pools: graphs remember
-// addresses.
+// Blocks whose free waits for other streams are not planned. Neither are private pools, because
+// graphs remember addresses.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace plimsoll {
 
 class PlanMaker {
  public:
-  // Throws ReplayError if an event cannot follow those before it, or there are more large requests
-  // than a plan can have.
+  // Reads events. Throws ReplayError if an event cannot follow those before it, or if there are
+  // more large requests than a plan can have.
   void feed(const EventSpan& events);
-  // The streams of which no large request was seen have no plan.
+  // Returns the plan of all streams that made a large request.
   [[nodiscard]] ProgramPlan plan() const;
 
  private:
@@ -34,11 +34,11 @@ class PlanMaker {
   void note_shared(Address address);
   void complete_free(Address address);
 
-  std::uint64_t index_ = 0;  // of the event at hand
-  Address freed_ = 0;        // by the event before; the one at hand says how that ends
-  std::size_t large_ = 0;    // requests
+  std::uint64_t index_ = 0;  // number of the current event
+  Address freed_ = 0;        // by the previous event; the current one shows how it ends
+  std::size_t large_ = 0;    // large requests so far
   std::unordered_map<Address, Block> blocks_;
-  std::unordered_map<StreamId, std::uint32_t> numbers_;  // of streams
+  std::unordered_map<StreamId, std::uint32_t> numbers_;  // the number of each stream
   std::vector<std::vector<TimedRequest>> requests_;      // of each stream; end 0: not freed yet
 };
 

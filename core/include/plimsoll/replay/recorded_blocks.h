@@ -17,8 +17,9 @@
 
 namespace plimsoll {
 
-// When a free that waits for another stream completes: as in the recording, at once, or only when
-// the allocator waits for it. The last two bound the effect of another timing.
+// The time at which a free that waits for another stream is complete: as in the recording, at once,
+// or only when the allocator waits for it. Replays with the last two show how much the timing
+// matters.
 enum class Completion : std::uint8_t { recorded, at_once, late };
 
 class RecordedBlocks {
@@ -35,8 +36,8 @@ class RecordedBlocks {
     tiers_.lent(block->address, block->size);
   }
 
-  // Frees the block, or completes its free, at the event with this number. Each throws ReplayError
-  // if there is nothing to free or to complete.
+  // The next functions free the block, or complete its free, at the event with this number. Each
+  // throws ReplayError if there is nothing to free or to complete.
   void free_now(Address address, std::uint64_t event) { allocator_.free(take(address, event)); }
   // Frees a block that another stream still uses. Call `free_later` and `wait` while no requests go
   // to a private pool: the end of a capture drops the uses inside it.

@@ -1,5 +1,5 @@
-// The private pools of a replayed program. Chooses the pool of its requests and counts the begins
-// of each pool, in order to release the pool once the recording shows that the program has released
+// The private pools of a replayed program. Chooses the pool of each request. Counts the begins of
+// each pool, so that it can release the pool when the recording shows that the program has released
 // it.
 #pragma once
 
@@ -11,7 +11,8 @@ namespace plimsoll {
 
 class RecordedPools {
  public:
-  // `tells_captures`: the allocator distinguishes graph captures from other uses of a pool.
+  // `tells_captures` says whether the allocator distinguishes graph captures from other uses of a
+  // pool.
   RecordedPools(Allocator& allocator, bool tells_captures)
       : allocator_(allocator), tells_captures_(tells_captures) {}
 

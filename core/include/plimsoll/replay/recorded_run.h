@@ -15,7 +15,7 @@
 
 namespace plimsoll {
 
-// The first event at which the allocator did something else than in the recording.
+// The first event at which the allocator acted differently than in the recording.
 struct Difference {
   std::uint64_t event = 0;
   std::optional<TraceEvent> recorded;
@@ -43,8 +43,8 @@ class RecordedRun {
   // Returns the number of the run's first event, also after `clear`.
   [[nodiscard]] std::uint64_t start() const { return start_; }
   [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
-  // Returns whether the program caused this run with a call of the allocator; no request has
-  // followed.
+  // Returns whether the program caused this run by calling the allocator. Call it for a run that no
+  // request has ended.
   [[nodiscard]] bool was_told() const {
     return by_ == RecordedAllocator::native ? !is_cut_free() : released_any();
   }

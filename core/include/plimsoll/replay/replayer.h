@@ -2,8 +2,8 @@
 //
 // The replay repeats the program's actions: requests, frees, and the completion of frees that
 // waited for another stream. The allocator under test makes its own decisions, which `compare`
-// checks against the recording. One recorded decision is passed on, to the simulated driver: the
-// addresses of the recorded segments, in their order, for allocations of the same size.
+// checks against the recording. Only the addresses of segments come from the recording, in their
+// order: the simulated driver uses them for allocations of the same size.
 //
 // A history shows that cached memory was released, but not whether the program called empty_cache.
 // A replay under the recorded configuration decides it: the program caused each release for which
@@ -50,7 +50,7 @@ struct ReplayOptions {
 
 // The requests that failed.
 struct Failures {
-  std::optional<std::uint64_t> first;  // number of the first one's event
+  std::optional<std::uint64_t> first;  // number of the first failed request's event
   std::optional<OutOfMemoryReport> report;
   std::uint64_t avoided = 0;   // failed in the recording, but not here
   bool ended_program = false;  // a request failed that succeeded in the recording
@@ -130,9 +130,9 @@ class Replayer {
   TierMeter tiers_;
   ReplayOptions options_;
 
-  std::uint64_t index_ = 0;  // of the current event
-  std::optional<TraceEvent>
-      free_;  // the previous event's free request; the current event shows how it ends
+  std::uint64_t index_ = 0;  // number of the current event
+  // The previous event, if it requested a free; the current event shows how that free ends.
+  std::optional<TraceEvent> free_;
   RecordedRun run_;
   RecordedBlocks blocks_;
   RecordedPools pools_;

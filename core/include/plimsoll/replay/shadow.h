@@ -1,10 +1,10 @@
 // Computes what PyTorch's allocator would have reserved while a program runs on another allocator.
 //
 // A thread of its own replays the live allocator's events through PyTorch's rules on a simulated
-// device, a bounded number of events behind. It replays the program's requests, frees and waits of
-// frees, but not the live allocator's segments. The shadow can start at any time: it ignores blocks
-// allocated before its first event. If the events contradict each other, it stops and gives the
-// reason. It never fails its caller.
+// device, a bounded number of events behind. It replays the program's requests, its frees and the
+// completion of delayed frees, but not the live allocator's segments. The shadow can start at any
+// time: it ignores blocks allocated before its first event. If the events contradict each other, it
+// stops and gives the reason. It never fails its caller.
 #pragma once
 
 #include <condition_variable>

@@ -1,11 +1,11 @@
 // Reconstructs the state in which a recording starts if it does not start at the first allocation,
 // because the ring overflowed or recording was switched on late.
 //
-// The events are undone one by one, beginning with the final segments. The result is exact with one
-// exception: in a large segment, the end of a block that was freed later is known only up to a tail
-// of 1 MiB that PyTorch may have left unsplit. The tail counts as part of the block if no free
-// block can lie there, since free blocks of a large pool are always larger, or if the first use of
-// the free block behind it starts later.
+// The reconstruction starts from the final segments and undoes the events one by one. The result is
+// exact with one exception: in a large segment, the end of a block that was freed later is known
+// only up to a tail of 1 MiB that PyTorch may have left unsplit. The tail counts as part of the
+// block if no free block can lie there (free blocks of a large pool are always larger), or if the
+// first use of the free block behind it starts at a higher address.
 #pragma once
 
 #include <vector>

@@ -1,8 +1,8 @@
 // Measures how much of an allocator's memory lies in each tier of a simulated GPU.
 //
-// The elastic allocator counts the memory that it puts into shared memory. Below other allocators
-// it is Windows' driver that spills into shared memory, without telling them. The meter then asks
-// the driver after each request, and adds the missing values to the allocator's counters.
+// The elastic allocator counts the memory that it puts into shared memory. With other allocators,
+// Windows' driver spills into shared memory without telling them. The meter then asks the driver
+// after each request, and adds the missing values to the allocator's counters.
 #pragma once
 
 #include <vector>
@@ -21,9 +21,9 @@ class TierMeter {
         driver_(driver),
         driver_spills_(driver.spills() && !allocator_chooses) {}
 
-  // Call it after a request was served.
+  // Counts a block that was lent. Call it after the request was served.
   void lent(Address block, Bytes size);
-  // Call it before a used block is freed.
+  // Counts a block that is returned. Call it before the block is freed.
   void returning(Address block, Bytes size);
 
   // Returns the allocator's statistics, with the counters of the tiers.

@@ -1,6 +1,6 @@
 // Chooses addresses of whole allocations, as the CUDA driver was observed to do on Linux. Address
-// space comes in chunks of 32 MiB and more: first the highest chunk that was given back, then one
-// below all others. The rest of a chunk is used from its lowest address up.
+// space is taken in chunks of 32 MiB and more: first the highest chunk that was given back, then a
+// new one below all others. The rest of a chunk is used from its lowest address up.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ class AllocationAddresses {
   bool take_at(Address address, Bytes size);
   void give(Address address, Bytes size);
 
-  // Places every second later chunk, drawn at random, above all following ones. A driver was
-  // observed to mix two such areas when a process has several GPUs.
+  // Places a random half of the later chunks in an area above the other half. A driver was observed
+  // to mix two such areas when a process has several GPUs.
   void scatter(std::uint64_t seed);
 
  private:
   [[nodiscard]] Address new_chunk(Bytes size);
 
-  Address lowest_;  // of all allocations so far, and of those in the upper area
+  Address lowest_;  // lowest chunk so far; the next one, that of the upper area
   Address lowest_above_ = 0;
   std::optional<std::mt19937_64> scattered_;
   AddressSpace returned_;            // addresses given back, above `lowest_`

@@ -39,7 +39,7 @@ class Content {
 // Memory of one tier, and the place of its content.
 struct MemoryPart {
   Content* content = nullptr;
-  Address offset = 0;  // in the content
+  Address offset = 0;  // offset of the memory in `content`
   Bytes size = 0;
   Tier tier = Tier::dedicated;
 };

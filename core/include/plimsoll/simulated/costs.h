@@ -30,7 +30,7 @@ struct CostModel {
   double copy_bytes_per_ns = 55.0;            // between host and device, pinned, in each direction
   double device_copy_bytes_per_ns = 1'515.0;  // 3029 GB/s, the sum of reading and writing
 
-  // Nanoseconds for page-locking host memory.
+  // Returns the nanoseconds that page-locking host memory takes.
   [[nodiscard]] double of_locking(Bytes size) const {
     return static_cast<double>(size) / host_bytes_per_ns;
   }

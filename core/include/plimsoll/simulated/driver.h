@@ -92,7 +92,7 @@ class SimulatedDriver final : public Driver {
     virtual_.forget_fed();
   }
 
-  // Places later allocations in another order: see AllocationAddresses.
+  // Places later allocations in another order; see AllocationAddresses::scatter.
   void scatter_allocations(std::uint64_t seed) { allocations_.scatter(seed); }
 
   // Shares the card with other processes from now on. `card` outlives the driver.
@@ -107,11 +107,11 @@ class SimulatedDriver final : public Driver {
   [[nodiscard]] Bytes dedicated_used() const { return physical_.dedicated_used(); }
   [[nodiscard]] Bytes most_dedicated_used() const { return physical_.most_dedicated_used(); }
   [[nodiscard]] Bytes shared_used() const { return physical_.shared_used(); }
-  // Returns the shared memory that is not page-locked, so that the driver spilled it.
+  // Returns the shared memory that is not page-locked: the driver spilled into it.
   [[nodiscard]] Bytes spilled() const { return shared_used() - page_locked_.bytes(); }
   [[nodiscard]] double driver_seconds() const { return driver_ns_ * 1e-9; }
   [[nodiscard]] std::uint64_t calls(Call call) const { return calls_.count(call); }
-  // Counts of objects that exist and were not released.
+  // Return the numbers of objects that exist and were not released.
   [[nodiscard]] std::size_t reservations() const { return virtual_.reservations(); }
   [[nodiscard]] std::size_t handles() const { return virtual_.handles(); }
   [[nodiscard]] std::size_t mappings() const { return virtual_.mappings(); }
@@ -120,8 +120,8 @@ class SimulatedDriver final : public Driver {
 
  private:
   void charge(double duration_ns);
-  // Takes the call's time unless the call is invalid; a call that lacks memory takes its time as
-  // well.
+  // Charges the call's time, unless the call is invalid, and returns `status`. A call that lacks
+  // memory takes its time as well.
   Status charge_valid(Status status, double duration_ns);
   [[nodiscard]] std::optional<MemoryPart> part_at(Address address);
   [[nodiscard]] MemoryPart known_part_at(Address address);

@@ -1,9 +1,9 @@
 // A simulated card that several processes use. Each process notes in a shared mapped file how much
 // of the card it holds, whenever it takes memory from the driver or gives some back.
 //
-// A process that is killed has therefore reported its memory, memory of one process is not free for
-// another, and the file knows the most that all processes held at the same time. A lock in the file
-// guards it; a process that ends while it holds the lock loses the lock.
+// Therefore even a killed process has reported its memory, memory that one process holds is not
+// free for another, and the file contains the most that all processes held at the same time. A lock
+// in the file guards it; a process that ends while it holds the lock loses the lock.
 //
 // On a real GPU the processes may take turns differently. The file therefore also holds an upper
 // bound for every order: as long as no process begins or ends, the peaks of all processes may
@@ -29,7 +29,7 @@ class SharedCard {
     std::uint64_t started = 0;  // in clock ticks, because the system reuses process numbers
     Bytes now = 0;
     Bytes most = 0;
-    Bytes most_together = 0;  // since a process last began or ended
+    Bytes most_together = 0;  // the most since a process last began or ended
   };
 
   // Opens the file, and makes it if it does not exist. Throws std::system_error.

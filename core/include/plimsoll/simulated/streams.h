@@ -60,7 +60,7 @@ class Streams {
     bool held = false;
     std::uint64_t finishes = 0;
     std::uint64_t blocked_events = 0;  // events recorded while it was held, and not yet complete
-    std::uint64_t open_events = 0;     // streams that are not held
+    std::uint64_t open_events = 0;     // other events, which need no `finish`
   };
 
   [[nodiscard]] bool is_blocked(const StreamPoint& point) const;

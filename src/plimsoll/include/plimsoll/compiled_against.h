@@ -1,4 +1,4 @@
-// Which PyTorch a library is compiled against.
+// Tests which version of PyTorch a library is compiled against.
 #pragma once
 
 #include <torch/version.h>

@@ -1,8 +1,8 @@
-/* A simulated GPU for other native libraries: a table of plain C functions for what it does besides
- * memory, which is in plimsoll/engine_api.h.
+/* A simulated GPU for other native libraries: a table of plain C functions. Its device memory is in
+ * plimsoll/engine_api.h; everything else is here.
  *
  * The table's address comes from `plimsoll._core.device_api()`, and a device's handle from
- * `SimulatedDriver.handle`; it lives as long as that Python object. Every function may be called
+ * `SimulatedDriver.handle`, valid as long as that Python object lives. Every function may be called
  * from any thread, with or without the interpreter's lock; none throws. Sizes are bytes, times
  * nanoseconds. A status of 0 is success.
  */
@@ -24,10 +24,10 @@ typedef struct plimsoll_device plimsoll_device;
 typedef struct plimsoll_device_api {
   uint32_t version;
 
-  /* The device's queues. An event is a number; 0 is none. */
+  /* The device's streams. An event is a number; 0 is no event. */
   void (*launch)(plimsoll_device*, uint64_t stream, double duration_ns);
   void (*advance)(plimsoll_device*, double host_ns);
-  /* When all that is queued on the stream will be done. */
+  /* Returns the time at which all work queued on the stream will be done. */
   double (*done_at)(plimsoll_device*, uint64_t stream);
   int (*record_event)(plimsoll_device*, uint64_t stream, uint64_t* event);
   int (*query_event)(plimsoll_device*, uint64_t event);
@@ -37,11 +37,11 @@ typedef struct plimsoll_device_api {
   int (*synchronize_stream)(plimsoll_device*, uint64_t stream);
   void (*synchronize_device)(plimsoll_device*);
 
-  /* Pinned host memory, by bytes: the accounting only. */
+  /* Pinned host memory, which is only counted: nothing is really allocated. */
   int (*allocate_host)(plimsoll_device*, uint64_t size, uint64_t* address);
   int (*deallocate_host)(plimsoll_device*, uint64_t address);
 
-  /* What of this memory of the device's lies in the host's, so that kernels reach it by the bus. */
+  /* Returns how many bytes of this range lie in host memory, which kernels reach over the bus. */
   uint64_t (*shared_bytes)(plimsoll_device*, uint64_t address, uint64_t size);
 } plimsoll_device_api;
 

@@ -2,13 +2,13 @@
  *
  * A library that cannot link to plimsoll._core (it is built later, against the installed PyTorch)
  * gets the table's address from `plimsoll._core.engine_api()`. An engine is an allocator on one
- * GPU, a real or a simulated one; its handle comes from `Engine.handle`, and is valid as long as
- * that Python object, or, if the engine is one of the process's, until the process ends. Every
- * function may be called from any thread, with or without the interpreter's lock, and none takes
- * that lock or throws. Sizes are bytes; a stream is the value of its handle.
+ * GPU, a real or a simulated one. Its handle comes from `Engine.handle`, and is valid as long as
+ * that Python object lives; the handle of an engine that serves the whole process is valid until
+ * the process ends. Every function may be called from any thread, with or without the interpreter's
+ * lock, and none takes that lock or throws. Sizes are bytes; a stream is the value of its handle.
  *
- * Functions that return `int` return a plimsoll_status; `last_error` then says more, for the thread
- * that called. A call that fails has changed nothing.
+ * Functions that return `int` return a plimsoll_status. If one fails, `last_error` explains it to
+ * the calling thread. A call that fails has changed nothing.
  */
 #ifndef PLIMSOLL_ENGINE_API_H
 #define PLIMSOLL_ENGINE_API_H
@@ -48,12 +48,13 @@ typedef struct plimsoll_statistics {
       num_oom_rejections, max_split_size;
 } plimsoll_statistics;
 
-/* Of the driver's calls, in microseconds. */
+/* The number of driver calls of one kind, and their times in microseconds. */
 typedef struct plimsoll_call_time {
   int64_t count, total, max, min;
 } plimsoll_call_time;
 
-/* Of page-locked host memory: blocks in use, and the driver's allocations that hold them. */
+/* The counters of page-locked host memory. Segments are the driver's allocations that hold the
+ * blocks. */
 typedef struct plimsoll_host_statistics {
   plimsoll_stat active, active_bytes, segment, reserved_bytes;
   plimsoll_call_time allocate_time, deallocate_time;
@@ -61,7 +62,7 @@ typedef struct plimsoll_host_statistics {
 
 enum plimsoll_pool_option {
   PLIMSOLL_USE_ON_OOM = 0, /* requests outside the pool may take its free blocks before they fail */
-  PLIMSOLL_NO_SPLIT = 1,   /* its blocks are never split; once on, it stays */
+  PLIMSOLL_NO_SPLIT = 1,   /* the pool's blocks are never split; cannot be switched off */
 };
 
 enum plimsoll_block_state {
@@ -94,7 +95,7 @@ enum plimsoll_action {
   PLIMSOLL_SEGMENT_MAP = 5,
   PLIMSOLL_SEGMENT_UNMAP = 6,
   PLIMSOLL_SNAPSHOT = 7,
-  PLIMSOLL_OOM = 8, /* address: what the device had free; size: the rounded request */
+  PLIMSOLL_OOM = 8, /* address: the device's free bytes; size: the rounded request */
 };
 
 typedef struct plimsoll_event {
@@ -103,7 +104,7 @@ typedef struct plimsoll_event {
   int64_t time_us; /* since the epoch */
   uint32_t action;
   uint32_t reserved;
-  uint64_t shared; /* of `size`, in shared memory */
+  uint64_t shared; /* the part of `size` in shared memory */
 } plimsoll_event;
 
 /* Where an address lies. */
@@ -119,81 +120,82 @@ typedef struct plimsoll_place {
 typedef struct plimsoll_engine_api {
   uint32_t version;
 
-  /* What the last call of this thread that failed has to say; empty if none did. */
+  /* Returns the message of this thread's last failed call; empty if none failed. */
   const char* (*last_error)(void);
 
-  /* PLIMSOLL_OUT_OF_MEMORY: `last_error` is PyTorch's text. `context` is the caller's number for
-   * the call, a stack's for one; an engine on a simulated GPU keeps it with block and event, others
-   * tell those who `observe` at once. */
+  /* Allocates a block. After PLIMSOLL_OUT_OF_MEMORY, `last_error` is PyTorch's message. `context`
+   * is the caller's number for the call, such as that of a call stack. An engine on a simulated GPU
+   * keeps it with the block and the event; other engines ignore it. */
   int (*malloc)(plimsoll_engine*, uint64_t size, uint64_t stream, uint32_t context,
                 uint64_t* address);
-  /* A block of exactly these bytes, of free memory of that pool and stream. Fails if any of it is
+  /* Allocates exactly this range of free memory of that pool and stream. Fails if a part of it is
    * in use or has no memory. */
   int (*malloc_at)(plimsoll_engine*, uint64_t address, uint64_t size, uint64_t stream,
                    plimsoll_pool_id);
-  /* PLIMSOLL_UNKNOWN_ADDRESS: it is no live block of this engine. */
+  /* These return PLIMSOLL_UNKNOWN_ADDRESS if no live block of this engine begins at `address`. */
   int (*free)(plimsoll_engine*, uint64_t address, uint32_t context);
   int (*record_stream)(plimsoll_engine*, uint64_t address, uint64_t stream);
-  /* `address` may be anywhere inside a live block. */
+  /* Finds the live block around `address`, which may be anywhere inside it. */
   int (*locate)(plimsoll_engine*, uint64_t address, plimsoll_place*);
 
   int (*empty_cache)(plimsoll_engine*, plimsoll_pool_id);
   int (*memory_info)(plimsoll_engine*, uint64_t* free, uint64_t* total);
   void (*set_limit)(plimsoll_engine*, int has_limit, uint64_t limit);
-  /* The largest free block that a request on any stream of the default pool could get. */
+  /* Returns the size of the largest free block of the default pool, on any stream. */
   uint64_t (*largest_free_block)(plimsoll_engine*);
 
-  /* Requests for which `filter` says yes go to the pool, between begin and end; before PyTorch
-   * 2.13, while any pool is begun, no event is recorded or queried. `drop` is called with `data`
-   * once it is not used any more. */
+  /* Between begin and end, requests for which `filter` returns 1 go to the pool. Before PyTorch
+   * 2.13, no event is recorded or queried during that time. When the engine no longer uses `data`,
+   * it calls `drop` with it. */
   int (*begin_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id,
                                 int (*filter)(void* data, uint64_t stream), void* data,
                                 void (*drop)(void* data));
   int (*end_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id);
-  /* Around a graph's capture, besides the pool that it begins. The rules of PyTorch 2.13 and later
-   * take nothing else for one. */
+  /* Called at the beginning and the end of a graph's capture, in addition to the functions of the
+   * pool. The rules of PyTorch 2.13 and later recognise captures only by these calls. */
   int (*begin_graph_capture)(plimsoll_engine*);
   int (*end_graph_capture)(plimsoll_engine*);
-  /* Makes the pool if it is new; each call, like each begin, is one more use. */
+  /* Counts one more use of the pool, as each begin does, and creates the pool if it is new. */
   int (*use_pool)(plimsoll_engine*, plimsoll_pool_id);
   int (*release_pool)(plimsoll_engine*, plimsoll_pool_id);
   int (*pool_uses)(plimsoll_engine*, plimsoll_pool_id, int* uses);
-  /* A plimsoll_pool_option, on (1) or off (0). */
+  /* Switches a plimsoll_pool_option on (1) or off (0). */
   int (*set_pool_option)(plimsoll_engine*, plimsoll_pool_id, int option, int on);
 
   void (*statistics)(plimsoll_engine*, plimsoll_statistics*);
   void (*reset_peak_statistics)(plimsoll_engine*);
   void (*reset_accumulated_statistics)(plimsoll_engine*);
-  /* Calls `visit` for each segment, by address. It must not call the engine. */
+  /* Calls `visit` for each segment, by address. `visit` must not call the engine. */
   int (*segments)(plimsoll_engine*, void (*visit)(void* data, const plimsoll_segment*), void* data);
-  /* Calls `observe` for every event from now on, or nobody if it is null. It is called under the
-   * lock of the block's stream, by several threads at a time, and must not call the engine. */
+  /* Calls `observe` for every event from now on; null ends that. `observe` is called under the lock
+   * of the block's stream, by several threads at a time, and must not call the engine. */
   void (*observe)(plimsoll_engine*, void (*observe)(void* data, const plimsoll_event*), void* data);
 
   /* Lets another GPU of this process use all of this engine's memory. */
   int (*enable_peer)(plimsoll_engine*, int device);
-  /* The memory behind a live virtual block as file descriptors, the caller's to close, in address
-   * order; `offset` is the block's within the first. Writes at most `capacity`, and the number that
-   * there are into `count`. */
+  /* Exports the memory behind a live virtual block as file descriptors, in order of address. The
+   * caller closes them. `offset` is the block's offset in the memory of the first one. Writes at
+   * most `capacity` descriptors, and the number of all of them to `count`. */
   int (*export_memory)(plimsoll_engine*, uint64_t address, uint64_t* offset, int* descriptors,
                        uint64_t* sizes, size_t capacity, size_t* count);
-  /* Maps memory that another process exported; the descriptors stay the caller's. */
+  /* Maps memory that another process exported. The caller keeps the descriptors and closes them. */
   int (*import_memory)(plimsoll_engine*, const int* descriptors, const uint64_t* sizes,
                        size_t count, uint64_t* address);
   int (*close_memory)(plimsoll_engine*, uint64_t address);
 
-  /* Page-locked host memory, which every GPU of the process reaches. One pool serves the process,
-   * over the driver of the engine that was first asked for some; until then, no address is known
-   * and there is nothing to count. The private pool is one that was begun, or {0, 0}. */
+  /* Allocates page-locked host memory, which every GPU of the process reaches. One pool serves the
+   * whole process. It uses the driver of the first engine that is asked for host memory; before
+   * that, no address is known and all counters are 0. The private pool is one that was begun, or
+   * {0, 0}. */
   int (*host_malloc)(plimsoll_engine*, uint64_t size, plimsoll_pool_id, uint64_t* address);
-  /* PLIMSOLL_UNKNOWN_ADDRESS: it is no live block of the pool. */
+  /* Returns PLIMSOLL_UNKNOWN_ADDRESS if no live block of the pool begins at `address`. */
   int (*host_free)(uint64_t address);
-  /* Queued work of a stream of this engine's GPU uses the block; `address` may be anywhere in it.
-   * PLIMSOLL_UNKNOWN_ADDRESS costs no more than success does. */
+  /* Notes that queued work on a stream of this engine's GPU uses the block; `address` may be
+   * anywhere in it. PLIMSOLL_UNKNOWN_ADDRESS costs no more time than success does. */
   int (*host_record)(plimsoll_engine*, uint64_t address, uint64_t stream);
   int (*host_empty_cache)(void);
-  /* Around a graph's capture. Blocks of the private pool are not used again before each begin has
-   * had its release. */
+  /* Called at the beginning and the end of a graph's capture. Blocks of the private pool are not
+   * reused before each begin has had its release. */
   int (*host_begin_allocate_to_pool)(plimsoll_engine*, plimsoll_pool_id);
   int (*host_end_allocate_to_pool)(void);
   int (*host_release_pool)(plimsoll_pool_id);

@@ -1,4 +1,4 @@
-/* Where events are recorded, for other native libraries: a table of plain C functions.
+/* Records events, for other native libraries: a table of plain C functions.
  *
  * A library that cannot link to plimsoll._core (it is built later, against the installed PyTorch)
  * gets the table's address from `plimsoll._core.recorder_api()`. A buffer's handle comes from
@@ -23,11 +23,12 @@ typedef struct plimsoll_event_buffer plimsoll_event_buffer;
 typedef struct plimsoll_recorder_api {
   uint32_t version;
 
-  /* Copies the event, or counts it as dropped; takes a lock that is held for nothing else. */
+  /* Copies the event to the buffer; if the buffer is full, counts the event as dropped. Takes a
+   * lock that protects only the buffer. */
   void (*add)(plimsoll_event_buffer*, int32_t device, const plimsoll_event*, uint32_t stack);
-  /* The number of this thread's Python call stack; 0 where it has none. Takes the interpreter's
-   * lock for stacks that are new, so the caller must hold no lock that somebody who has it may
-   * want. */
+  /* Returns the number of this thread's Python call stack; 0 if it has none. If the stack is new,
+   * takes the interpreter's lock, so the caller must hold no lock for which a thread that has the
+   * interpreter's lock may wait. */
   uint32_t (*capture_stack)(void);
 } plimsoll_recorder_api;
 

@@ -1,4 +1,4 @@
-/* What a call of the C tables came to. */
+/* The status that functions of the C tables return. */
 #ifndef PLIMSOLL_STATUS_H
 #define PLIMSOLL_STATUS_H
 

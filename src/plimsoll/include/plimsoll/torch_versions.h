@@ -1,4 +1,4 @@
-// A version of PyTorch, and which of the rules in torch_versions.inc hold in it.
+// A version of PyTorch, and which rules of torch_versions.inc hold in it.
 #pragma once
 
 #include <compare>
@@ -7,7 +7,7 @@
 
 namespace plimsoll {
 
-// By default the newest that is known.
+// A version of PyTorch; by default the newest one that plimsoll knows.
 struct TorchVersion {
 #define PLIMSOLL_KNOWN(oldest_major, oldest_minor, newest_major, newest_minor) \
   int major = newest_major;                                                    \
@@ -21,8 +21,8 @@ struct TorchVersion {
   }
 #include "plimsoll/torch_versions.inc"
 
-  // "2.11", "2.11.0+cu130". Throws ConfigError before kOldestTorch and after kNewestTorch. Only the
-  // core has it.
+  // Parses a version such as "2.11" or "2.11.0+cu130". Throws ConfigError for versions before
+  // kOldestTorch or after kNewestTorch. Only the core defines this function.
   [[nodiscard]] static TorchVersion parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;
 };

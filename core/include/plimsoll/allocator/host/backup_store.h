@@ -8,7 +8,7 @@
 
 namespace plimsoll {
 
-// Reading or writing the store failed. The message names the operation and the reason.
+// Thrown when the store cannot be read or written. The message names the operation and the reason.
 class BackupError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -30,7 +30,8 @@ class BackupStore {
 
 class BackupFile final : public BackupStore {
  public:
-  // A file that is open for reading and writing; the descriptor stays the caller's.
+  // Takes a file that is open for reading and writing. The caller keeps the descriptor and closes
+  // it.
   explicit BackupFile(int descriptor);
   ~BackupFile() override;
 

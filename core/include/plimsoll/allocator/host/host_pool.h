@@ -3,15 +3,16 @@
 // Locking memory takes the driver 0.2 ms a MiB, and unlocking it waits for the GPU, so the pool
 // keeps freed memory. The pool cuts requests from chunks of whole granules, takes the smallest hole
 // that fits first, and joins adjacent holes. A request of a new size, such as a batch of another
-// length, then uses holes that older requests left. A list for each power of two would lock as much
-// memory again and waste up to half of it.
+// length, then uses holes that older requests left. With a free list for each power of two, that
+// request would lock new memory instead, and up to half of each block would be wasted.
 //
 // Queued copies may still read a block that was freed. `record` names the streams that use the
 // block; the pool reuses it when the work queued there before the free is complete. A block that
 // was allocated during a graph's capture is reused once the graph is gone: see
 // `begin_allocate_to_pool`.
 //
-// Every function may be called from any thread. The lock is not held while memory is being locked.
+// Every function may be called from any thread. The mutex is not held while the driver locks
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ struct HostStatistics {
   CallTime deallocate_time;
 };
 
-// Shared memory is exhausted. The message says so and names its holders.
+// Thrown when shared memory is exhausted. The message names what holds it.
 class HostOutOfMemory : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -84,15 +85,15 @@ class HostPool {
   // Waits for the work that uses freed blocks, and returns free chunks to the driver.
   void empty_cache();
 
-  // A graph is captured between begin and end. After their free, the pool's blocks stay unused
-  // until each begin had its `release_pool` and the GPUs that replayed the graph have finished.
+  // A graph is captured between begin and end. Freed blocks of the pool are not reused until each
+  // begin has had its `release_pool` and the GPUs that replayed the graph have finished.
   // `empty_cache`, a request that lacks memory, and the next begin wait for those GPUs.
   void begin_allocate_to_pool(PoolId pool);
   void end_allocate_to_pool();
   void release_pool(PoolId pool);
 
-  // Sets the most that may be reserved; without a value the driver's figure for lockable memory is
-  // the limit.
+  // Sets the most bytes that may be reserved. Without a value, the limit is the memory that the
+  // driver can lock.
   void set_limit(std::optional<Bytes> limit);
   [[nodiscard]] std::optional<Bytes> limit() const;
 
@@ -111,13 +112,13 @@ class HostPool {
     PoolId pool;
     std::vector<Use> uses;
   };
-  struct Freed {  // freed, but in use by queued work
+  struct Freed {  // a freed block that queued work still uses
     Address address = 0;
     Block block;  // `uses`: streams that could not be recorded yet because they are being captured
     std::vector<std::pair<Driver*, Event>> events;
   };
   enum class Effort : std::uint8_t {
-    oldest,  // in the order of their frees, up to the first block in use
+    oldest,  // finish frees in their order, up to the first block in use
     all,
     wait,
   };
@@ -126,7 +127,8 @@ class HostPool {
   void give(Address address, Bytes size);
   void add_hole(Address address, Bytes size);
   void remove_hole(std::map<Address, Bytes>::iterator hole);
-  // Locks a new chunk and takes the block out of it; releases `guard` meanwhile.
+  // Allocates a new page-locked chunk and takes the block from it. `guard` is unlocked during the
+  // driver's call.
   Status grow(Bytes size, std::optional<Address>& address, std::unique_lock<std::mutex>& guard);
   [[nodiscard]] bool has_room(Bytes size) const;
   void complete_frees(Effort effort);
@@ -146,7 +148,7 @@ class HostPool {
   std::set<std::pair<Bytes, Address>> holes_by_size_;
   std::map<Address, Block> blocks_;
   std::list<Freed> freed_;              // oldest first
-  std::vector<Freed> freed_by_graphs_;  // of pools that were begun
+  std::vector<Freed> freed_by_graphs_;  // freed blocks of pools that were begun
   std::map<PoolId, int> pool_uses_;
   int captures_ = 0;
 };

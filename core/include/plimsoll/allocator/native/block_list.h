@@ -17,7 +17,7 @@ class BlockList {
  public:
   explicit BlockList(TorchVersion version) : version_(version) {}
 
-  // Makes one block of all of a new segment or address space; it has no neighbours.
+  // Makes the one block that covers a new segment or address space. It has no neighbours.
   Block* make_first(Address address, Bytes size, StreamId stream, Pool& pool) {
     Block* const block = make(address, size, stream, pool);
     if (version_.prefers_first_made()) block->order = ++orders_;
@@ -34,8 +34,8 @@ class BlockList {
     link(block->previous, front, block);
     return front;
   }
-  // Splits the bytes behind the first `size` off as a new block; the old block keeps the first
-  // bytes.
+  // Splits the bytes after the first `size` off a block, and returns them as a new block. The old
+  // block keeps the first bytes.
   Block* split_back(Block* block, Bytes size) {
     Block* const back = make_piece(*block, block->address + size, block->size - size);
     block->size = size;
@@ -43,8 +43,8 @@ class BlockList {
     return back;
   }
 
-  // Returns whether `block` may absorb this neighbour, which may be null: it must be free, and
-  // mapped exactly if the block is.
+  // Returns whether `block` may absorb this neighbour, which may be null. The neighbour must be
+  // free, and either both or neither must be mapped.
   [[nodiscard]] static bool may_join(const Block* block, const Block* neighbour) {
     return neighbour != nullptr && !neighbour->is_active() && neighbour->mapped == block->mapped;
   }

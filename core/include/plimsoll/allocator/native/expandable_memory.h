@@ -33,8 +33,8 @@ class ExpandableMemory {
   // Offers the driver again the memory that it refused to take back.
   void offer_returned() { returned_.offer(); }
 
-  // Reserves a new segment for such requests, as one unmapped block. Returns null if the request
-  // would not fit.
+  // Reserves a new segment for requests like this one, and returns it as one unmapped block.
+  // Returns null if the request would not fit.
   Block* reserve(const NativeRequest& request);
   // Maps memory to the first `size` bytes of an unmapped block, which is then free and joined with
   // its free neighbours. Returns false, and changes nothing, if the device has too little memory.
@@ -44,7 +44,7 @@ class ExpandableMemory {
   [[nodiscard]] Bytes page_size(const Pool& pool) const {
     return pool.small ? AllocatorConfig::kSmallSegment : config_.large_segment_size;
   }
-  // Returns the address space of a new segment for the request.
+  // Returns the size of a new segment's address space for the request.
   [[nodiscard]] Bytes size_for(const NativeRequest& request) const {
     return round_up(config_.expandable_size(driver_.memory_info().total), page_size(*request.pool));
   }

@@ -52,14 +52,14 @@ class NativeAllocator final : public Allocator {
   // std::invalid_argument if there is no such pool.
   void set_pool_source(PoolId pool, std::shared_ptr<PoolSource> source);
 
-  // The segment that a request needs of its pool's source.
+  // The segment that a request needs from its pool's source.
   struct Lack {
     std::shared_ptr<PoolSource> source;
     Bytes size = 0;
     bool exceeds_limit = false;  // before cached memory has gone back
   };
-  // Returns what a malloc lacks now; nothing if a free block serves it, or if the driver gives the
-  // pool's segments.
+  // Returns the segment that a malloc needs now from its pool's source. Returns nothing if a free
+  // block serves the request, or the driver gives the pool's segments.
   [[nodiscard]] std::optional<Lack> lack(Bytes size, StreamId stream);
 
   [[nodiscard]] Bytes largest_free_block() const override;
@@ -99,7 +99,8 @@ class NativeAllocator final : public Allocator {
     return limit_.has_value() && config_.garbage_collection_threshold > 0;
   }
   [[nodiscard]] std::vector<Block*> garbage() const;
-  // Returns whether the limit refuses, once `collected` bytes have gone back to the driver.
+  // Returns whether the limit refuses the request even after `collected` bytes have gone back to
+  // the driver.
   [[nodiscard]] bool exceeds_limit(const NativeRequest& request, Bytes collected = 0) const {
     return limit_.has_value() && books_.reserved() - collected + request.segment > *limit_;
   }

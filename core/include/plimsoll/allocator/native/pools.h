@@ -29,8 +29,8 @@ struct NativePools {
     return pool_of(id.is_default() ? nullptr : &privates.at(id), is_small);
   }
 
-  // Returns the pools without a holder, in the order in which they are emptied. A restored state
-  // may have some that were never released here.
+  // Returns the private pools with 0 uses, in the order in which they are emptied. A restored state
+  // may have such pools that were never released in this process.
   [[nodiscard]] std::vector<PoolId> unheld() const {
     std::vector<PoolId> ids = released.ids();
     for (const auto& [id, pool] : privates) {

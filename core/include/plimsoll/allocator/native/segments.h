@@ -29,7 +29,7 @@ class Segments {
   // Returns a whole segment, which is one free block, to the driver. Throws DriverError and then
   // has changed nothing.
   void release(Block* block);
-  // Returns all free memory of the pool to the driver, except pieces of whole segments.
+  // Returns all free memory of the pool to the driver, except free parts of split segments.
   void release_free(Pool& pool);
   // Returns blocks of max_split_size or more to the driver until the request would fit; false if
   // they do not suffice.

@@ -1,8 +1,9 @@
-// PyTorch's own allocator from its wheel: libc10_cuda behind plimsoll's contract.
+// PyTorch's own allocator, from the libc10_cuda of its wheel, as a plimsoll Allocator.
 //
-// Another part builds and loads the library that contains it; `wheel_api.h` is its table of
-// functions. PyTorch makes all decisions, counters and error texts. This class adds the stack
-// numbers of blocks and segments and the uses of each private pool, which PyTorch does not keep.
+// src/plimsoll/torch/wheel builds and loads the library that contains it; `wheel_api.h` has the
+// table of its functions. PyTorch makes all decisions, counters and error texts. This class adds
+// the stack numbers of blocks and segments and the uses of each private pool, which PyTorch does
+// not keep.
 #pragma once
 
 #include <cstdint>

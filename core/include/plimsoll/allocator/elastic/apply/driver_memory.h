@@ -1,8 +1,9 @@
-// The driver's memory as pieces, and its addresses, within the limits of both tiers.
+// Takes memory, as pieces, and addresses from the driver, within the limits of both tiers:
+// dedicated and shared memory.
 //
-// No piece is made that brings a tier above its limit. A piece is lost if a failing driver unmapped
-// it under a live block and did not map it again; its addresses stay untouched until `map_lost`.
-// Everything here is guarded by the allocator's `mutex_`.
+// Callers check a tier's limit before they make a piece in it. A piece is lost if a failing driver
+// unmapped it under a live block and did not map it again; plimsoll leaves its addresses alone
+// until `map_lost` has mapped it. Everything here is guarded by the allocator's `mutex_`.
 #pragma once
 
 #include <map>
@@ -15,18 +16,19 @@
 
 namespace plimsoll {
 
-// Maps the handle and gives access to it, or leaves all as it was.
+// Maps the handle and gives the device access to it. If that fails, nothing stays mapped.
 [[nodiscard]] Status map_with_access(Driver& driver, const AddressRange& range, Handle handle);
 
 class DriverMemory {
  public:
   DriverMemory(Driver& driver, const Ledger& ledger) : driver_(driver), ledger_(ledger) {}
 
-  // The most that may be reserved; without a limit, what the card, or the host, has.
+  // Set the most bytes that may be reserved. Without a value, only the card or the host limits
+  // them.
   void set_limit(std::optional<Bytes> limit) { limit_ = limit; }
   void set_shared_limit(std::optional<Bytes> limit) { shared_limit_ = limit; }
   [[nodiscard]] std::optional<Bytes> shared_limit() const { return shared_limit_; }
-  // How much more may be, and can be, reserved.
+  // Return how many more bytes the limit allows and the driver has free.
   [[nodiscard]] Bytes dedicated_room() const;
   [[nodiscard]] Bytes shared_room() const;
   [[nodiscard]] bool limit_allows(Bytes dedicated) const {
@@ -34,21 +36,23 @@ class DriverMemory {
   }
   [[nodiscard]] SharedMemoryReport shared_report() const;
 
-  // More addresses for at least `size` bytes; nothing if there are none left, or the size is more
-  // than all memory of these tiers. Throws DriverError.
+  // Reserves a new range of at least `size` bytes of addresses. Returns nothing if no addresses are
+  // left, or if `size` exceeds the memory of these tiers. Throws DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_addresses(Tiers tiers, Bytes size);
-  // Addresses of just this size, in granules, for the area of a plan; nothing if there are none
-  // left, or the card has less memory. Throws DriverError.
+  // Reserves a range of exactly this size, a multiple of the granule, for the area of a plan.
+  // Returns nothing if no addresses are left, or if `size` exceeds the card's memory. Throws
+  // DriverError.
   [[nodiscard]] std::optional<AddressRange> reserve_area(Bytes size);
-  // A piece of the tier that is asked for, whatever the driver would do by itself.
+  // Makes a piece in the given tier. Returns out_of_memory where a driver that spills by itself
+  // would put dedicated memory into shared memory.
   [[nodiscard]] Status create(Bytes size, Tier tier, std::unique_ptr<Piece>& piece);
-  // Unmaps whole pieces that lie side by side, all or none.
+  // Unmaps adjacent pieces that fill the range: all or none.
   [[nodiscard]] Status unmap(const AddressRange& range);
-  // Releases to the driver what it refused before.
+  // Offers the driver again the handles that it refused to release.
   void offer_refused() { returned_.offer(); }
 
-  // Maps the memory of `by` where the piece is mapped; if that fails, all is as it was. A driver
-  // that does not even map again what it had mapped is asked again by `map_lost`.
+  // Maps the memory of `by` in the place of the piece's own. If that fails, maps the piece's memory
+  // again; if the driver refuses even that, the piece is lost and `map_lost` tries again.
   [[nodiscard]] Status map_instead(const Piece& piece, const Piece& by);
   void map_lost();
   [[nodiscard]] bool is_lost(const Piece& piece) const { return lost_.contains(piece.address); }

@@ -1,24 +1,24 @@
-// A request's way to memory, when the hot path has none for it. Each step is tried only if those
+// Finds memory for a request that the hot path could not serve. Each step is tried only if those
 // before it failed:
 //
-//   1. the block that the program freed last, if it is of this size and borrows pieces
+//   1. the borrowing block that was freed last (lending.h), if it has exactly this size
 //   2. shared memory, if the thread prefers it
-//   3. where a plan of the whole program says, if there is one and the place gets memory
-//   4. where the program surely had the request in the step before, if its memory returns there
-//   5. `grow_in`: a free block, else a plan; once more with what planned areas have free
-//   6. free blocks of private pools that allow it (use_on_oom)
+//   3. the place in the plan of the whole program, if there is a plan and the place gets memory
+//   4. the place that the request surely had in the previous step, if all memory returns there
+//   5. `grow_in`; then once more, with the free memory of planned areas as well
+//   6. free blocks of private pools that allow it (use_on_oom); before PyTorch 2.11 after step 7
 //   7. `grow_in` again, after waiting for all streams
 //   8. dedicated and shared memory together, if the policy is to spill; once more after waiting
 //
-// `grow_in` tries a free block; a place to which all memory returns; then it looks at queued work
-// and plans with all free pieces: those of the request's own arena, which are mapped a second time
-// at once, since the stream itself orders the reuse; those of arenas whose work is known to be
-// done; new memory, but (outside a planned area) only if all free pieces together are less than the
-// request. So free memory is never lost to fragmentation, but for the pieces that a live block
-// shares with a free one.
+// `grow_in` tries a free block, then a place to which all memory returns. Then it looks at queued
+// work and plans a place, which it fills in this order: free pieces of the request's own arena,
+// which can be mapped a second time at once because the stream itself orders the reuse; free pieces
+// of arenas whose work is known to be done; new memory. Outside a planned area, new memory is made
+// only if all free pieces together are less than the request. So the only free memory lost to
+// fragmentation is in pieces that a live block shares with a free one.
 //
-// Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself, the
-// request's own first.
+// Callers hold the allocator's `mutex_`. The functions here lock arenas themselves, the request's
+// own first.
 #pragma once
 
 #include <atomic>
@@ -52,24 +52,24 @@ class Growth {
 
   void set_spill_policy(SpillPolicy policy) { spill_policy_ = policy; }
   [[nodiscard]] SpillPolicy spill_policy() const { return spill_policy_; }
-  // Whether any request got shared memory because dedicated memory was full; takes no lock.
+  // Returns whether any request got shared memory because dedicated memory was full. Takes no lock.
   [[nodiscard]] bool has_spilled() const { return has_spilled_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool may_use_shared(bool prefers_shared) const {
     return prefers_shared || spill_policy_ == SpillPolicy::spill;
   }
 
-  // A lent block for the request; null if all steps failed. Throws DriverError.
+  // Returns a lent block for the request; null if all steps failed. Throws DriverError.
   [[nodiscard]] Block* serve(const Request& request, bool prefers_shared);
 
  private:
-  // Each returns a lent block, or null.
+  // Each of these returns a lent block, or null.
   Block* follow_plan(const Request& request);
   Block* grow(const Request& request, bool prefers_shared);
   Block* grow_in(const Request& request);
   Block* grow_shared(const Request& request, bool prefers_shared);
   Block* take_or_return(const Request& request);
   Block* take_from_oom_pools(const Request& request);
-  // Callers of these hold the locks of the arenas involved.
+  // The callers of the next functions hold the locks of the arenas involved.
   Block* take(const Request& request);
   Block* take_planned(const Request& request, const PlanFollower::Answer& answer);
   Block* fill_planned(const Request& request, Address address);
@@ -81,8 +81,8 @@ class Growth {
   [[nodiscard]] bool update_plan(Arena& arena);
   // Finds out which memory queued work still uses, so that the rest may move.
   void look_at_queued_work(const Request& request);
-  // The plan that the function makes. If it lacks addresses it is made anew, once the driver has
-  // reserved them; nothing if the driver refuses.
+  // Returns the plan that `make_plan` makes. If it lacks addresses, reserves them and makes the
+  // plan again. Returns nothing if the driver refuses the addresses.
   template <typename MakePlan>
   std::optional<Plan> with_addresses(MappedSpace& space, MakePlan make_plan);
 

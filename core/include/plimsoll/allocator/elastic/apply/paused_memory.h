@@ -1,11 +1,10 @@
-// Memory that is taken off the card for a while: what was mapped at some addresses is copied to
-// page-locked memory, unmapped and given to the driver, and later made, mapped and filled again.
-// The addresses stay reserved, so whoever knows them finds the same content there afterwards.
+// Takes memory off the card for a while: copies its content to page-locked memory, unmaps it and
+// releases it to the driver; later makes new memory, maps it at the same addresses and copies the
+// content back. The addresses stay reserved all the time, so pointers are valid again afterwards.
 //
-// Copies run while the next pieces are mapped or the last ones unmapped, so that a large region
-// takes as long as its bytes take over the bus. What goes on to a file passes through a few
-// buffers, of which one is copied while another is written. Each step succeeds as a whole or is
-// undone.
+// Copies run while the next pieces are mapped or the previous ones unmapped, so a large region
+// takes no longer than its bytes take over the bus. Content for a file passes through a few
+// buffers: one is copied while another is written. Each step succeeds as a whole or is undone.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +22,16 @@
 namespace plimsoll {
 
 struct PausedPiece {
-  Piece* piece = nullptr;  // it has no memory while it is off the card
-  bool is_counted = true;  // as memory on the card
-  Bytes backup = 0;        // where its content lies in the backup, if there is one
-  std::size_t batch = 0;   // which part of the region it belongs to
+  Piece* piece = nullptr;  // has no memory while it is off the card
+  bool is_counted = true;  // whether the statistics count it as on the card
+  Bytes backup = 0;        // offset of its content in the backup, if there is one
+  std::size_t batch = 0;   // number of the batch in which it is copied
 };
 
-// Where content is kept: in memory of `pool`; in `store`, if there is one, through memory of `pool`
-// that is held no longer than a step takes; nowhere, if there is neither.
+// Where the content of paused memory is kept: in `store`, if it is set (`pool` then provides
+// buffers during a step); else in memory of `pool`; if neither is set, the content is dropped.
 struct Backup {
-  HostPool* pool = nullptr;  // outlives all that is kept
+  HostPool* pool = nullptr;  // outlives the paused memory
   std::unique_ptr<BackupStore> store = {};
 };
 
@@ -40,32 +39,35 @@ class SliceRing;
 
 class PausedMemory {
  public:
-  // `pieces` are on the card, by address. Throws HostOutOfMemory if the pool has not enough.
+  // Takes pieces that are on the card, in order of address. Throws HostOutOfMemory if the pool
+  // cannot hold their content.
   PausedMemory(Driver& driver, Backup backup, std::vector<PausedPiece> pieces);
   PausedMemory(PausedMemory&&) noexcept = default;
   PausedMemory& operator=(PausedMemory&&) = delete;
   ~PausedMemory();
 
-  // Takes all pieces off the card. The device is idle. If that fails they are as they were, some
-  // with other memory; where the driver refuses even that, some stay off, with their content in the
-  // backup. Throws, with a store, BackupError and what the pool throws; then nothing has changed.
+  // Takes all pieces off the card. The device must be idle. If a driver call fails, puts the pieces
+  // back, some with new memory; pieces that the driver refuses to put back stay off, with their
+  // content in the backup. With a store, throws BackupError and the pool's exceptions; then nothing
+  // has changed.
   Status take_off();
-  // Puts all pieces back, with their content. If that fails they are off again; where the driver
-  // refuses even that, some are on, to be filled by the next `put_back`. Throws like `take_off`.
+  // Puts all pieces back, with their content. If a driver call fails, takes them off again; pieces
+  // that the driver refuses to unmap stay on the card, and the next `put_back` fills them. Throws
+  // like `take_off`.
   Status put_back();
-  // Nobody needs these pieces any more.
+  // Drops pieces whose content is not needed any more.
   void forget(const std::set<const Piece*>& pieces);
 
   [[nodiscard]] std::vector<PausedPiece>& pieces() { return pieces_; }
-  [[nodiscard]] Bytes size_off() const;  // of the pieces that are off the card
+  [[nodiscard]] Bytes size_off() const;  // sum of the pieces off the card
 
  private:
-  // Mapped before the first copy and unmapped after the last; the bus waits meanwhile.
+  // Small, because the bus is idle while the first batch is mapped and the last one unmapped.
   static constexpr Bytes kBatch = 32 * kMiB;
   static constexpr Bytes kMostChunk = 128 * kMiB;
 
   using Batch = std::span<PausedPiece>;
-  struct Chunk {  // of the backup
+  struct Chunk {  // a part of the backup
     Bytes offset = 0;
     Address address = 0;
     Bytes size = 0;
@@ -90,7 +92,7 @@ class PausedMemory {
   Driver& driver_;
   Backup backup_;
   std::vector<PausedPiece> pieces_;
-  std::vector<Chunk> chunks_;  // of the pool, without a store; by offset, one after the other
+  std::vector<Chunk> chunks_;  // memory of the pool if there is no store; by offset, without gaps
 };
 
 }  // namespace plimsoll

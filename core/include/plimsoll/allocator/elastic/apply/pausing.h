@@ -1,8 +1,8 @@
-// Regions that are taken off the card for a while.
+// Takes regions off the card for a while, and brings them back.
 //
-// Invariants: a pool is paused <=> `paused_` has its memory; a piece has no memory <=> its
-// pool is paused and it is off the card; statistics' paused_bytes == their sum. Everything here is
-// guarded by the allocator's `mutex_`; it takes the locks of arenas itself.
+// Invariants: a pool is paused <=> `paused_` has its memory; a piece has no memory <=> its pool is
+// paused and it is off the card; statistics' paused_bytes == the sum of the pieces without memory.
+// Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ struct RegionUse {
   Bytes reserved = 0;
   Bytes allocated = 0;
   Bytes shared_reserved = 0;
-  Bytes paused = 0;  // under live blocks, off the card
+  Bytes paused = 0;  // bytes under live blocks that are off the card
 };
 
 class Pausing {
@@ -31,10 +31,11 @@ class Pausing {
         release_(release),
         ledger_(ledger) {}
 
-  // See ElasticAllocator.
+  // See the functions of these names in ElasticAllocator.
   void require_pausable(RegionId region);
   Bytes pause(RegionId region, Backup backup);
-  // Likewise; where the card or the limit has no room, `refused` is how much it lacks room for.
+  // Does the same as ElasticAllocator's, but throws no OutOfMemory: if the card or the limit has no
+  // room, sets `refused` to the bytes that would come back, and returns 0.
   Bytes resume(RegionId region, std::optional<Bytes>& refused);
   [[nodiscard]] bool is_paused(RegionId region) const { return paused_.contains(region); }
   [[nodiscard]] std::optional<RegionUse> use_of(RegionId region) const;

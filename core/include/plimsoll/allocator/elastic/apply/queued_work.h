@@ -1,9 +1,10 @@
-// Queued work: blocks whose free waits for other streams, and how far each stream has come.
+// Tracks queued work: which blocks wait for other streams before they are free, and how far each
+// stream has come.
 //
-// An event in a stream's work, the marker, tells how far it has come. No queued work uses what an
-// arena freed at its `idle_age` or before:
+// An event on each arena's stream, the marker, tells how far the stream has come. Queued work no
+// longer uses memory that an arena freed at its `idle_age` or before:
 //   arena.idle_age <= arena.marker->age <= arena.age.
-// Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself.
+// Callers hold the allocator's `mutex_`; the functions here lock arenas themselves.
 #pragma once
 
 #include "plimsoll/allocator/elastic/books/arenas.h"
@@ -17,28 +18,30 @@ class QueuedWork {
   QueuedWork(Driver& driver, Arenas& arenas, Lending& lending, Statistics& statistics)
       : driver_(driver), arenas_(arenas), lending_(lending), statistics_(statistics) {}
 
-  // The program freed a block that other streams used: it is free as soon as they are done with it.
+  // Frees a block that other streams used, as soon as they are done with it.
   void wait_to_free(Block* block);
-  // The block is used on `stream`, maybe inside a capture.
+  // Notes that `stream` uses the block. Only uses inside a capture are kept.
   void note_use(Block* block, StreamId stream);
 
-  // Frees the blocks that wait no longer; none while a graph is captured, for then no stream may be
-  // asked.
+  // Frees the blocks whose streams are done. Does nothing during a graph capture, when no event may
+  // be queried.
   void poll();
-  // Polls if a block of exactly this size waits in the arena: it is the first to serve the request.
+  // Polls if a block of exactly this size waits in the arena, because that block would serve the
+  // request best.
   void poll_for(Arena& arena, Bytes size);
-  // Finds out how far the arena's stream has come, by a marker in its work.
+  // Finds out how far the arena's stream has come: queries its marker, or waits for it, and records
+  // a new one.
   void mark_idle(Arena& arena, bool wait);
-  // The same for each arena that may give memory to `own`.
+  // Does the same, without waiting, for `own` and each arena that may give memory to it.
   void mark_givers(const Arena& own);
 
-  // Whether only queued work keeps the arena from free memory of other arenas. It can use its own
-  // at once.
+  // Returns whether the arena could get free memory of other arenas by waiting for queued work. It
+  // can use its own at once.
   [[nodiscard]] bool may_gain_by_waiting(const Arena& arena, Tiers tiers);
   void wait_for_all();
-  // For the frees that wait in the pool, or, without one, in all.
+  // Waits for the pending frees of one pool; of all pools if `pool` is null.
   void wait_for_frees(const ElasticPool* pool);
-  // Throws DriverError.
+  // Waits for all work of the device. Throws DriverError.
   void wait_for_device();
 
  private:

@@ -1,11 +1,9 @@
-// Memory leaves its addresses: old mappings are unmapped, and free pieces are released to the
-// driver.
+// Unmaps old mappings, and releases free pieces to the driver.
 //
-// Nothing is unmapped that queued work may use: a retired address is cleared, and a free piece
-// released, only if its age <= arena.idle_age. The driver has a piece's memory back only when its
-// last old mapping is gone as well, wherever that is; so `clear_all_retired` comes first.
-// Everything here is guarded by the allocator's `mutex_`; it takes the locks of arenas itself,
-// where it does not say otherwise.
+// Queued work may still use memory whose age > arena.idle_age, so this memory stays mapped. The
+// driver gets a piece's memory back only when the last old mapping of the piece, in any arena, is
+// unmapped too; so call `clear_all_retired` first. Callers hold the allocator's `mutex_`; the
+// functions here lock arenas themselves unless their comment says otherwise.
 #pragma once
 
 #include <cstddef>
@@ -23,32 +21,35 @@ class Release {
 
   // Unmaps all retired addresses that no queued work uses any more.
   void clear_retired(Arena& arena);
-  // Unmaps the few that were retired longest ago, if the arena has too many: a program that never
-  // repeats itself leaves them behind.
+  // Unmaps a few addresses, those retired longest ago, if the arena has more than kMostRetired: a
+  // program that never repeats its steps leaves ever more of them behind.
   void bound_retired(Arena& arena);
 
   // Waits for pending frees and releases the free memory of one pool; {0, 0} stands for the default
   // pool and all released pools. Throws DriverError.
   void empty_cache(PoolId pool);
-  // Waits for all streams; then every piece is mapped where it serves, and nowhere else.
+  // Waits for all streams and unmaps all retired addresses, so that every piece is mapped only
+  // where it serves.
   void clear_all_retired();
-  // Waits for the arena's stream, and releases the free memory of a planned area: the plan is
-  // dropped. False if the driver failed; then some of it may be left.
+  // Waits for the arena's stream, and releases the free memory of its planned area after the plan
+  // was dropped. Returns false if the driver failed; then some of that memory may be left.
   [[nodiscard]] bool release_planned(Arena& arena);
-  // After `clear_all_retired`. Throws DriverError.
+  // Releases the free pieces of the pool to the driver. Call `clear_all_retired` first. Throws
+  // DriverError.
   void release_free_memory(const ElasticPool& pool);
-  // Before a capture begins: lets the memory of released pools serve the graph, since during the
-  // capture nobody can find out which work is done. The arenas of those that have no memory left
-  // serve the next pools, for a program may use one pool after the other and never empty the cache.
+  // Lets the memory of released pools serve a graph. Called before a capture begins, because during
+  // one the allocator cannot find out which work is done. Released pools without memory are
+  // dropped, and their arenas reused, because a program may use one pool after the other and never
+  // empty the cache.
   void tidy_unused_pools();
 
  private:
-  static constexpr std::size_t kMostRetired = 4096;  // addresses of an arena
+  static constexpr std::size_t kMostRetired = 4096;  // retired addresses in an arena
   static constexpr std::size_t kAtATime = 32;
   static constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
-  void clear_idle(Arena& arena, std::size_t most);  // the arena is locked
-  void release_free_pieces(MappedSpace& space);     // likewise
+  void clear_idle(Arena& arena, std::size_t most);  // the caller has locked the arena
+  void release_free_pieces(MappedSpace& space);     // the caller has locked the arena
   void forget_if_unused(ElasticPool& pool);
 
   Arenas& arenas_;

@@ -1,9 +1,10 @@
-// Moves spilled blocks from shared memory to the card, while they keep their addresses.
+// Moves blocks that spilled into shared memory back to the card. They keep their addresses.
 //
-// Each piece is whole in one tier or the other at any time: new memory is filled at addresses of
-// nobody's, the scratch, and then mapped where the old one was. Between two calls nothing is mapped
-// at the scratch, or `is_scratch_mapped_` says that the driver refused to unmap it. Everything here
-// is guarded by the allocator's `mutex_`; it takes the locks of arenas itself.
+// At any time each piece lies in one tier as a whole: new memory is mapped at scratch addresses,
+// which belong to no block, filled there, and then mapped where the old memory was. Between two
+// calls nothing is mapped at the scratch addresses, unless the driver refused to unmap it; then
+// `is_scratch_mapped_` is true. Callers hold the allocator's `mutex_`; the functions here lock
+// arenas themselves.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +27,18 @@ class TierMover {
         ledger_(ledger),
         lending_(lending) {}
 
-  // See ElasticAllocator::rebalance; not to be called while a graph is captured.
+  // See ElasticAllocator::rebalance. Do not call it while a graph is captured.
   Bytes rebalance(Bytes most);
-  // Unmaps what the driver refused to unmap at the scratch before.
+  // Unmaps the scratch addresses if the driver refused to do so before.
   Status clear_scratch();
 
  private:
   // A piece of shared memory that is to move to the card.
   struct Move {
-    std::uint64_t lent = 0;  // of the block that needs it; the lower, the longer it lives
+    std::uint64_t lent = 0;  // `lent` of the block that uses the piece: the lower, the older
     Piece* piece = nullptr;
-    std::unique_ptr<Piece> by = {};  // the new memory
-    bool is_done = false;            // it is mapped where the piece is
+    std::unique_ptr<Piece> by = {};  // the new memory for it
+    bool is_done = false;            // whether it is mapped at the piece's address
   };
 
   [[nodiscard]] std::vector<Move> moves_within(Bytes room);

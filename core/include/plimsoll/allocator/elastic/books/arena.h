@@ -3,8 +3,8 @@
 // Small requests and large ones lie in separate spaces, so that a small block never pins a large
 // piece. Requests that prefer shared memory and requests that spilled have spaces of their own, so
 // no other request gets shared memory by accident. Free pieces move between the five spaces without
-// waiting, since all serve the same stream.
-// Everything here is guarded by `lock`, unless its comment says otherwise.
+// waiting, because all spaces serve the same stream. Everything here is guarded by `lock`, unless
+// its comment says otherwise.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct alignas(64) Arena {
   Arena(StreamId of, ElasticPool& in, ConcurrentStatistics::Shard& counts)
       : stream(of), pool(&in), shard(counts) {}
 
-  // Holds the lock; no block rests.
+  // Locks the arena, and frees the block that rests in it.
   class Guard {
    public:
     explicit Guard(Arena& arena) : guard_(arena.lock) { arena.free_resting(); }
@@ -45,44 +45,46 @@ struct alignas(64) Arena {
 
   SpinLock lock;
   StreamId stream;    // constant while the arena has any memory
-  ElasticPool* pool;  // likewise
+  ElasticPool* pool;  // constant while the arena has any memory
   ConcurrentStatistics::Shard& shard;
   MappedSpace small{*this, MappedSpace::Kind::small};
   MappedSpace large{*this, MappedSpace::Kind::large};
   MappedSpace planned{*this, MappedSpace::Kind::planned};
   MappedSpace shared{*this, MappedSpace::Kind::large, Tiers::shared};
   MappedSpace spilled{*this, MappedSpace::Kind::large, Tiers::both};
-  // Says where large requests lie in `planned`; nothing if there is no plan for the stream.
+  // Finds the place of each large request in `planned`; unset if the stream has no plan.
   std::optional<PlanFollower> plan;
-  // Whether free memory of `planned` serves elsewhere: the plan is dropped, or memory is short.
+  // Whether free memory of `planned` may serve other requests, because the plan was dropped or
+  // memory is short.
   bool planned_gives = false;
-  bool is_plan_known = false;       // whether there is one for the stream
-  bool keeps_dropped_area = false;  // until its free memory goes back to the driver
+  bool is_plan_known = false;       // whether the arena has asked for its stream's plan
+  bool keeps_dropped_area = false;  // a plan was dropped; its free memory is to be released
   AddressMap<Block*> live;
-  WaitingSizes waiting;  // of blocks that were freed while other streams use them
-  Bytes reserved = 0;    // of the driver's memory
+  WaitingSizes waiting;  // of freed blocks that other streams still use
+  Bytes reserved = 0;    // bytes of the driver's memory in this arena
   struct Borrowed {
     MappedSpace* space = nullptr;
     AddressRange range;
   };
-  std::optional<Borrowed> borrowed;  // free, and its pieces have not returned home yet
+  std::optional<Borrowed> borrowed;  // the freed block whose pieces have not returned home yet
 
   // The block that was freed last. A request of its size gets it at once; before anything else
-  // happens its space frees it.
+  // happens, the space frees it.
   Block* resting = nullptr;
 
-  // Each free gets the next age. What was freed at `idle_age` or before, the stream no longer uses:
-  // its memory may go to other streams.
+  // Each free gets the next age. The stream no longer uses memory that was freed at `idle_age` or
+  // before, so that memory may go to other streams.
   std::uint64_t age = 0;
   std::uint64_t idle_age = 0;
-  struct Marker {  // in the stream's work, after all uses of what was freed at `age` or before
+  // An event on the stream, after all its uses of memory that was freed at `age` or before.
+  struct Marker {
     Event event = 0;
     std::uint64_t age = 0;
   };
   std::optional<Marker> marker;
 
-  // A free block, cut to size, where that takes no more than the books. The hot path: it allocates
-  // nothing.
+  // Returns a free block, cut to size; null if that takes more than a change of the books. The hot
+  // path: allocates nothing on the heap.
   Block* take_at_once(Bytes size, bool is_small) {
     MappedSpace& space = space_for(is_small);
     if (!is_small && is_planned()) return take_planned_at_once(size);
@@ -94,27 +96,28 @@ struct alignas(64) Arena {
     }
     return space.take_at_once(size);
   }
-  // Whether a plan says where large requests lie.
+  // Returns whether a plan places the large requests.
   [[nodiscard]] bool is_planned() const { return plan && plan->is_followed(); }
   // Asks the plan for the place of the next request.
   [[nodiscard]] PlanFollower::Answer find_planned(Bytes size) {
     return plan->find(
         size, [this](Address address, Bytes bytes) { return planned.is_unused(address, bytes); });
   }
-  // As `take_at_once`, where the plan says. Null as well where another stream may be done with what
-  // lies there.
+  // Like `take_at_once`, at the place that the plan names. Also returns null if the next slot of
+  // the plan did not serve and frees wait for other streams: one of them may hold its place, and be
+  // complete by now.
   Block* take_planned_at_once(Bytes size) {
     free_resting();
     const PlanFollower::Answer answer = find_planned(size);
     if (!answer.is_next && !waiting.is_empty()) return nullptr;
     return answer.address == 0 ? large.take_at_once(size) : planned.take_at(answer.address, size);
   }
-  // A large request of the default pool was served.
+  // Tells the plan which block a large request of the default pool got.
   void note_planned(const Block& block) {
     plan->note(block.size, block.address);
     if (!plan->is_followed()) planned_gives = keeps_dropped_area = true;
   }
-  // The block is free from now on; none rests.
+  // Makes a freed block the resting one. No other block may rest.
   void rest(Block* block) {
     block->age_base = ++age;
     resting = block;
@@ -125,7 +128,7 @@ struct alignas(64) Arena {
     block->space->free(block, block->age_base);
   }
 
-  // The live block that begins at the address; null if none does.
+  // Returns the live block that begins at the address; null if none does.
   [[nodiscard]] Block* live_at(Address address) const {
     Block* const* const found = live.find(address);
     return found == nullptr ? nullptr : *found;
@@ -137,16 +140,18 @@ struct alignas(64) Arena {
   [[nodiscard]] std::array<const MappedSpace*, 5> spaces() const {
     return {&small, &large, &planned, &shared, &spilled};
   }
-  // Whether any free block is large enough for a piece.
+  // Returns whether any free block is large enough for a piece.
   [[nodiscard]] bool has_free_piece() const {
     return std::ranges::any_of(spaces(), [](const MappedSpace* space) {
       const Block* const largest = space->free_blocks().last();
       return largest != nullptr && largest->size >= kGranule;
     });
   }
-  // Whether arenas of other streams and pools may have what was freed at `idle_age` or before.
+  // Returns whether arenas of other streams and pools may take memory that was freed at `idle_age`
+  // or before.
   [[nodiscard]] bool may_give_to_others() const;
-  // All pieces in free blocks that were freed at `at_age` or before, and may serve elsewhere.
+  // Returns all pieces in free blocks that were freed at `at_age` or before and may serve
+  // elsewhere.
   [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t at_age) const {
     std::vector<FreePiece> found;
     for (const MappedSpace* const space : spaces()) {
@@ -162,24 +167,27 @@ struct alignas(64) Arena {
   [[nodiscard]] bool has_retired() const { return retired_count() > 0; }
 };
 
-// The default pool, a CUDA graph's, a torch.cuda.MemPool's, or a region's.
+// The default pool, or the pool of a CUDA graph, a torch.cuda.MemPool or a region.
 struct ElasticPool : PoolBase {
   using PoolBase::PoolBase;
 
-  // Regions are numbered beside the pools that PyTorch numbers, which never get so far. PyTorch
-  // lets a graph use a pool only if one of the two numbers is 0 (aten/src/ATen/cuda/CUDAGraph.cpp).
+  // Region ids lie far above the numbers that PyTorch gives its pools. The first number is 0
+  // because PyTorch lets a graph use a pool only if one of its id's two numbers is 0
+  // (aten/src/ATen/cuda/CUDAGraph.cpp).
   [[nodiscard]] static PoolId id_of(RegionId region) { return {0, (1ULL << 48) + region}; }
   [[nodiscard]] static bool is_region(PoolId id) { return id.first == 0 && id.second >> 48 != 0; }
 
   bool is_paused = false;
   [[nodiscard]] bool is_default() const { return id.is_default(); }
   [[nodiscard]] bool is_region() const { return is_region(id); }
-  // Whether graphs or MemPools may remember addresses here; a region's first use is its name's.
+  // Returns whether graphs or MemPools may remember addresses of this pool. The first use of a
+  // region is the region's own and does not count.
   [[nodiscard]] bool is_held() const { return uses > (is_region() ? 1 : 0); }
   void require_not_paused() const {
     if (is_paused) throw std::invalid_argument("the region is paused: it has no memory now");
   }
-  // A graph remembers addresses, so memory never leaves a pool that somebody holds.
+  // Returns whether memory may leave the pool. It may not while a graph or MemPool holds the pool,
+  // because a graph remembers addresses, nor while the pool is paused.
   [[nodiscard]] bool may_give() const { return (is_default() || !is_held()) && !is_paused; }
 };
 

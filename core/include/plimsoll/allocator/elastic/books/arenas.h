@@ -1,8 +1,8 @@
-// Where each stream's memory is: the arenas, by pool and stream, and by address.
+// Holds all arenas, and finds them by pool and stream, or by address.
 //
-// Invariants: an arena's addresses are the reservations of its spaces, and the table of
-// reservations knows each of them; an arena of a pool that was forgotten has no memory and serves
-// the next pool. The table and the slots are read without a lock; all else is guarded by the
+// Invariants: an arena's addresses are the reservations of its spaces, and each of these is in the
+// table of reservations; an arena whose pool was forgotten has no memory and is reused for the next
+// pool. The table and the slots are read without a lock; everything else is guarded by the
 // allocator's `mutex_`.
 #pragma once
 
@@ -26,23 +26,25 @@ class Arenas {
   Arenas& operator=(const Arenas&) = delete;
 
   // --- without a lock
-  // The default pool's arena of the stream, where it is known that no other is meant.
+  // Returns the default pool's arena of the stream. Returns null if a capture or a placement may
+  // send the request elsewhere, or if the stream's slot holds another arena or none.
   [[nodiscard]] Arena* known(StreamId stream) {
     if (has_captures() || ThisThread::has_placement()) return nullptr;
     Arena* const arena = slot_of(stream).load(std::memory_order_acquire);
     return arena != nullptr && arena->stream == stream ? arena : nullptr;
   }
-  // The arena that the address lies in; null if it lies in none.
+  // Returns the arena that contains the address; null if none does.
   [[nodiscard]] Arena* around(Address address) const;
   [[nodiscard]] bool has_captures() const { return has_captures_.load(std::memory_order_acquire); }
 
-  // --- the rest
-  // The arena for a request of this thread. Throws std::invalid_argument if its region is paused.
+  // --- under the allocator's `mutex_`
+  // Returns the arena for a request of this thread. Throws std::invalid_argument if its region is
+  // paused.
   [[nodiscard]] Arena& for_request(StreamId stream);
   [[nodiscard]] Arena& of(ElasticPool& pool, StreamId stream);
-  // Null if the pool never served the stream.
+  // Returns the arena; null if the pool never served the stream.
   [[nodiscard]] Arena* find(const ElasticPool& pool, StreamId stream) const;
-  // Not constant: a Guard frees the block that rests in the arena.
+  // Returns arenas that are not const, because locking one (Guard) frees its resting block.
   [[nodiscard]] std::deque<Arena>& all() const { return arenas_; }
   // Calls function(Arena&) for each arena of the pool.
   template <typename Function>
@@ -52,33 +54,33 @@ class Arenas {
       function(*entry->second);
     }
   }
-  // The space has these addresses as well.
+  // Adds a reserved range of addresses to the space.
   void add_reservation(MappedSpace& space, const AddressRange& range);
 
-  // Large requests of each stream of the default pool lie where the plan says. Throws
-  // std::logic_error once there is an arena: a plan begins with the first request.
+  // Sets the plan that places large requests of the default pool. Throws std::logic_error if there
+  // is an arena already, because a plan begins with the first request.
   void set_plan(std::shared_ptr<const ProgramPlan> plan);
-  // Whether the arena, which makes a large request, has not been given the plan of its stream.
+  // Returns whether the arena, at its large request, has not yet asked for the plan of its stream.
   [[nodiscard]] bool awaits_plan(const Arena& arena) const {
     return plan_ != nullptr && arena.pool->is_default() && !arena.is_plan_known;
   }
-  // The plan of the stream whose first large request is as early as this arena's; null if there is
-  // none. The arena awaits a plan, and is locked.
+  // Returns the plan of the arena's stream; null if there is none. The plan numbers streams by
+  // their first large requests, so call it at that request, with the arena locked.
   [[nodiscard]] const StreamPlan* next_plan(Arena& arena);
-  // Free memory where plans have it serves other requests from now on; false if it did already, or
-  // there is none.
+  // Lets the free memory of all planned areas serve other requests from now on. Returns false if
+  // all of them do so already, or there are none.
   bool let_planned_give();
 
   [[nodiscard]] ElasticPool& default_pool() { return default_pool_; }
   [[nodiscard]] PrivatePools<ElasticPool>& private_pools() { return private_pools_; }
   [[nodiscard]] const PrivatePools<ElasticPool>& private_pools() const { return private_pools_; }
   [[nodiscard]] bool is_capturing() const { return private_pools_.is_capturing(); }
-  // `begin_capture` and `end_capture` of the private pools.
+  // Call the functions of these names of the private pools, and update `has_captures`.
   void begin_capture(PoolId pool, Allocator::Filter filter);
   void end_capture(PoolId pool);
-  // A region exists from its first use on, whatever graphs use it.
+  // Creates the pool of a region at its first use, and counts that use as the region's own.
   void know_region(PoolId pool);
-  // Returns whether it did: a pool with memory, or with retired addresses, stays.
+  // Drops the pool, unless it has memory or retired addresses. Returns whether it dropped it.
   bool forget_if_unused(ElasticPool& pool);
   [[nodiscard]] Bytes free_in_private_pools() const;
 
@@ -101,12 +103,12 @@ class Arenas {
   std::map<std::pair<const ElasticPool*, StreamId>, Arena*> index_;
   std::vector<Arena*> unused_;
   std::array<std::atomic<Arena*>, kSlots> slots_{};
-  // A table that was replaced stays, for somebody may be reading it.
+  // Replaced tables are kept, because another thread may still be reading one.
   std::vector<std::unique_ptr<const ReservationTable>> tables_;
   std::atomic<const ReservationTable*> reservations_{nullptr};
-  std::atomic<bool> has_captures_{false};  // private_pools_.is_capturing()
+  std::atomic<bool> has_captures_{false};  // private_pools_.is_capturing(), read without a lock
   std::shared_ptr<const ProgramPlan> plan_;
-  std::size_t planned_streams_ = 0;  // that have made a large request
+  std::size_t planned_streams_ = 0;  // streams that have made a large request
 };
 
 }  // namespace plimsoll

@@ -1,12 +1,11 @@
-// The ledger: how much the elastic allocator has reserved. It notes each piece that comes, goes or
-// moves in the history and the statistics.
+// The ledger counts how much the elastic allocator has reserved. It notes each piece that is made,
+// released or moved in the history and the statistics.
 //
 // Invariants, over all pieces that have memory:
 //   reserved == sum of piece.size == sum of arena.reserved == statistics' reserved_bytes;
 //   shared_reserved == sum over the pieces of shared memory == statistics' shared_reserved_bytes;
 //   pool.reserved == sum of its arenas'; statistics' segment == number of pieces.
-// Everything here is guarded by the allocator's `mutex_`, and an arena's own counts by its lock
-// too.
+// Callers hold the allocator's `mutex_`, and the arena's lock when its own counts change.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +27,19 @@ class Ledger {
   [[nodiscard]] Bytes dedicated_reserved() const { return reserved_ - shared_reserved_; }
   [[nodiscard]] Statistics& statistics() { return statistics_; }
   [[nodiscard]] TorchVersion version() const { return version_; }
-  // Pieces that began to serve at another address so far.
+  // Returns how many times a piece has begun to serve at another address.
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
   void count_moves(std::uint64_t pieces) { moves_ += pieces; }
 
-  // The piece serves at its address from now on; or it does no more.
+  // Count a piece that begins to serve at its address, or one that no longer does.
   void add(const Piece& piece);
   void remove(const Piece& piece);
-  // The piece has left shared memory.
+  // Subtracts a piece that has left shared memory from the shared counts.
   void leave_shared(const Piece& piece);
 
-  // `piece` was mapped at its address, or unmapped there.
+  // Notes in the history that `piece` was mapped at its address, or unmapped there.
   void note(Action action, const Piece& piece);
-  // The same, but neighbours make one event, once `note_run` is called.
+  // Does the same, but joins neighbouring pieces to one event. `note_run` notes the last event.
   void note_in_run(Action action, const Piece& piece);
   void note_run();
 
@@ -59,7 +58,7 @@ class Ledger {
   Bytes reserved_ = 0;
   Bytes shared_reserved_ = 0;
   std::uint64_t moves_ = 0;
-  Run run_;  // that is still to be noted
+  Run run_;  // an event that is not noted yet
 };
 
 }  // namespace plimsoll

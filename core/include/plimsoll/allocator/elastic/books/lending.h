@@ -1,15 +1,15 @@
-// Blocks are lent to the program, and freed: every request's path.
+// Lends blocks to the program and frees them. Every request comes through here.
 //
-// A block for which pieces were brought together borrows them. When the block is freed they return
-// home before the arena's next request, unless that request is for just the same block: so a loop
-// of one size moves nothing. Returning changes only the books, for the pieces are still mapped at
-// home.
+// A block borrows the pieces that were brought together for it. After the block is freed, they
+// return home (where they were mapped first) before the arena's next request, unless that request
+// is for just the same block; so a loop of one size moves nothing. Returning changes only the
+// books, because the pieces are still mapped at home.
 //
 // Invariants, over the blocks of all arenas:
 //   arena.live == the blocks with `allocated`; a waiting block is active and not allocated, and
 //     arena.waiting counts its size;
 //   block.shared == bytes of the lent block in shared memory; shared_allocated == their sum.
-// The caller holds the lock of the block's arena, and where the block borrows, the allocator's
+// The caller holds the lock of the block's arena and, for a block that borrows, the allocator's
 // `mutex_`.
 #pragma once
 
@@ -26,7 +26,7 @@ class Lending {
  public:
   Lending(EventLog& log, Ledger& ledger) : log_(log), ledger_(ledger) {}
 
-  // The program has the block, which its space gave.
+  // Marks a block, which was taken from its space, as used by the program, and counts it.
   Block* lend(Block* block, Bytes requested) {
     Arena& arena = *block->arena;
     block->allocated = true;
@@ -49,10 +49,10 @@ class Lending {
               block->shared);
     return block;
   }
-  // The program freed the block, which no other stream uses, and which `live` knows no more.
+  // Frees a block that no other stream uses and that `live` no longer contains.
   void free(Block* block) {
     Arena& arena = *block->arena;
-    arena.free_resting();  // while the block is no neighbour to merge with
+    arena.free_resting();  // before `block` is free: the two must not merge
     const Bytes shared = block->shared;
     block->allocated = false;
     if (shared != 0) count_shared(*block, 0);
@@ -61,15 +61,17 @@ class Lending {
     note(Action::free_completed, *block, shared);
     set_free(block);
   }
-  // The program freed the block, but other streams still use it; later they use it no more.
+  // `request_free` notes that the program freed a block that other streams still use.
+  // `complete_free` frees the block once they no longer do.
   void request_free(Block* block);
   void complete_free(Block* block);
 
-  // The borrowing block that the program freed last, if the request is for just that one; else its
-  // pieces return home, and the result is null. Takes the arena's lock.
+  // Lends the borrowing block that was freed last, if it lies in this space and has this size.
+  // Otherwise sends its pieces home, and returns null. Locks the arena itself.
   [[nodiscard]] Block* take_borrowed(MappedSpace& space, Bytes size, Bytes requested);
 
-  // How much of a lent block is in shared memory, after its pieces changed.
+  // Counts again how much of a lent block lies in shared memory. Called when its pieces have
+  // changed.
   void recount_shared(Block& block) {
     count_shared(block, block.space->shared_bytes(block.address, block.size));
   }
@@ -99,15 +101,16 @@ class Lending {
     }
   }
   void free_borrowed(Block* block);
-  // The free pieces among these bytes return home, as far as nothing else was mapped there. So a
-  // program that repeats itself finds free memory as it found it before. The arena is locked.
+  // Moves the free pieces in the range back to their homes, unless something else is mapped there
+  // now. So a program that repeats its steps finds free memory where it was before. The arena is
+  // locked.
   void return_home(MappedSpace& space, const AddressRange& range);
   void count_shared(Block& block, Bytes shared);
 
   EventLog& log_;
   Ledger& ledger_;
-  std::atomic<std::uint64_t> lent_{0};  // blocks that may be in shared memory, so far
-  mutable SpinLock shared_lock_;        // of the next; threads of all arenas change it
+  std::atomic<std::uint64_t> lent_{0};  // blocks lent so far that may be in shared memory
+  mutable SpinLock shared_lock_;        // guards shared_allocated_; all arenas change it
   Stat shared_allocated_;
 };
 

@@ -1,5 +1,5 @@
-// Address space of which parts have memory: the blocks and pieces of one stream, in one pool, of
-// one size class. A space keeps books; it calls no driver.
+// A space: addresses, of which parts have memory, with the blocks and pieces of one stream, one
+// pool and one size class. A space keeps the books; it never calls the driver.
 //
 // Blocks tile the addresses that the driver reserved, and each block is in one of four states.
 // Pieces lie across blocks: one piece may hold several used and free blocks.
@@ -7,9 +7,9 @@
 //   blocks   | used |      free      | used | retired |     hole     | free |
 //   pieces   |     A     |     B     |  C   |   (D)   |              |  E   |
 //
-//   used     the program has it, or other streams still use what the program freed
-//   free     it has memory, which is not used; B and E lie in free blocks as a whole, so they can
-//            move, but A serves a used block too
+//   used     the program has the block, or freed it while other streams still use it
+//   free     has memory that is not used; B and E lie in free blocks as a whole, so they can move,
+//            but A serves a used block too
 //   retired  one piece's addresses: D serves elsewhere and is still mapped here, so it can return
 //            without a call of the driver
 //   hole     addresses without memory: nothing is mapped
@@ -45,20 +45,20 @@ namespace plimsoll {
 
 struct Arena;
 
-// Which memory a space is made of.
+// The tiers from which a space takes memory.
 enum class Tiers : std::uint8_t { dedicated, shared, both };
 
 [[nodiscard]] constexpr bool may_use(Tiers tiers, Tier tier) {
   return tiers == Tiers::both || (tiers == Tiers::shared) == (tier == Tier::shared);
 }
 
-// A piece that nobody uses, and the free block around it.
+// A free piece and the free block that contains it.
 struct FreePiece {
   Piece* piece = nullptr;
   Block* block = nullptr;
 };
 
-// A free piece returns to addresses where it is retired.
+// The return of a free piece to addresses where it is retired.
 struct Return {
   FreePiece free;
   Address to = 0;
@@ -90,9 +90,9 @@ class MappedSpace {
   using Holes = std::set<Block*, ByAddress>;
 
   enum class Kind : std::uint8_t {
-    small,    // requests
-    large,    // each where the program had it in the step before, if that is free
-    planned,  // each where a plan says
+    small,    // places small requests by best fit
+    large,    // places each request where the previous step had it, if that is free
+    planned,  // places each request where a plan says
   };
   MappedSpace(Arena& arena, Kind kind, Tiers tiers = Tiers::dedicated)
       : arena_(arena), kind_(kind), tiers_(tiers) {}
@@ -105,16 +105,16 @@ class MappedSpace {
   [[nodiscard]] Tiers tiers() const { return tiers_; }
   [[nodiscard]] Arena& arena() const { return arena_; }
 
-  // A free block, cut to size: where the program had this request in the step before, else the
-  // smallest of at least `size` bytes; null if there is none.
+  // Returns a free block, cut to size: the one where the program had this request in the previous
+  // step, else the smallest of at least `size` bytes; null if there is none.
   Block* take(Bytes size) {
     if (!small()) {
       if (Block* const block = take_expected(size)) return block;
     }
     return take_best_fit(size);
   }
-  // The same, but null as well where the memory that the request had in the step before may return.
-  // The hot path: it allocates nothing.
+  // Like `take`, but also returns null if memory may return to the place that the request had in
+  // the previous step. The hot path: allocates nothing on the heap.
   Block* take_at_once(Bytes size) {
     if (!small()) {
       if (Block* const block = take_expected(size)) return block;
@@ -123,53 +123,56 @@ class MappedSpace {
     return take_best_fit(size);
   }
 
-  // --- where requests shall lie, as the past says: large ones only
-  // Whether the next request of the block's size may have the block; else it is to lie elsewhere.
+  // --- where large requests should lie, from the order of past requests
+  // Returns false if the next request of the block's size is expected at another address.
   [[nodiscard]] bool is_where_expected(const Block* block) const {
     if (small()) return true;
     const Address address = repetition_.expect(block->size);
     return address == 0 || address == block->address;
   }
-  // The block was lent.
+  // Remembers where a large block was lent.
   void note_lent(const Block* block) {
     if (!small()) repetition_.note(block->size, block->address);
   }
-  // Where the program had a request of this size in the step before, and in the one before that; 0
-  // where that is unknown.
+  // Returns where the program had a request of this size in the previous step, and in the step
+  // before it; 0 where that is unknown.
   [[nodiscard]] std::array<Address, 2> expected(Bytes size) const {
     return no_split_ ? std::array<Address, 2>{} : repetition_.expect_both(size);
   }
-  // The first of these, if sizes have gone on as in the step before for a while; else 0.
+  // Returns the first of these addresses if sizes have gone on as in the previous step for a while;
+  // else 0.
   [[nodiscard]] Address surely_expected(Bytes size) const {
     const Address address = no_split_ ? 0 : repetition_.expect(size);
     return repetition_.is_sure() ? address : 0;
   }
-  // Where the program had at most so many requests after that one.
+  // Returns the address ranges that the next requests, at most `most`, had in the previous step;
+  // none if the program is not repeating a step.
   [[nodiscard]] std::vector<AddressRange> coming(std::size_t most) const {
     std::vector<AddressRange> found;
     repetition_.for_each_coming(
         most, [&](Bytes size, Address address) { found.push_back({address, size}); });
     return found;
   }
-  // Whether some of the memory that the request surely had in the step before is retired, and its
-  // pieces still serve this space.
+  // Returns whether the place that the request surely had in the previous step has retired
+  // addresses whose pieces all still serve this space.
   [[nodiscard]] bool may_return(Bytes size) const;
-  // Whether no block of the program, nor one whose free waits, has any of these addresses.
+  // Returns true if no used block has any of these addresses: neither one that the program has, nor
+  // one whose free waits.
   [[nodiscard]] bool is_unused(Address address, Bytes size) const;
 
-  // A block of exactly this range, if one free block holds it all.
+  // Returns a block of exactly this range; null if no free block contains it.
   Block* take_at(Address address, Bytes size);
-  // The block is free from now on. `age` says which frees came before; see `free_pieces`.
+  // Makes the block free. `age` orders the frees; see `free_pieces`.
   void free(Block* block, std::uint64_t age);
 
-  // Blocks are neither split nor merged from now on: each is one piece.
+  // Sets whether blocks are never split or merged from now on, so that each is one piece.
   void set_no_split(bool no_split) { no_split_ = no_split; }
   [[nodiscard]] bool no_split() const { return no_split_; }
 
   void add_reservation(Address address, Bytes size);
-  // The lowest hole of at least `size` bytes.
+  // Returns the lowest hole of at least `size` bytes.
   [[nodiscard]] std::optional<AddressRange> hole_for(Bytes size) const;
-  // All pieces in free blocks that were freed at `age` or before.
+  // Adds to `found` all pieces in free blocks that were freed at `age` or before.
   void add_free_pieces(std::uint64_t age, std::vector<FreePiece>& found) const;
   [[nodiscard]] std::vector<FreePiece> free_pieces(std::uint64_t age) const {
     std::vector<FreePiece> found;
@@ -177,39 +180,40 @@ class MappedSpace {
     return found;
   }
 
-  // A piece was mapped into a hole: its memory is free.
+  // Adds a piece that was mapped into a hole. Its memory is free.
   void add_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // A free piece will serve elsewhere, or be no more: its addresses are retired, at the age at
-  // which they were freed. The caller removes several free pieces of one call to `free_pieces` by
-  // ascending address, and does nothing else in between.
+  // Removes a free piece, which will serve elsewhere or be destroyed. Its addresses are retired and
+  // keep the age of their free. To remove several pieces from one call of `free_pieces`, go by
+  // ascending address and call nothing else in between.
   [[nodiscard]] std::unique_ptr<Piece> remove_piece(const FreePiece& piece);
-  // The piece is retired at `address`, and was removed from where it served; it is free there now.
+  // Lets a removed piece serve at `address`, where it is retired. Its memory is free there.
   void return_piece(Address address, std::unique_ptr<Piece> piece, std::uint64_t age);
-  // Free pieces of this space, by ascending address, return to where they are retired in it.
-  // Pieces that lie side by side return in one step.
+  // Moves free pieces of this space, given by ascending address, back to addresses of this space
+  // where they are retired. Adjacent pieces move in one step.
   void return_pieces(const std::vector<Return>& pieces, std::uint64_t age);
-  // The pieces in a free block, and in or across `range`, that are away and can return to their
-  // homes, by ascending address. A piece whose home is gone has its home where it is from now on.
+  // Adds to `found`, by ascending address, the pieces of a free block that overlap `range` and can
+  // return to their homes. A piece that is no longer mapped at its home gets its present address as
+  // home.
   void add_pieces_away(Block* block, const AddressRange& range, std::vector<FreePiece>& found);
-  // The piece's home is where it is from now on.
+  // Makes the piece's present address its home.
   void set_home(Piece& piece);
-  // Whether any piece is away from home.
+  // Returns whether any piece is away from home.
   [[nodiscard]] bool has_pieces_away() const { return pieces_away_ > 0; }
-  // Physical memory without an owner is mapped in a hole until the driver takes it back.
+  // Retires a range of a hole where the driver refused to unmap memory. No piece owns that memory.
   void retire(const AddressRange& range);
   [[nodiscard]] std::size_t retired_count() const { return retired_count_; }
-  // The block of retired addresses.
+  // Returns the retired block at `address`.
   [[nodiscard]] const Block& retired_at(Address address) const {
     return *mappings_.find(address)->second.retired;
   }
-  // Calls function(const Block&) for all that are, by address.
+  // Calls function(const Block&) for all retired blocks, by address.
   template <typename Function>
   void for_each_retired(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
       if (mapping.retired != nullptr) function(std::as_const(*mapping.retired));
     }
   }
-  // Calls function(const Block&) for those that are among these addresses, in part or as a whole.
+  // Calls function(const Block&) for the retired blocks that overlap the range.
   template <typename Function>
   void for_each_retired(const AddressRange& range, Function function) const {
     if (retired_count_ == 0) return;
@@ -220,32 +224,32 @@ class MappedSpace {
       if (retired != nullptr && range.address < next->first + retired->size) function(*retired);
     }
   }
-  // Retired addresses were unmapped: they are a hole.
+  // Makes a hole of the retired block at `address`, which was unmapped.
   void clear(Address address);
-  // The same, because another piece will be mapped there.
+  // Does the same, and counts that the address gave way to another piece.
   void give_way(Address address);
-  // How often the address gave way.
+  // Returns how often the address gave way.
   [[nodiscard]] Bytes times_given_way(Address address) const {
     const auto found = given_way_.find(address);
     return found == given_way_.end() ? 0 : found->second;
   }
 
-  // The piece that serves from there on; null if none does.
+  // Returns the piece that serves from `address` on; null if none does.
   [[nodiscard]] const Piece* piece_at(Address address) const {
     const auto found = mappings_.find(address);
     return found == mappings_.end() ? nullptr : found->second.serves.get();
   }
-  // Calls function(Piece&) for each, by address.
+  // Calls function(Piece&) for each piece that serves in this space, by address.
   template <typename Function>
   void for_each_piece(Function function) const {
     for (const auto& [address, mapping] : mappings_) {
       if (mapping.serves) function(*mapping.serves);
     }
   }
-  // How much of these bytes, which all have memory, lies in shared memory.
+  // Returns how much of the range lies in shared memory. The whole range must have memory.
   [[nodiscard]] Bytes shared_bytes(Address address, Bytes size) const;
-  // Calls function(Piece&) for each piece that has any of these bytes, which all have memory, by
-  // address.
+  // Calls function(Piece&) for each piece that overlaps the range, by address. The whole range must
+  // have memory.
   template <typename Function>
   void for_each_piece(Address address, Bytes size, Function function) const {
     for (auto next = std::prev(mappings_.upper_bound(address));
@@ -256,7 +260,7 @@ class MappedSpace {
   [[nodiscard]] const std::vector<AddressRange>& reservations() const { return reservations_; }
   [[nodiscard]] const BestFitIndex& free_blocks() const { return free_; }
   [[nodiscard]] const Holes& holes() const { return holes_; }
-  // The block around an address of one of the reservations.
+  // Returns the block that contains `address`; null if no reservation does.
   [[nodiscard]] Block* block_at(Address address) const;
   // Calls function(const Block*) for every block, by address within each reservation.
   template <typename Function>
@@ -265,15 +269,15 @@ class MappedSpace {
       for (const Block* block = first; block != nullptr; block = block->next) function(block);
     }
   }
-  // Throws std::logic_error that names the first invariant that does not hold.
+  // Throws std::logic_error, which names the invariant, if one does not hold.
   void check_invariants() const;
 
  private:
-  static constexpr std::size_t kMostGivenWay = 4096;  // addresses
-  static constexpr std::size_t kMostLooked = 64;      // blocks, for one around an address
+  static constexpr std::size_t kMostGivenWay = 4096;  // addresses whose counts are kept
+  static constexpr std::size_t kMostLooked = 64;      // blocks that one search may look at
 
-  // What is mapped at an address: the piece that serves there, or the retired block of one that
-  // serves elsewhere.
+  // What is mapped at an address: a piece that serves there, or, where the address is retired, its
+  // block.
   struct Mapping {  // (serves == nullptr) != (retired == nullptr)
     std::unique_ptr<Piece> serves = {};
     Block* retired = nullptr;
@@ -281,7 +285,8 @@ class MappedSpace {
   using Mappings = FlatMap<Mapping>;
 
   [[nodiscard]] Block* make(Address address, Bytes size);
-  // Null if the step before does not say, or there is no such free block.
+  // Returns the block where the previous step had the request, cut to size; null if that place is
+  // unknown or not free.
   [[nodiscard]] Block* take_expected(Bytes size);
   Block* take_best_fit(Bytes size) {
     Block* const block = free_.take(size);
@@ -289,7 +294,8 @@ class MappedSpace {
   }
   [[nodiscard]] Block* take_from(Block* block, Address address, Bytes size);
   void drop(Block* block);
-  // Makes a free block that is in no index the block of these bytes; what is left is free again.
+  // Cuts a block of `size` bytes off the front of a free block that is in no index, and returns it.
+  // The rest is free again.
   Block* cut(Block* block, Bytes size) {
     if (block->size == size || no_split_) return block;
     Block* const front = make(block->address, size);
@@ -306,46 +312,47 @@ class MappedSpace {
   }
   void link(Block* block);
   [[nodiscard]] Block* last_retired(Address address) const;
-  // Splits so that a block begins at `address`; returns that block. No index holds either part.
+  // Splits the block at `address`, and returns the back part. Neither part is in an index.
   Block* split_at(Block* block, Address address);
-  // Both blocks are in no index, and neighbours; `second` is no more.
+  // Merges `second`, the next neighbour, into `block`. Neither is in an index.
   void absorb_next(Block* block, Block* second);
   void make_hole(Block* block);
-  // The block of just these bytes, which one free block holds; no index has it any more.
+  // Takes exactly this range out of the free block that contains it: `first`, or one after it. The
+  // returned block is in no index.
   Block* take_out(Block* first, const AddressRange& range);
-  // The piece that serves at `from` serves at `to`, where it was retired, and is retired where it
-  // served, in the block `left`. Returns the block that it returned to.
+  // Moves the piece that serves at `from` to `to`, where it is retired. The block `left`, where it
+  // served, is retired in turn. Returns the block at `to`.
   Block* exchange(Mappings::iterator from, Mappings::iterator to, Block* left);
   void hold(Address address, std::unique_ptr<Piece> piece);
   void retire(Block* block);
-  // The block of exactly this range, which lies in one hole and is none any more.
+  // Takes exactly this range out of the hole that contains it, and returns its block.
   [[nodiscard]] Block* take_hole(const AddressRange& range);
 
-  // In a planned space each block is known by its address.
+  // Enters the block in `by_address_`, which only a planned space has.
   void know(Block* block) {
     if (planned()) by_address_[block->address] = block;
   }
 
-  // `check_invariants` checks the invariants of each field.
+  // `check_invariants` checks the invariants that are named below.
   Arena& arena_;
   Kind kind_;
   Tiers tiers_;
   bool no_split_ = false;  // if it is set, each block is one piece
   ObjectPool<Block> objects_;
-  // The blocks of a reservation make it up, without gaps. Two free neighbours, or two holes, are
-  // merged (free ones not under no_split_). Holes, retired blocks and pieces begin and end at
-  // granules; bytes in used and free blocks == sum of piece->size.
+  // Blocks fill each reservation without gaps. Two free neighbours, or two holes, are merged (free
+  // ones not under no_split_). Holes, retired blocks and pieces begin and end at granules; bytes in
+  // used and free blocks == sum of piece->size.
   std::vector<AddressRange> reservations_;
-  std::vector<Block*> firsts_;  // of each reservation
+  std::vector<Block*> firsts_;  // the first block of each reservation
   BestFitIndex free_;           // exactly the free blocks
   Holes holes_;                 // exactly the holes
-  // By address, and without overlaps. Where a piece serves, piece->space == this and
+  // Keyed by address, without overlaps. Where a piece serves, piece->space == this and
   // piece->address == the key; a retired block is one piece's addresses.
   Mappings mappings_;
   std::size_t pieces_away_ = 0;                   // pieces with home != address
   std::size_t retired_count_ = 0;                 // retired blocks
-  std::unordered_map<Address, Bytes> given_way_;  // how often, by address
-  Repetition repetition_;                         // of large requests
+  std::unordered_map<Address, Bytes> given_way_;  // how often each address gave way
+  Repetition repetition_;                         // places of past large requests
   FlatMap<Block*> by_address_;                    // in a planned space: all blocks
 };
 

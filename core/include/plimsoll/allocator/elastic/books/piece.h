@@ -1,8 +1,8 @@
-// A piece: memory of the driver's with one handle, which is mapped as a whole and has one owner.
+// A piece: memory of the driver with one handle. It is mapped as a whole and has one owner.
 //
-// A piece serves at one address. Where it served before it may still be mapped: those addresses are
-// retired (mapped_space.h), and the piece can return to them without a call of the driver. A piece
-// that is destroyed releases its memory to the driver.
+// A piece serves at one address. It may still be mapped at addresses where it served before: these
+// are retired (mapped_space.h), and the piece can return to them without a call of the driver. A
+// piece that is destroyed releases its memory to the driver.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Piece {
 
   Bytes size;
   Tier tier;
-  Handle handle;  // 0 <=> the piece is paused: its content is elsewhere
+  Handle handle;  // 0 while the piece is paused and its content elsewhere
   ReturnedHandles* returned;
   MappedSpace* space = nullptr;  // where it serves, or served last
   Address address = 0;
@@ -44,23 +44,25 @@ struct Piece {
   [[nodiscard]] Address end() const { return address + size; }
   [[nodiscard]] bool has_memory() const { return handle != 0; }
 
-  // The piece serves elsewhere from now on, and is still mapped in `retired`.
+  // Notes that the piece serves elsewhere from now on and is still mapped in `retired`.
   void left(Block& retired) {
     retired.piece = this;
     old_mappings.push_back(&retired);
   }
-  // The piece returned to `retired`, or is not mapped there any more.
+  // Notes that the piece returned to `retired`, or is no longer mapped there.
   void forget(Block& retired) {
     std::erase(old_mappings, &retired);
     retired.piece = nullptr;
   }
-  // The piece returned to `from`, and left `to`.
+  // Notes that the piece returned to the block `from` and left the block `to`, which is retired
+  // now.
   void exchange(Block& from, Block& to) {
     std::ranges::replace(old_mappings, &from, &to);
     from.piece = nullptr;
     to.piece = this;
   }
-  // The two exchange their memory; this one's old mappings show memory that is no longer its own.
+  // Swaps the memory of two pieces. Forgets this piece's old mappings, which show memory that is no
+  // longer its own.
   void exchange_memory(Piece& other) {
     forget_old_mappings();
     std::swap(handle, other.handle);

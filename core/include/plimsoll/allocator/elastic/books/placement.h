@@ -1,8 +1,8 @@
-// Where memory is to lie: in a region that a person named, and in the card's own memory or the
-// host's. A thread has a placement, and each of its requests follows it.
+// Where the requests of a thread are to lie: in which region (the program names them), and first in
+// which tier, the card's own memory or the host's.
 //
 // A region has memory of its own, as a private pool does, so that it can be taken off the card as a
-// whole; memory that nobody uses moves freely in and out of it.
+// whole. Free memory moves in and out of it.
 #pragma once
 
 #include <atomic>
@@ -24,13 +24,14 @@ struct Placement {
 
 // The policy for requests when dedicated memory is full.
 enum class SpillPolicy : std::uint8_t {
-  strict,  // it fails
-  spill,   // it gets shared memory
+  strict,  // the request fails
+  spill,   // the request gets shared memory
 };
 
 class ThisThread {
  public:
-  // Nothing: requests go where they always go.
+  // Sets the placement of this thread's requests. Without a value they go to the default pool and
+  // dedicated memory.
   static void set_placement(std::optional<Placement> placement);
   [[nodiscard]] static Placement placement();
   // For the hot path: while no thread has a placement, this reads one counter.

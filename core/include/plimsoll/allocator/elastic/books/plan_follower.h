@@ -1,15 +1,17 @@
-// Follows the plan of a stream: where shall this request lie?
+// Follows the plan of a stream: finds where each request is to lie.
 //
 // `next_` is the slot that the next request should fill. A request takes it if it has the slot's
-// size and the place is free. Otherwise the program has deviated: the nearest slot of that size, at
-// most `kReach` slots away, is where the program is from then on, and the nearest of them with a
-// free place serves. If no slot is near, the next slot's place serves a request that needs half of
-// it or more. A request for which the plan has no place lies elsewhere.
+// size and the place is free. Otherwise the program has deviated, and slots of that size are
+// searched, at most `kReach` slots away. The nearest one is where the program is from then on, and
+// the nearest one with a free place serves the request. If there is none, a request that needs at
+// least half of the next slot's place gets that place. A request for which the plan has no place
+// lies elsewhere.
 //
-// Whether a place is free is asked for each request, so a wrong plan costs memory, and with a tight
-// limit that memory may be what a later request lacks. A plan of which a step takes less than
-// `kLeastPlaced` is dropped; the first time, after requests for as much as the area. All of this
-// counts requests, and none of it asks the time: a simulated run decides as a real one.
+// Each place is checked to be free, so a wrong plan only costs memory; but under a tight limit a
+// later request may lack that memory. So the plan is dropped if less than `kLeastPlaced` percent of
+// a step's bytes lie where the plan has them. The first step ends early, once its requests add up
+// to the size of the area. All decisions depend on requests, none on time, so a simulated run
+// decides as a real one does.
 //
 // What always holds:
 //   next_ < slots, or == slots where the plan has ended;
@@ -28,12 +30,13 @@ namespace plimsoll {
 
 // How far a program followed the plan of one stream.
 struct PlanUse {
-  std::uint64_t requests = 0;  // large ones
-  Bytes bytes = 0;             // that they asked for
-  Bytes placed_bytes = 0;      // of these, where the plan says, or outside its area if it says that
+  std::uint64_t requests = 0;  // the large requests
+  Bytes bytes = 0;             // bytes that they asked for
+  // Bytes that lie where the plan has them, or outside its area if the plan has them there.
+  Bytes placed_bytes = 0;
   struct Dropped {
-    std::uint64_t request = 0;  // after so many
-    Bytes bytes = 0;            // of the last step
+    std::uint64_t request = 0;  // number of requests before the plan was dropped
+    Bytes bytes = 0;            // requested in the last step
     Bytes placed_bytes = 0;
   };
   std::optional<Dropped> dropped;
@@ -41,7 +44,7 @@ struct PlanUse {
 
 class PlanFollower {
  public:
-  // Slots in either direction among which a place is looked for.
+  // How many slots ahead and behind are searched for a place.
   static constexpr std::uint32_t kReach = 400;
 
   // The area begins at `base`. The plan outlives the follower.
@@ -51,10 +54,10 @@ class PlanFollower {
   [[nodiscard]] const PlanUse& use() const { return use_; }
   struct Answer {
     Address address = 0;   // 0: the plan has no place for the request
-    bool is_next = false;  // it is the slot that should come next
+    bool is_next = false;  // whether the slot that should come next serves the request
   };
-  // Where a request of this size shall lie. `is_free(address, size)` says whether no block lies
-  // there.
+  // Returns where a request of this size is to lie. `is_free(address, size)` says whether no block
+  // lies there.
   template <typename IsFree>
   [[nodiscard]] Answer find(Bytes size, IsFree is_free) {
     is_asked_ = true;
@@ -72,13 +75,14 @@ class PlanFollower {
     if (!is_near && may_lie_in(next_, size) && is_free(address_of(next_), size)) place_ = next_;
     return {place_ == kNone ? 0 : address_of(place_), is_next};
   }
-  // A request was served at this address, by the plan or elsewhere. One for which no place was
-  // asked does not count.
+  // Notes the address at which a request was served, by the plan or elsewhere. Ignores a request
+  // for which `find` was not called.
   void note(Bytes size, Address address);
 
  private:
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-  static constexpr std::uint32_t kShortestStep = 256;  // requests, over which bytes are compared
+  // In requests; the plan is checked once a step.
+  static constexpr std::uint32_t kShortestStep = 256;
   static constexpr std::uint32_t kLongestStep = 16384;
   // The share of a step's bytes that has to lie where the plan says, in percent.
   static constexpr Bytes kLeastPlaced = 80;
@@ -89,14 +93,15 @@ class PlanFollower {
   [[nodiscard]] Address address_of(std::uint32_t slot) const {
     return base_ + plan_.slots[slot].offset;
   }
-  // Whether the slot has a place, of which the request needs at least half.
+  // Returns whether the slot has a place of which the request needs at least half.
   [[nodiscard]] bool may_lie_in(std::uint32_t slot, Bytes size) const {
     if (slot >= slots() || plan_.slots[slot].is_elsewhere()) return false;
     const Bytes planned = plan_.slots[slot].size;
     return planned / 2 <= size && size <= planned;
   }
-  // Calls serves(slot) for slots near the next one, the nearest first, until one does. A section
-  // that repeats is near its own start at its end, as well as the section behind it.
+  // Calls serves(slot) for the slots around `next_`, the nearest first, until it returns true. A
+  // section that repeats wraps around: behind its last slot come both its own first slot and the
+  // next section.
   template <typename Serves>
   [[nodiscard]] bool find_near(Serves serves) const {
     if (serves(other_)) return true;
@@ -130,18 +135,18 @@ class PlanFollower {
 
   const StreamPlan& plan_;
   Address base_;
-  Bytes height_;                     // of the area
-  std::vector<std::uint32_t> ends_;  // of the sections
-  std::uint32_t step_;               // requests
+  Bytes height_;                     // size of the area
+  std::vector<std::uint32_t> ends_;  // ends of the sections
+  std::uint32_t step_;               // length of a step, in requests
   std::uint32_t next_ = 0;
-  std::uint32_t other_ = kNone;  // what may come as well, where a section ends
-  bool is_asked_ = false;        // for a place, by a request that was not served yet
+  std::uint32_t other_ = kNone;  // at the end of a section: another slot that may come next
+  bool is_asked_ = false;        // `find` was called, and `note` not yet
   std::uint32_t place_ = kNone;
   std::uint32_t reached_ = kNone;
-  std::size_t section_ = 0;  // of the slot that was reached last
-  std::uint32_t time_ = 0;   // how often it was gone through before
+  std::size_t section_ = 0;  // section of the slot that was reached last
+  std::uint32_t time_ = 0;   // how often the program went through it before
   PlanUse use_;
-  PlanUse at_step_;  // when the step began
+  PlanUse at_step_;  // `use_` when the step began
 };
 
 }  // namespace plimsoll

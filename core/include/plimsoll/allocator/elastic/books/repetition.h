@@ -1,17 +1,19 @@
-// The requests that a space served, in order. A program that repeats its steps gets each block
-// where the step before had it, so after some steps nothing has to be mapped any more.
+// Remembers the requests that a space served, in order, so that a program that repeats its steps
+// gets each block where the previous step had it. After some steps nothing has to be mapped any
+// more.
 //
-// Best fit alone moves pieces for ever: a block that outlives its step, the loss say, lies
+// Best fit alone moves pieces for ever: a block that outlives its step, such as the loss, lies
 // elsewhere in the next step, so every later choice differs a little, and other pieces have to
 // move.
 //
-// Requests are told apart by their sizes. `followed_` is the request of the past that the next one
-// repeats, as long as sizes go on as they did then. Where they do not, the latest request is looked
-// up that was of the same size and came after the same sizes; after fewer of them, if a step has
-// passed since, for layers look alike, and steps begin in different ways. What always holds:
+// Requests are recognised by their sizes. While sizes repeat those of the past, `followed_` is the
+// past request that the next one repeats. When they differ, `find_again` looks up the latest
+// request of the same size that came after the same kContext sizes. If there is none, kShortContext
+// sizes suffice for a request at least kLeastStep requests ago: layers of one step look alike, and
+// steps begin in different ways. Invariants:
 //   past_[i % kCapacity] is request number i, for count_ - kCapacity <= i < count_; before the
 //     first it is empty;
-//   an index's hash is that of the last sizes, as many as its context has;
+//   an index's hash covers the last `context` sizes;
 //   if is_following_, followed_ < count_, and request number followed_ is in the past.
 #pragma once
 
@@ -27,27 +29,29 @@ namespace plimsoll {
 
 class Repetition {
  public:
-  // A step of more requests is not recognised.
+  // How many requests are remembered. A longer step is not recognised.
   static constexpr std::size_t kCapacity = std::size_t{1} << 14;
-  // A request is that of the past which came after the same sizes, so many in a row.
+  // How many preceding sizes must be equal for a past request to count as the same one.
   static constexpr std::size_t kContext = 7;
-  // Fewer suffice if that request was at least `kLeastStep` requests ago.
+  // This number suffices if the past request was at least `kLeastStep` requests ago.
   static constexpr std::size_t kShortContext = 4;
   static constexpr std::size_t kLeastStep = 32;
 
-  // Makes room for the past; until then nothing is noted or expected.
+  // Allocates the memory for past requests. Before that, nothing is noted or expected.
   void open();
 
-  // Where a request of this size lay in the step before; 0 where that is unknown. Several calls
-  // before a `note` say the same.
+  // Returns where a request of this size lay in the previous step; 0 where that is unknown.
+  // Repeated calls without a `note` in between return the same.
   [[nodiscard]] Address expect(Bytes size) const {
     const bool follows = is_following_ && request(followed_).size == size;
     return follows || find_again(size) ? request(followed_).address : 0;
   }
-  // And in the one before that, as blocks that outlive a step take turns.
+  // Returns where a request of this size lay in the previous step, and in the step before it: a
+  // block that outlives its step alternates between two addresses.
   [[nodiscard]] std::array<Address, 2> expect_both(Bytes size) const;
 
-  // The sizes and addresses of at most so many requests that came after it in the step before.
+  // Calls visit(size, address) for the requests, at most `most`, that came after the followed one
+  // in the previous step.
   template <typename Visit>
   void for_each_coming(std::size_t most, Visit visit) const {
     if (!is_following_) return;
@@ -55,11 +59,11 @@ class Repetition {
     for (std::size_t i = followed_ + 1; i < end; ++i) visit(request(i).size, request(i).address);
   }
 
-  // Whether sizes went on as in the step before for as many requests as tell one from others:
-  // layers of the same sizes look like steps for a while.
+  // Returns whether sizes have repeated those of the previous step for kContext requests. With
+  // fewer, layers of equal sizes can be mistaken for steps.
   [[nodiscard]] bool is_sure() const { return followed_for_ >= kContext; }
 
-  // The request was served. Allocates nothing.
+  // Notes where a request was served. Allocates nothing on the heap.
   void note(Bytes size, Address address) {
     if (past_.empty()) return;
     by_context_.note(size, request(count_ - kContext).size, count_);
@@ -75,15 +79,15 @@ class Repetition {
     Address address = 0;
   };
 
-  // The latest requests, by their size and the sizes before them, so many as are the context.
+  // Finds the latest request by its size and the `context` sizes before it.
   template <std::size_t context>
   class Index {
    public:
     void open() { latest_.assign(std::size_t{1} << kSlotBits, 0); }
-    // 1 + the number of the latest such request, or of another that shares its slot; 0 if there is
-    // none. Numbers are cut to 32 bits.
+    // Returns 1 + the number of the latest such request, or of a request that shares its slot; 0 if
+    // there is none. Numbers are cut to 32 bits.
     [[nodiscard]] std::uint32_t find(Bytes size) const { return latest_[slot_of(size)]; }
-    // `oldest` is the size that leaves the context.
+    // Notes the request `number`. `oldest` is the size that leaves the context.
     void note(Bytes size, Bytes oldest, std::size_t number) {
       latest_[slot_of(size)] = static_cast<std::uint32_t>(number + 1);
       hash_ = hash_ * kFactor + size - oldest * kFactorOfOldest;
@@ -109,7 +113,8 @@ class Repetition {
   [[nodiscard]] const Request& request(std::size_t number) const {
     return past_[number % kCapacity];
   }
-  // Sizes did not go on as they did: whether there is another request to follow.
+  // Looks for another request to follow, because the next size is not the expected one. Returns
+  // whether there is one.
   [[nodiscard]] bool find_again(Bytes size) const;
   template <std::size_t context>
   [[nodiscard]] bool find(const Index<context>& index, Bytes size, std::size_t least_step) const;
@@ -117,11 +122,11 @@ class Repetition {
   std::vector<Request> past_;
   Index<kContext> by_context_;
   Index<kShortContext> by_short_context_;
-  std::size_t count_ = 0;  // of requests
+  std::size_t count_ = 0;  // number of requests so far
   // The request that the last look-up found; the next look-up begins there.
   mutable std::size_t followed_ = 0;
   mutable bool is_following_ = false;
-  mutable std::size_t followed_for_ = 0;  // requests in a row
+  mutable std::size_t followed_for_ = 0;  // requests in a row that repeated the past
 };
 
 }  // namespace plimsoll

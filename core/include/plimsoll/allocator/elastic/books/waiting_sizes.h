@@ -1,5 +1,5 @@
-// The sizes of an arena's blocks whose free waits for other streams, so that a request asks the
-// driver about them only where one of them is just what it needs.
+// Counts, by size, an arena's blocks whose free waits for other streams. A request queries the
+// driver about these only if one of them has exactly its size.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class WaitingSizes {
   [[nodiscard]] bool has(Bytes size) const {
     return counts_.size() != 0 && counts_.find(size) != nullptr;
   }
-  // How many blocks of the size wait.
+  // Returns the number of waiting blocks of this size.
   [[nodiscard]] std::uint32_t count(Bytes size) const {
     const std::uint32_t* const found = counts_.find(size);
     return found == nullptr ? 0 : *found;

@@ -1,16 +1,17 @@
-// How large the pieces of new memory are: many small ones leave little over, few large ones are
-// mapped quickly.
+// Decides how large the pieces of new memory are. Many small pieces leave little memory over; few
+// large ones are mapped quickly.
 //
-//   small requests           one granule; so are gaps above the border of a planned area
-//   a request that is small  one piece of its own size, since the next request like it will take
-//   against its arena        all of it: up to 1/32 of the arena, and 64 MiB
-//   others                   half of what is still missing, but 1/512 to 1/64 of what is reserved
-//                            (or of the gap, if that is more), 2 to 16 MiB: so few are mapped, the
-//                            last are small, and a live block that ends there holds little
+//   requests up to 1 MiB      one granule; so are gaps above the border of a planned area
+//   up to 1/32 of the arena,  one piece of the request's size, because the next request like it
+//   and up to 64 MiB          will take all of it
+//   larger requests           half of the bytes that are still missing, but 1/512 to 1/64 of the
+//                             reserved memory (or of the gap, if that is more), and 2 to 16 MiB.
+//                             So few pieces are mapped, the last ones are small, and a live block
+//                             that ends there holds little
 //
-// They do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
+// The sizes do not depend on a limit, so a limit never makes a program need more (docs/elastic.md).
 //
-// Pure: they call no driver and change no books.
+// The functions here call no driver and change no books.
 #pragma once
 
 #include "plimsoll/allocator/elastic/plan/plan.h"
@@ -19,7 +20,7 @@ namespace plimsoll {
 
 inline constexpr Bytes kLargestOwnPiece = 64 * kMiB;
 
-// Cuts the plan's new memory into pieces. `reserved` is what the allocator has reserved.
+// Cuts the plan's new memory into pieces. `reserved` is the sum of the allocator's reserved bytes.
 void cut_new_memory(Plan& plan, const MappedSpace& space, Bytes reserved);
 
 }  // namespace plimsoll

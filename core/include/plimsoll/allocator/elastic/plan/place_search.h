@@ -1,10 +1,11 @@
-// Where a request could lie when no free block serves it: a row of free blocks, retired addresses
-// and holes, at the least price.
+// Finds where a request could lie when no free block serves it: the cheapest row of free blocks,
+// retired addresses and holes.
 //
 //   free block    has memory                                      costs nothing
 //   retired       its piece is free, so it can return             costs nothing
-//   hole          a piece is mapped into it                       1 a byte
-//   retired       its piece is used: unmapped, then as a hole     7 a byte, 6 more each time
+//   hole          a piece is mapped into it                       1 per byte
+//   retired       its piece is used: unmapped, then as a hole     7 per byte, and 6 more for each
+//                                                                 earlier time it was unmapped
 //   used          ends the row
 #pragma once
 
@@ -17,23 +18,24 @@
 
 namespace plimsoll {
 
-// Addresses without memory, and how many more there are on either side.
+// Addresses that are to get memory, and how many more bytes without memory lie below and above.
 struct Gap {
   AddressRange range;
   Bytes room_below = 0;
   Bytes room_above = 0;
 };
 
-// Where a request could lie, and what has to be done before.
+// A place where a request could lie, and the addresses that must get memory first.
 struct Place {
   AddressRange extent;
   std::vector<Address> returned;  // retired addresses to which their pieces return
-  std::vector<Address> cleared;   // retired addresses to unmap: they are parts of the gaps
+  std::vector<Address> cleared;   // retired addresses to unmap; parts of the gaps
   std::vector<Gap> gaps;
-  Bytes price = 0;  // of mapping the gaps, and of unmapping what is in them
+  Bytes price = 0;  // of mapping the gaps and unmapping `cleared`
 };
 
-// The free pieces that may move. A piece is marked while a FreePieces holds it, and only one does.
+// A set of free pieces that may move. A piece is marked (`offered`) while a FreePieces holds it;
+// only one may hold it at a time.
 class FreePieces {
  public:
   FreePieces() = default;
@@ -47,12 +49,12 @@ class FreePieces {
     free.piece->offered = free.block;
     pieces_.push_back(free.piece);
   }
-  // The piece is planned for; `has` said true before.
+  // Takes a piece out of the set. `has` must have returned true for it.
   FreePiece take(Piece* piece) { return {piece, std::exchange(piece->offered, nullptr)}; }
   [[nodiscard]] bool has(const Piece* piece) const {
     return piece != nullptr && piece->offered != nullptr;
   }
-  // The pieces that were not taken.
+  // Returns the pieces that were not taken.
   [[nodiscard]] std::vector<FreePiece> left() const {
     std::vector<FreePiece> left;
     for (Piece* const piece : pieces_) {
@@ -65,14 +67,15 @@ class FreePieces {
   std::vector<Piece*> pieces_;
 };
 
-// The place for `size` bytes that costs the least; none if no reservation has so many addresses in
-// a row. A piece may return if it is in `free`; addresses may be unmapped if they were retired at
-// `idle_age` or before, and without an `idle_age` none may.
+// Returns the cheapest place for `size` bytes; nothing if no reservation has that many suitable
+// addresses in a row. A piece may return if it is in `free`. Addresses may be unmapped if they were
+// retired at `idle_age` or before; without an `idle_age`, none may.
 [[nodiscard]] std::optional<Place> find_place(const MappedSpace& space, Bytes size,
                                               const FreePieces& free = {},
                                               std::optional<std::uint64_t> idle_age = {});
 
-// The same for the place at `address`: the quick way of a program that repeats itself.
+// Returns the place at `address`; nothing if the request cannot lie there. The fast path of a
+// program that repeats its steps.
 [[nodiscard]] std::optional<Place> place_at(const MappedSpace& space, Address address, Bytes size,
                                             const FreePieces& free,
                                             std::optional<std::uint64_t> idle_age = {});

@@ -1,9 +1,9 @@
-// Plans: which pieces are to be mapped where, so that a request has memory.
+// Makes plans: which pieces are to be mapped where, so that a request has memory.
 //
 // The functions here read the books, call no driver and change nothing; `Applier` carries a plan
 // out. The caller holds the allocator's `mutex_` and the locks of the arenas that are read: the
-// request's own, and for `plan_growth`, `plan_growth_at` and `plan_whole_pieces` those of all that
-// may give memory.
+// request's own, and for `plan_growth`, `plan_growth_at` and `plan_whole_pieces` also those of all
+// other arenas that may give memory.
 //
 // Where a request is to lie comes from `MappedSpace::expected`; how large new pieces are is decided
 // in piece_sizes.h.
@@ -18,25 +18,25 @@
 
 namespace plimsoll {
 
-// Addresses that get memory: from a free piece, or new memory. New memory is planned in one, and
-// cut into pieces afterwards.
+// Addresses that get memory from a free piece, or new memory. New memory is planned as one filling,
+// and cut into pieces afterwards.
 struct Filling {
   Address address = 0;
   Bytes size = 0;
   Tier tier = Tier::dedicated;
-  FreePiece from = {};     // null: new memory
-  bool is_mapped = false;  // the piece returns to where it is still mapped
-  Bytes gap = 0;           // new memory: the size of the gap that it helps to fill; 0: one piece
-  Bytes missing = 0;       // new memory: how much of the gap has no memory, from here on
+  FreePiece from = {};     // null if it is new memory
+  bool is_mapped = false;  // the piece is still mapped at `address`: no driver call
+  Bytes gap = 0;           // size of the gap that new memory helps to fill; 0 if one piece
+  Bytes missing = 0;       // for new memory: bytes from here on that the gap lacks
 
   [[nodiscard]] bool is_new() const { return from.piece == nullptr; }
 };
 
-// What is done for a request, in this order; the memory is then free in the request's space.
+// The steps for a request, in this order. Afterwards the memory is free in the request's space.
 struct Plan {
   std::vector<Address> cleared;   // retired addresses, to be unmapped first
-  std::vector<Filling> fillings;  // in the order in which they are mapped
-  Bytes lacks_addresses = 0;      // not 0: a new plan is due, once the space has so many more
+  std::vector<Filling> fillings;  // in the order of mapping
+  Bytes lacks_addresses = 0;      // not 0: reserve so many bytes of addresses and plan again
 
   [[nodiscard]] bool makes_memory() const {
     return std::ranges::any_of(fillings, &Filling::is_new);
@@ -48,35 +48,39 @@ struct Plan {
   }
 };
 
-// All memory of the request returns, without a call of the driver: to where the program had it in
-// the step before, or the one before that; for a small request, whose past is not kept, to
-// anywhere. Nothing if no such place gets all its memory back so.
+// Returns a plan by which all memory of the request returns, without a call of the driver: to the
+// place that the request had in the previous step, or in the step before it; for a small request,
+// whose past is not kept, to any place. Returns nothing if no such place gets all its memory back
+// in this way.
 [[nodiscard]] std::optional<Plan> plan_return(const MappedSpace& space, Bytes size);
-// The same for the step before alone, if the program surely repeats it. This comes before any free
-// block is taken: a later request of the step would find that block's memory missing.
+// Does the same for the previous step only, if the program surely repeats it. Tried before any free
+// block is taken, because a later request of the step would miss that block's memory.
 [[nodiscard]] std::optional<Plan> plan_sure_return(const MappedSpace& space, Bytes size);
 
-// Whether to wait for the stream: once it is done with what was freed there, the request can lie
-// where the program had it, and at least 16 pieces return. To map as much elsewhere takes the host
-// longer than to wait, and the stream has work all the while; besides, the request would displace
-// others there, which would be mapped anew in turn.
+// Returns whether to wait for the stream: after the wait, the request can lie where the previous
+// step had it, and at least 16 pieces return there. Mapping as much elsewhere would take the host
+// longer, and the stream has work during the wait. Elsewhere the request would also displace other
+// requests, whose memory would then have to be mapped again.
 [[nodiscard]] bool gains_by_waiting(const MappedSpace& space, Bytes size);
 
-// The cheapest place for the request, and what fills it: pieces that return, other free pieces, new
-// memory. In a space of both tiers, new memory is dedicated as far as `dedicated_room` goes.
+// Returns a plan that fills a place with pieces that return, other free pieces and new memory. The
+// place is where the previous step had the request, if little has to be mapped there; else it is
+// the cheapest one. In a space of both tiers, new memory is dedicated up to `dedicated_room` bytes.
 [[nodiscard]] Plan plan_growth(const Arenas& arenas, const MappedSpace& space, Bytes size,
                                Bytes dedicated_room);
-// The request lies at this address, as a plan of the whole program says; nothing if that is not
-// possible. All its memory returns there, or other free pieces and new memory fill the place.
+// Return a plan by which the request lies at this address; nothing if that is not possible. With
+// `plan_return_to` all its memory returns there; with `plan_growth_at` other free pieces and new
+// memory help to fill the place.
 [[nodiscard]] std::optional<Plan> plan_return_to(const MappedSpace& space, Bytes size,
                                                  Address address);
 [[nodiscard]] std::optional<Plan> plan_growth_at(const Arenas& arenas, const MappedSpace& space,
                                                  Bytes size, Address address);
-// Whether the request can lie there only once the stream is done with what was freed there.
+// Returns whether the request can lie at this address only after the stream is done with memory
+// that was freed there.
 [[nodiscard]] bool waits_to_lie_at(const MappedSpace& space, Bytes size, Address address);
 
-// Without new memory: free pieces, which may be more than the request needs, in a hole. Nothing if
-// they do not suffice, or the space does not split.
+// Returns a plan without new memory: free pieces, together at least as large as the request, are
+// mapped in a hole. Returns nothing if they do not suffice, or if the space never splits blocks.
 [[nodiscard]] std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& space,
                                                     Bytes size);
 

@@ -1,16 +1,17 @@
-// The area of addresses in which a plan of the whole program has the large requests of a stream.
+// Plans the memory of a planned area: the addresses in which a plan of the whole program places a
+// stream's large requests.
 //
-//   below the border   mapped in parts of up to 32 MiB, from the first request on that lies in one:
-//                      most of an area is in use at the program's peak
-//   above the border   the top of an area is in use for a short time, so its memory serves other
-//                      requests as well, in granules: of the stream at once, of other streams when
-//                      the stream is done with it
+//   below the border   mapped in parts of up to 32 MiB, each at the first request that lies in it,
+//                      because most of an area is in use at the program's peak
+//   above the border   mapped in granules. The top of an area is in use for a short time, so its
+//                      memory serves other requests as well: those of the stream at once, those of
+//                      other streams when the stream is done with it
 //
-// When the plan wants a place at the top whose memory serves elsewhere, free memory fills the
-// place, or new memory. So what is placed where does not depend on time, only how much memory there
-// is.
+// When a place at the top is needed and its memory serves elsewhere, other free memory or new
+// memory fills the place. So where requests lie does not depend on time; only the amount of memory
+// does.
 //
-// Pure: they call no driver and change no books.
+// The functions here call no driver and change no books.
 #pragma once
 
 #include <vector>
@@ -19,7 +20,8 @@
 
 namespace plimsoll {
 
-// New memory for the holes of all parts below the border in which the range lies.
+// Returns a plan that fills the holes of all parts below the border that the range touches with new
+// memory.
 [[nodiscard]] Plan plan_parts(const MappedSpace& planned, const AddressRange& range);
 
 // Adds the free pieces of the arena's planned area that may serve other requests, and were freed at
