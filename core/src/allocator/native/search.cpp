@@ -5,8 +5,8 @@
 
 namespace plimsoll {
 
-// Only the first candidate by (size, order, address) is checked; if it does not fit, there is no
-// best fit.
+// Returns the best fit; null if there is none. Only the first candidate by (size, order, address)
+// is checked, even if a later one would fit.
 Block* best_fit(const NativeRequest& request, const AllocatorConfig& config) {
   const BestFitIndex& free = request.pool->on(request.stream).free;
   Block* block = free.lower_bound(request.size);
