@@ -7,8 +7,8 @@
 
 namespace plimsoll::python {
 
-// (requests, bytes, placed bytes, None or (request, bytes, placed bytes) of the step for which the
-// plan was dropped), one a stream.
+// For each stream: requests, bytes, placed bytes, and None or, if the plan was dropped, (request,
+// bytes, placed bytes) of the step that was the reason.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 
