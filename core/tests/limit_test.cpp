@@ -18,7 +18,7 @@ LimitEvidence evidence_of(const Gpu& gpu) {
   return evidence;
 }
 
-// "80M to 90M": the limit is at least the first and below the second.
+// Returns the range as "80M to 90M": the limit is at least the first size and below the second.
 std::string range_of(const LimitEvidence& evidence) {
   const auto range = evidence.range();
   return range ? short_size(range->least) + " to " + short_size(range->below) : "none";

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMillisecond = 1e6;
 
-// One GPU of a host; its calls must succeed.
+// A host with one GPU. Calls must succeed, except in `try_allocate`.
 struct Machine {
   explicit Machine(Bytes dedicated, Bytes shared = 0, DriverModel model = DriverModel::linux)
       : host(shared), driver(host, dedicated, model) {}
@@ -54,7 +54,7 @@ struct Machine {
   SimulatedDriver driver;
 };
 
-// Returns the state that a failed call must not change, without the clock.
+// Returns the state that a failed call must not change: everything but the clock.
 auto state_of(const SimulatedDriver& driver) {
   const MemoryInfo memory = driver.memory_info();
   return std::tuple(memory.free, memory.total, driver.dedicated_used(), driver.shared_used());
