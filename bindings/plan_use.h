@@ -1,4 +1,4 @@
-// How far the streams of an allocator followed their plans, for Python.
+// Reports to Python how far the streams of an allocator followed their plans.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -14,7 +14,7 @@
 #define STANDS_FOR(Result, name, ...)                 \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name); \
   Result call_##name(__VA_ARGS__)
-// Gives a second name to the replacement of libc's `other`.
+// Exports the replacement of libc's `other` under a second name.
 #define ALSO_STANDS_FOR(Result, name, other, ...) \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name) __attribute__((alias(#other)))
 #define EXPORTED_AS(name) __asm__(name) __attribute__((visibility("default")))
@@ -67,7 +67,8 @@ inline int fails(int error) {
 [[nodiscard]] int open_at(int folder, const char* path, int flags, mode_t mode);
 [[nodiscard]] int make_folder_at(int folder, const char* path, mode_t mode);
 
-// Makes a call that creates something under a new name.
+// Makes a call that creates something under a new name. If the layer does not leave the path alone,
+// the new name is made in the copy of its folder.
 template <typename Call>
 [[nodiscard]] int make_new(int folder, const char* path, Call call) {
   if (path == nullptr || !is_active(false)) return call(folder, path);

@@ -567,7 +567,7 @@ TEST(elastic_stays_below_its_limit) {
   Block* const most = gpu.malloc(100_MiB);
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
   gpu.free({most});
-  gpu.malloc(60_MiB, 1);  // memory that stream 0 had
+  gpu.malloc(60_MiB, 1);  // takes memory that stream 0 had
   CHECK(gpu.reserved() <= 100_MiB);
   gpu.allocator.set_limit(std::nullopt);
   gpu.malloc(500_MiB);

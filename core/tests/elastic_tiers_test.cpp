@@ -213,7 +213,7 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.malloc(50_MiB);
   gpu.driver.launch(0, 1e9);
   gpu.driver.launch(1, 1e9);
-  gpu.free({gpu.malloc(4_MiB, 1)});  // not yet idle, and in use again at once
+  gpu.free({gpu.malloc(4_MiB, 1)});  // busy, and in use again at once
   gpu.malloc(4_MiB, 1);
   gpu.free({gpu.malloc(6_MiB)});            // the stream's own memory
   gpu.free({gpu.malloc_shared(6_MiB, 1)});  // not dedicated

@@ -163,7 +163,8 @@ TEST(pause_copies_faster_than_nothing_else_runs) {
   region.gpu.allocator.pause(kRegion, {&region.gpu.pool});
   region.gpu.allocator.resume(kRegion);
   const double start = region.gpu.host.now_ns();
-  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});  // the backup is locked already
+  // The backup's memory is page-locked already.
+  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});
   region.gpu.allocator.resume(kRegion);
   const double copies =
       2 * static_cast<double>(192_MiB) / region.gpu.driver.costs().copy_bytes_per_ns;
@@ -326,7 +327,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
 }
 
 TEST(pause_without_room_for_the_backup_changes_nothing) {
-  Region region(512_MiB, 140_MiB);  // only one of two batches has room
+  Region region(512_MiB, 140_MiB);  // host memory for only one of two batches
   const std::size_t handles = region.gpu.driver.handles();
   CHECK_THROWS(region.gpu.allocator.pause(kRegion, {&region.gpu.pool}), HostOutOfMemory);
   region.check_whole();
@@ -404,7 +405,7 @@ TEST(pause_to_a_store_that_fails_changes_nothing) {
     CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
     gpu.allocator.check_invariants();
     if (!has_failed) {
-      CHECK(failing > 8);                                        // slices
+      CHECK(failing > 8);                                        // there are more than 8 slices
       CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);  // the first read fails
       gpu.allocator.resume(kRegion);
     }

@@ -704,7 +704,8 @@ TEST(simulated_driver_uses_fed_addresses_in_order_for_their_sizes) {
   Machine machine(64_MiB);
   machine.driver.feed_allocation(kPlace, 4_MiB);
   machine.driver.feed_allocation(kPlace + 32_MiB, 2_MiB);
-  const Address other = machine.allocate(8_MiB);  // has another size, so the queue stays
+  // This request has another size, so the fed addresses stay queued.
+  const Address other = machine.allocate(8_MiB);
   CHECK(other != kPlace);
   CHECK_EQUAL(machine.allocate(4_MiB), kPlace);
   CHECK_EQUAL(machine.allocate(2_MiB), kPlace + 32_MiB);

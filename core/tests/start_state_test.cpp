@@ -60,7 +60,8 @@ struct Setting {
   Bytes memory;
   RandomProgram::Options options;
   bool within_operations = true;  // whether a replay may start in the middle of an operation
-  bool replays = true;            // whether the start shows where address space begins
+  // Whether the start shows where address space begins, so that a replay is exact.
+  bool replays = true;
 };
 
 }  // namespace

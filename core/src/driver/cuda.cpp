@@ -375,7 +375,7 @@ Status CudaDriver::set_access(Address address, Bytes size) {
         const Result result = set_access({address, size}, accessors_, cuda::Access::read_write);
         for (auto it = begin; it != end; ++it) {
           if (it->second.accessible) continue;
-          // Some of the devices may have got access before one was refused.
+          // If one device was refused, earlier ones may have got access.
           if (result != kSuccess) {
             set_access({it->first, it->second.size}, accessors_, cuda::Access::none);
           }

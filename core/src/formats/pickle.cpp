@@ -532,7 +532,7 @@ std::size_t PickleDocument::Reader::take_index_line() {
 }
 
 void PickleDocument::Reader::push_int_line(std::string_view line) {
-  // Protocols 0 and 1 write booleans like this.
+  // Protocols 0 and 1 write booleans as 00 and 01.
   if (line == "00" || line == "01") return push_bool(line == "01");
   push_decimal(line);
 }
@@ -544,7 +544,8 @@ void PickleDocument::Reader::push_long_line(std::string_view line) {
 
 void PickleDocument::Reader::push_decimal(std::string_view line) {
   const std::string_view digits = line.substr(line.starts_with('-') ? 1 : 0);
-  // Python's two unpicklers disagree on whether a leading 0 means octal or an error.
+  // Python's two unpicklers disagree on whether a leading 0 means octal or an error, so it is
+  // refused.
   if (digits.size() > 1 && digits.front() == '0') fail("an integer is malformed");
 
   const char* end = line.data() + line.size();

@@ -13,7 +13,7 @@ Block* best_fit(const NativeRequest& request, const AllocatorConfig& config) {
   if (block == nullptr) return nullptr;
   if (block->expandable != nullptr) {
     if (request.expandable) {
-      // A block before unmapped space counts with the size that it can grow to.
+      // Returns the size that a block can grow to, with the unmapped space behind it.
       const auto reach = [](const Block* b) {
         return b->size + (b->next != nullptr && !b->next->mapped ? b->next->size : 0);
       };

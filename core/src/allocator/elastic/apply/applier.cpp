@@ -12,7 +12,8 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   const Bytes dedicated = plan.new_memory(Tier::dedicated);
   const Bytes shared = plan.new_memory(Tier::shared);
   if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
-  // A request that must fail shall not take memory from other processes piece by piece first.
+  // Refuses at once: a request that must fail in the end shall not first take memory from other
+  // processes, piece by piece.
   if (dedicated > kLargestOwnPiece && dedicated > memory_.dedicated_room()) return false;
   const bool may_share = dedicated + shared > 0 && space.tiers() != Tiers::dedicated;
   const Bytes shared_room = may_share ? memory_.shared_room() : 0;
@@ -52,7 +53,7 @@ Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings,
 }
 
 // Unmaps retired addresses, adjacent ones in one call. If a call fails, the addresses unmapped so
-// far are holes and the others are unchanged.
+// far are holes and the rest is unchanged.
 Status Applier::clear(MappedSpace& space, std::vector<Address> retired) {
   std::ranges::sort(retired);
   for (auto next = retired.begin(); next != retired.end();) {

@@ -89,8 +89,8 @@ Block* Growth::follow_plan(const Request& request) {
   return fill_planned(request, answer.address);
 }
 
-// Serves the request at its planned place if memory is mapped there, if a part of the area can be
-// mapped, or if pieces return there; null otherwise. Whole parts are mapped only for the request
+// Serves the request at its planned place if free memory is mapped there, if a part of the area can
+// be mapped, or if pieces return there; null otherwise. Whole parts are mapped only for the request
 // that comes next in the plan, and only while memory is not short: after a deviation from the plan,
 // one live block could hold a whole part.
 Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {

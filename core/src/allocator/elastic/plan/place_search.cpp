@@ -8,8 +8,8 @@ namespace {
 
 // The prices of mapping and unmapping a byte. Unmapping is dearer than mapping a hole near by,
 // because no piece can return to unmapped addresses. In a program that repeats its steps, two
-// requests may unmap each other's memory in every step. So each time an address was unmapped raises
-// its price, until one of the two requests lies elsewhere.
+// requests may unmap each other's memory in every step. So the price of an address rises each time
+// it is unmapped, until one of the two requests lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
   return 6 * (1 + space.times_given_way(block->address));
@@ -66,7 +66,7 @@ class PlaceBuilder {
   }
 
   // Returns whether the piece can return to this retired address. It cannot if the place contains
-  // it already: where it lies now, or at another old address that was added before.
+  // the piece already, at its present address or at another old address that was added before.
   [[nodiscard]] bool can_return(const Block* retired) const {
     const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {

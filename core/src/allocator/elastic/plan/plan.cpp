@@ -129,8 +129,8 @@ std::vector<Filling> returns_to(const MappedSpace& space, const Place& place, Fr
 }
 
 // Takes a free piece that is larger than `left`, the unfilled rest of the gap, if there is room
-// beside the gap for the surplus: even then it comes before new memory. Small requests do not pin a
-// large piece. Returns the surplus; nothing if no piece was taken.
+// beside the gap for the surplus. Such a piece still comes before new memory, but small requests do
+// not pin a large one. Returns the surplus; nothing if no piece was taken.
 std::optional<Bytes> take_larger(const MappedSpace& space, const Gap& gap, Tier tier, Bytes left,
                                  std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
   const auto larger = std::ranges::find_if(sources.rbegin(), sources.rend(), [&](const auto& each) {
