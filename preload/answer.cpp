@@ -210,7 +210,8 @@ int plimsoll_wall_answer(int listener, const char* const* writable, int count, c
   const bool is_ours = is_refused(notification, {writable, count}, meant);
   Path program;
   (void)Caller(static_cast<pid_t>(notification.pid)).find_program(program);
-  // If the caller has died, its process number, and thus the memory read, may be another process's.
+  // If the caller has died, another process may have its number, and what was read may be that
+  // process's.
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notification.id) != 0) return -ENOENT;
   if (const int error = respond(listener, notification, is_ours); error != 0) return error;
   if (!is_ours) return 0;

@@ -14,7 +14,7 @@ using Lies = Place::Lies;
 
 bool is_folder(const Place& place) { return S_ISDIR(place.status.st_mode); }
 
-// Returns whether a path ends in . or .., in which case a folder cannot be moved or removed by it.
+// Returns whether a path ends in . or .., by which a folder cannot be moved or removed.
 bool ends_in_dots(const char* path) {
   std::size_t size = std::strlen(path);
   while (size > 0 && path[size - 1] == '/') --size;
@@ -42,7 +42,7 @@ int remove_from_copy(Place& place, const Path& physical) {
 }
 
 // Returns whether a file is gone because the whole layer is gone. Processes that outlive the
-// program, such as PyTorch's shared memory manager, clean up only then.
+// program, such as PyTorch's shared memory manager, clean up after that.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }

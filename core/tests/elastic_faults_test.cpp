@@ -81,7 +81,7 @@ class Run {
   void fail(Call call, std::uint64_t position, Status status) {
     gpu_.driver.inject({call, position, 1, status});
   }
-  // Makes every such call fail until the first step has failed.
+  // Makes all calls of this kind fail until the first step has failed.
   void fail_all(Call call, Status status) { gpu_.driver.inject({call, 0, 1'000'000, status}); }
   [[nodiscard]] std::uint64_t calls(Call call) const { return gpu_.driver.calls(call); }
   [[nodiscard]] int failures() const { return failures_; }

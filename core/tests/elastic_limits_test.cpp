@@ -95,7 +95,8 @@ TEST(elastic_needs_under_a_limit_what_it_takes_without_one) {
     const Program program = random_program(random, 1);
     const Bytes needed = run(program, std::nullopt).value();
     for (const Bytes limit : limits_around(needed)) CHECK(run(program, limit) == needed);
-    for (Bytes less = 1; less <= 8; ++less) {  // with one stream no free is pending
+    // Less memory does not suffice: with one stream there is no pending free to wait for.
+    for (Bytes less = 1; less <= 8; ++less) {
       CHECK(!run(program, needed - less * kGranule));
     }
   }

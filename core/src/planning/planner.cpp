@@ -8,8 +8,10 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kLeastFewer = 4;      // at least 1/4 of the slots must be saved
-constexpr Bytes kPartForFewerSlots = 1000;  // the area may grow by at most 1/1000
+// Steps of similar sizes are planned as one only if that saves at least 1/4 of the slots and makes
+// the area at most 1/1000 higher.
+constexpr std::size_t kLeastFewer = 4;
+constexpr Bytes kPartForFewerSlots = 1000;
 
 // A request's position in the plan: its section, how often the program went through that section
 // before, and its slot.
@@ -19,7 +21,8 @@ struct Position {
   std::uint32_t slot = 0;
 };
 
-// Time as the plan counts it: the program's sections side by side, each of them once.
+// The plan's time: the program's sections one after another, each of them once, however often the
+// program goes through it.
 class FoldedTime {
  public:
   explicit FoldedTime(std::vector<Section> sections) : sections_(std::move(sections)) {

@@ -9,7 +9,7 @@ namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostDistances = 32;  // distances that are tried as the length of a step
-constexpr std::uint32_t kContext = 8;       // requests in a key that tells equal requests apart
+constexpr std::uint32_t kContext = 8;       // requests that a key covers, to tell equal ones apart
 constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
 constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
 
@@ -101,8 +101,8 @@ class StepSearch {
     return steps;
   }
 
-  // Returns a hash of the request and the requests before it, `context` in all. Similar requests in
-  // similar company have equal hashes.
+  // Returns a hash of the request and the requests before it, `context` in all. Requests that are
+  // alike and come after requests that are alike have equal hashes.
   [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
                                   std::uint32_t context) const {
     constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;

@@ -110,8 +110,8 @@ void Shadow::replay(const Batch& batch) {
   }
 }
 
-// Passes an event on, after the completion of a free that it implies. Ignores frees of unknown
-// blocks.
+// Passes an event to the replay. If the event shows that an earlier free has completed, passes that
+// completion first. Ignores frees of unknown blocks.
 void Shadow::take(const TraceEvent& event) {
   if (event.action == Action::oom) return feed(event);
   const State* const state = known_.find(event.address);
