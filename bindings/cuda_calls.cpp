@@ -124,7 +124,7 @@ Result error_name(Result code, const char** name) {
 }
 
 // Sets `text` to the meaning of a code: in NVIDIA's own words for the codes whose text programs
-// look for, in plimsoll's words for all others.
+// look for, else in plimsoll's words.
 Result error_string(Result code, const char** text) {
   const Error* const error = error_of(code);
   switch (code) {

@@ -2,8 +2,8 @@
 // their original paths. The folder holds all state, so children need only its name.
 //
 // FOLDER/files mirrors absolute paths. A folder there is a copy or a bridge:
-// - A copy stands for the real folder: programs see the copy instead. The layer made it before the
-//   first change in that folder, and filled it with links to the real folder's entries.
+// - Programs see a copy instead of the real folder. The layer made the copy before the first change
+//   in that folder, and filled it with links to the real folder's entries.
 // - A bridge is a folder on the way to copies further down. The layer looks up all other names of a
 //   bridge in the real folder. A bridge has the set-user-ID bit, which means nothing on folders.
 // The layer's own links begin with kMark, and no other links do. Such a link points to an unchanged

@@ -262,8 +262,8 @@ STANDS_FOR(int, sigprocmask, int how, const sigset_t* set, sigset_t* before) {
   return next(how, without_handed(how, set, copy), before);
 }
 
-// Keeps SIGSYS for redirected calls. LLVM would handle it too, and take it for a crash. The program
-// is told that the signal has its default action.
+// Keeps SIGSYS for redirected calls. LLVM would handle it too, and take it for a crash. To the
+// program the signal seems to have its default action.
 STANDS_FOR(int, sigaction, int signal, const struct sigaction* action, struct sigaction* before) {
   static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
   if (!is_watching || signal != SIGSYS) return next(signal, action, before);

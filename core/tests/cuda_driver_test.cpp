@@ -682,8 +682,7 @@ TEST(cuda_leaks_nothing_wherever_a_call_fails) {
   CHECK_EQUAL(calls.size(), 36U);
   for (const auto& [entry, count] : calls) {
     if (only_undo.contains(entry)) continue;
-    // Every second exchange of the capture mode restores the mode, so only the others are made to
-    // fail.
+    // Every second exchange of the capture mode restores the mode, and is never made to fail.
     const int step = entry == "cuThreadExchangeStreamCaptureMode" ? 2 : 1;
     const int last = begin_each_call.contains(entry) ? count - step : count;
     for (int nth = 1; nth <= last; nth += step) {

@@ -212,7 +212,8 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  // With best fit alone, fewer than half settle; the others keep moving a few pieces.
+  // With best fit alone, fewer than half of the programs settle. In the rest, a few pieces keep
+  // moving.
   CHECK(settled >= 55);
 }
 

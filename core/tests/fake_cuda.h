@@ -51,7 +51,7 @@ struct FakeCuda {
   std::map<std::string, Fault> faults;
   cuda::Result gone = 0;  // if not 0, every call returns this
 
-  // What was called so far.
+  // A record of the calls so far.
   std::map<std::string, int> calls;
   bool capture_broken = false;
   unsigned event_flags = 0;

@@ -47,7 +47,8 @@ struct Setting {
 
 [[noreturn]] void fail(const std::string& message) { throw ConfigError(message); }
 
-// Parses key:value[,key:value]…, where a value is a word or a [list,of,words].
+// Parses settings of the form key:value, with commas in between. A value is a word or a
+// [list,of,words].
 class Reader {
  public:
   explicit Reader(std::string_view text) {
@@ -237,8 +238,8 @@ AllocatorConfig::Reserve reserve(const Setting& setting, const AllocatorConfig&)
   return part_or_size(setting, single(setting));
 }
 
-// Checks the form of "[name:0.5,other:40G]". The setting has no effect here: only C++ code can give
-// a stream a class, so no stream has one.
+// Checks the form of "[name:0.5,other:40G]". The setting has no effect here, because no stream has
+// a class: only C++ code can give it one.
 void check_reserves(const Setting& setting) {
   for (const std::string& entry : setting.values) {
     const std::size_t colon = entry.find(':');

@@ -124,8 +124,7 @@ Address Engine::lend(Bytes size, StreamId stream, Context context) {
   return address;
 }
 
-// Asks a pool's source for the segment that a request lacks. As in PyTorch, a source that refuses
-// is asked once more after the cache was emptied.
+// As in PyTorch, a source that refuses is asked once more after cached memory has gone back.
 std::optional<Engine::Offer> Engine::offer_segment(Bytes size, StreamId stream) {
   for (const bool is_retry : {false, true}) {
     if (is_retry) empty_cache({});

@@ -243,8 +243,8 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
 // replayed request gets the same ones.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
-    // Only PyTorch's allocator reserves at recorded addresses; the reservations of others could
-    // overlap there.
+    // Only PyTorch's allocator reserves at recorded addresses. The reservations of another
+    // allocator could overlap there.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
