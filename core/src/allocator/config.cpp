@@ -238,8 +238,8 @@ AllocatorConfig::Reserve reserve(const Setting& setting, const AllocatorConfig&)
   return part_or_size(setting, single(setting));
 }
 
-// Checks the form of "[name:0.5,other:40G]". The setting has no effect here, because no stream has
-// a class: only C++ code can give it one.
+// Checks the form of a list of reserves by class; the error message shows an example. The setting
+// has no effect here, because no stream has a class: only C++ code can give it one.
 void check_reserves(const Setting& setting) {
   for (const std::string& entry : setting.values) {
     const std::size_t colon = entry.find(':');
