@@ -1,4 +1,4 @@
-// Locks that are held around Python's calls of an engine.
+// Guards around Python's calls of an engine.
 #pragma once
 
 #include <nanobind/nanobind.h>

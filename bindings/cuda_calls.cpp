@@ -30,9 +30,10 @@ using namespace cuda;
 constexpr int kDriverVersion = 13'000;
 constexpr Result kFailed = 999;  // CUDA_ERROR_UNKNOWN
 constexpr Result kNoSuchContext = 201;
-// Handles name their GPU in the bits above those of the simulated driver's own numbers.
+// A handle holds its GPU's number in the bits from this one on, and the simulated driver's own
+// number in the bits below.
 constexpr int kGpuShift = 48;
-// Simulated GPUs have no addresses below; a process has none above.
+// The addresses of simulated GPUs begin here; those of the process are lower.
 constexpr Address kFirstOfGpus = Address{1} << 48;
 
 // CU_DEVICE_ATTRIBUTE_...
@@ -43,7 +44,7 @@ constexpr std::array kAbsentAbilities{103, 104, 105, 110, 116, 128, 132};
 
 bool size_was_read = false;  // a card's size, by this API
 
-// One simulated card, and the memory that the program took of it by this API.
+// One simulated card, and the memory that the program took from it by this API.
 struct Card {
   SimulatedDriver* gpu = nullptr;
   Bytes total = 0;
@@ -52,7 +53,7 @@ struct Card {
   int minor = 0;
   Bytes taken = 0;
   Bytes most_taken = 0;
-  std::uint64_t refusals = 0;  // for lack of memory
+  std::uint64_t refusals = 0;  // requests that failed for lack of memory
 };
 
 // The functions of the simulated CUDA runtime that know the calling thread's device.
@@ -129,7 +130,8 @@ Result error_name(Result code, const char** name) {
   return *name == nullptr ? kInvalidValue : kSuccess;
 }
 
-// NVIDIA's own words where programs look for them, and plimsoll's elsewhere.
+// Sets `text` to the meaning of a code: in NVIDIA's own words for the codes whose text programs
+// look for, else in plimsoll's words.
 Result error_string(Result code, const char** text) {
   const Error* const error = error_of(code);
   switch (code) {
@@ -188,7 +190,7 @@ Result retain_context(Context* context, Device device) {
 }
 
 Result release_context(Device device) {
-  return card(device) == nullptr ? kInvalidDevice : kSuccess;  // PyTorch keeps its own
+  return card(device) == nullptr ? kInvalidDevice : kSuccess;  // PyTorch keeps the context
 }
 
 Result get_context(Context* context) {
@@ -219,7 +221,8 @@ Result synchronize() {
 
 // --- memory with an address of its own ---------------------------------------------------------
 
-// A card's size is that of its profile, also where the simulated memory is unlimited.
+// Sets the free and total memory of the current card. The total is that of its profile, even if the
+// simulated memory is unlimited.
 Result memory_info(std::size_t* free, std::size_t* total) {
   Card* const current = current_card();
   if (current == nullptr) return kInvalidDevice;
@@ -249,20 +252,20 @@ Result deallocate(DevicePointer address) {
   return at_address([&](SimulatedDriver& gpu) { return gpu.deallocate(address); });
 }
 
-// Returns the GPU whose memory an address is, as far as the program may reach it.
+// Returns the GPU that has accessible memory at this address; null if there is none.
 SimulatedDriver* reached(Address address) {
   for (const Card& each : cards) {
     try {
       static_cast<void>(each.gpu->tag_at(address));
       return each.gpu;
     } catch (const std::logic_error&) {
-      continue;  // no memory of this GPU
+      continue;  // the address is not this GPU's
     }
   }
   return nullptr;
 }
 
-// The host waits for a copy, which begins once the GPU's work is done.
+// Makes a copy. The host waits until the GPU's work is done, and then for the copy itself.
 Result copy(DevicePointer to, DevicePointer from, std::size_t size) {
   const auto exclusive = exclude_simulated_gpus();
   SimulatedDriver* gpu = nullptr;
@@ -300,7 +303,7 @@ Result fill(DevicePointer address, unsigned char, std::size_t size) {
 
 // --- virtual memory ----------------------------------------------------------------------------
 
-// Reserves addresses of the current GPU, where only its own memory can be mapped.
+// Reserves addresses of the current GPU; only that GPU's memory can be mapped there.
 Result reserve(DevicePointer* address, std::size_t size, std::size_t, DevicePointer,
                unsigned long long) {
   Card* const current = current_card();

@@ -23,7 +23,7 @@ int status_of(Status status) {
   }
 }
 
-// Wraps a function of the driver for callers in C.
+// Calls a function of the driver for C code, and returns its status.
 template <auto function, typename... Arguments>
 int called(plimsoll_device* handle, Arguments... arguments) {
   const auto exclusive = exclude_simulated_gpus();

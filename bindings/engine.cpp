@@ -62,7 +62,7 @@ Engine* make_simulated(nb::handle gpu, const std::string& allocator, const std::
 
 // --- memory ------------------------------------------------------------------------------------
 
-// Called without a lock, because the spill watch may call Python.
+// Allocates a block. Holds no lock meanwhile, because the spill watch may call Python.
 Address allocate(Engine& engine, Bytes size, StreamId stream) {
   if (size == 0) throw std::invalid_argument("a block has at least one byte");
   const WaitGuard guard(engine);
@@ -81,7 +81,7 @@ Bytes block_size(Engine& engine, Address address) {
 
 using Number = std::uint64_t;  // half of a pool's id
 
-// Called without a lock, because a pool's own allocator may call Python.
+// Empties the cache. Holds no lock meanwhile, because a pool's own allocator may call Python.
 void empty_cache(Engine& engine, Number first, Number second) {
   const WaitGuard guard(engine);
   engine.empty_cache({first, second});
@@ -110,8 +110,8 @@ nb::tuple event_tuple(const TraceEvent& event) {
                         event.context, event.shared);
 }
 
-// Copies the history, because building Python objects may run the garbage collector, which may free
-// memory.
+// Returns a copy of the history. Building Python objects from the history itself is not safe: it
+// may run the garbage collector, which may free memory.
 std::vector<TraceEvent> copy_history(Engine& engine) {
   const Engine::Held held = engine.hold();
   const History& history = held->history();
@@ -149,7 +149,7 @@ nb::tuple history_columns(Engine& engine) {
 nb::dict account_of(Engine& engine) {
   Engine::Account account;
   {
-    const nb::gil_scoped_release released;  // waits for the shadow
+    const nb::gil_scoped_release released;  // the account waits for the shadow's thread
     account = engine.account();
   }
   nb::dict result;

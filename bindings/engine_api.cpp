@@ -36,7 +36,7 @@ std::string& error_text() {
   return text;
 }
 
-// Returns the call's result as a status; lets no exception through.
+// Makes the call and returns its result as a status. No exception leaves this function.
 template <typename Call>
 int guarded(Call call) {
   try {

@@ -28,7 +28,7 @@ void add(plimsoll_event_buffer* handle, std::int32_t device, const plimsoll_even
   reinterpret_cast<RecordingBuffer*>(handle)->events().add(device, copy);
 }
 
-// Codes in the column of actions for the program's own entries between events.
+// Actions of entries that the program itself adds between events.
 constexpr std::uint8_t kMark = 255;   // names a moment
 constexpr std::uint8_t kLabel = 254;  // names the content of an address
 
@@ -42,7 +42,7 @@ std::vector<T> column(const std::vector<DeviceEvent>& events, auto member) {
   return values;
 }
 
-// The events as columns: the device, followed by the columns of an event batch.
+// The events as columns: first the device, then the columns of an event batch.
 using Columns =
     std::tuple<std::vector<std::int32_t>, std::vector<std::uint8_t>, std::vector<std::uint64_t>,
                std::vector<std::uint64_t>, std::vector<std::uint64_t>, std::vector<std::int64_t>,

@@ -109,7 +109,7 @@ class SnapshotFile {
     if (index >= recording_.devices.size()) throw nb::index_error("there is no such device");
     return recording_.devices[index];
   }
-  // Returns the frames of a call stack; frames with the same name share the text.
+  // Returns the frames of a call stack. Frames with the same name share one Python string.
   [[nodiscard]] nb::list stack(std::size_t number) {
     if (number >= recording_.stacks.size()) throw nb::index_error("there is no such stack");
     nb::list frames;

@@ -41,7 +41,8 @@ FrameReader find_reader() { return nullptr; }
 
 #ifdef Py_LIMITED_API
 
-// The stable ABI gives these values only as attributes; reading them runs no Python code.
+// Returns an attribute of a frame. The stable ABI has no other way to these values; reading them
+// runs no Python code.
 PyObject* attribute(PyFrameObject* frame, PyObject* name) {
   PyObject* const found = PyObject_GetAttr(reinterpret_cast<PyObject*>(frame), name);
   if (found == nullptr) PyErr_Clear();

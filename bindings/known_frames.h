@@ -1,6 +1,6 @@
-// Reads a thread's frames in the interpreter's own layout, in the versions of Python whose layout
-// is known. One version is compiled in: into a `_core` that is built for it, or, if `_core` uses
-// Python's stable ABI, into a small library beside it, which `_core` loads.
+// Reads a thread's frames in the interpreter's own layout, which is known for some versions of
+// Python. The code is compiled for one version at a time: as part of a `_core` for that version or,
+// if `_core` uses Python's stable ABI, as a small library beside `_core`, which loads it.
 #pragma once
 
 #include <Python.h>
@@ -25,6 +25,7 @@ using FrameReader = std::size_t (*)(Frame* frames, std::size_t capacity);
 
 }  // namespace plimsoll::python
 
-// The FrameReader of the version that is compiled in; the library exports it under this name.
+// The FrameReader for the version of Python that this code is compiled for. The library exports it
+// under this name.
 extern "C" __attribute__((visibility("default"))) std::size_t plimsoll_read_frames(
     plimsoll::python::Frame* frames, std::size_t capacity);

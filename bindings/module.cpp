@@ -1,7 +1,8 @@
 #include "module.h"
 
 NB_MODULE(_core, module) {
-  // Objects that a script still holds when the interpreter ends are no leak.
+  // Objects that a script still holds when the interpreter ends are not leaks, so nanobind must not
+  // warn of them.
   nanobind::set_leak_warnings(false);
   module.doc() = "The engine of plimsoll: drivers, allocators, recordings and replay, in C++.";
   plimsoll::python::bind_driver(module);

@@ -19,7 +19,7 @@ void bind_plans(nanobind::module_& module);
 void bind_stacks(nanobind::module_& module);
 void bind_event_buffer(nanobind::module_& module);
 void bind_engine(nanobind::module_& module);
-void bind_tiers(nanobind::class_<Engine>& engine_class);  // called by the last
+void bind_tiers(nanobind::class_<Engine>& engine_class);  // bind_engine calls it
 void bind_engine_api(nanobind::module_& module);
 void bind_device_api(nanobind::module_& module);
 void bind_cuda_calls(nanobind::module_& module);

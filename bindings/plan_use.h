@@ -1,4 +1,4 @@
-// How far the streams of an allocator followed their plans, for Python.
+// Reports to Python how far the streams of an allocator followed their plans.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,8 +7,8 @@
 
 namespace plimsoll::python {
 
-// (requests, bytes, placed bytes, None or (request, bytes, placed bytes) of the step for which the
-// plan was dropped), one a stream.
+// For each stream: requests, bytes, placed bytes, and None or, if the plan was dropped, (request,
+// bytes, placed bytes) of the step that was the reason.
 inline constexpr const char* kPlanUseSignature =
     "def plan_use(self) -> list[tuple[int, int, int, tuple[int, int, int] | None]]";
 

@@ -118,7 +118,8 @@ struct Pluggable {
     if (fails(call)) throw_error();
   }
 
-  // Treats any pool as a graph's: PyTorch does not report captures to a pluggable allocator.
+  // Treats every pool as a graph's, because PyTorch tells a pluggable allocator nothing about
+  // captures.
   static void begin_allocate_to_pool(int device, Pool pool, const PyTorchFunction<Stream>& filter) {
     const auto call = [&] {
       const Engine::Held held = engine_on(device).hold();

@@ -12,7 +12,8 @@ namespace {
 
 using Throw = void (*)(const char*);
 
-// Without this library there is no PyTorch either.
+// Finds GCC's function that throws std::runtime_error; null without GCC's library, in which case
+// there is no PyTorch either.
 Throw find_throw() {
 #ifdef __linux__
   void* const library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);

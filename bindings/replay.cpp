@@ -101,7 +101,7 @@ class Replay {
   TorchVersion version_;
   std::optional<std::vector<std::uint64_t>> emptied_;
   std::unique_ptr<Allocator> allocator_;
-  ElasticAllocator* elastic_ = nullptr;  // the allocator, if it is one
+  ElasticAllocator* elastic_ = nullptr;  // null for other allocators
   std::unique_ptr<Replayer> replayer_;
   double engine_seconds_ = 0;
 };

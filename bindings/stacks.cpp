@@ -24,8 +24,8 @@ std::uint64_t hash_of(const Stack& stack) {
   return hash;
 }
 
-// A stack that a thread has seen before, by hash. Among stacks with equal hashes it is the first
-// one.
+// A stack that a thread has seen before. Among stacks with equal hashes, it is the first that the
+// thread saw.
 struct Known {
   const Stack* stack;
   std::uint32_t number;

@@ -3,7 +3,7 @@
 // Capturing a stack that its thread has seen before walks the thread's own frames and looks the
 // stack up, without the interpreter's lock. That is safe because a thread's frames do not change
 // while it is in C++. The code objects of every known stack are kept alive, so equal pointers mean
-// equal code. A new stack takes the lock once, to be kept.
+// equal code. Only a stack that is new to its thread takes the lock, so that it can be kept.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class StackTable {
   // interpreter's lock may wait for.
   std::uint32_t capture();
 
-  // These need the interpreter's lock.
+  // `size` and `stack` need the interpreter's lock.
   [[nodiscard]] std::size_t size() const { return stacks_.size(); }
   [[nodiscard]] const Stack& stack(std::size_t number) const { return stacks_[number]; }
 
@@ -37,7 +37,7 @@ class StackTable {
 
   std::uint32_t keep(const Stack& stack, std::uint64_t hash);
 
-  std::deque<Stack> stacks_;  // elements keep their addresses
+  std::deque<Stack> stacks_;  // a deque's elements keep their addresses
   std::unordered_multimap<std::uint64_t, std::uint32_t> by_hash_;
 };
 

@@ -1,4 +1,4 @@
-// Answers the calls that the wall's listener holds.
+// Answers the system calls that the kernel holds until the wall's supervisor decides.
 #include <linux/fs.h>
 #include <linux/openat2.h>
 #include <linux/seccomp.h>
@@ -38,7 +38,8 @@ bool is_listed(const struct stat& status, const Writable& writable) {
   return false;
 }
 
-// The list names most writable folders by the path that the kernel knows.
+// Returns whether the path lies below a listed folder. Compares names, because the list names most
+// folders by the path that the kernel knows.
 bool is_beneath(const Path& path, const Writable& writable) {
   for (int at = 0; at < writable.count; ++at) {
     const std::size_t size = std::strlen(writable.paths[at]);
@@ -47,8 +48,8 @@ bool is_beneath(const Path& path, const Writable& writable) {
   return false;
 }
 
-// Returns whether the file lies beneath a writable folder, or is itself a listed one, if
-// `may_be_listed`.
+// Returns whether the file may be changed: it lies below a writable folder or, if `may_be_listed`,
+// is itself a listed one.
 bool is_writable(const Meant& meant, const Writable& writable, bool may_be_listed) {
   if (may_be_listed && meant.exists && is_listed(meant.status, writable)) return true;
   if (is_beneath(meant.path, writable)) return true;
@@ -61,18 +62,18 @@ bool is_writable(const Meant& meant, const Writable& writable, bool may_be_liste
   return false;
 }
 
-// Returns whether the file has a name: a removed file may still have a second one.
+// Returns whether a regular file still has a name: a removed file may have a second one.
 bool has_name(const Meant& meant) {
   return S_ISREG(meant.status.st_mode) && meant.status.st_nlink > 0;
 }
 
 enum class Verdict {
   allowed,
-  fails,  // the call fails without the wall too: the kernel gives the error that programs expect
+  fails,  // it would fail anyway: the kernel gives the error that programs expect
   refused,
 };
 
-// One path of a call that is held.
+// A call that the kernel holds, and one of its paths.
 class Call {
  public:
   Call(const seccomp_notif& notification, const Watched& watched)
@@ -80,7 +81,7 @@ class Call {
         watched_(watched),
         caller_(static_cast<pid_t>(notification.pid)) {}
 
-  // Decides about the call. `meant` gets the path of a refused file.
+  // Decides about the call. Sets `meant` to the file that the call names.
   Verdict judge(const Writable& writable, Meant& meant) const {
     const bool is_metadata = watched_.effect == Effect::metadata;
     switch (find(meant)) {
@@ -134,7 +135,7 @@ class Call {
       default: return !meant.exists;
     }
   }
-  // Returns whether the open call fails anyway or changes nothing.
+  // Returns whether the open call would fail anyway, or changes nothing.
   [[nodiscard]] bool open_fails_anyway(const Meant& meant) const {
     if (has(O_PATH)) return true;
     if (has(O_TMPFILE)) return !meant.exists;
@@ -146,8 +147,8 @@ class Call {
   [[nodiscard]] bool changes_contents() const {
     return watched_.effect == Effect::opens || watched_.effect == Effect::truncates;
   }
-  // Returns whether the call is allowed on a listed path itself: a listed folder keeps its name,
-  // and a listed device its metadata.
+  // Returns whether the call is allowed on a listed path itself. A listed folder keeps its name,
+  // and a listed device keeps its metadata.
   [[nodiscard]] bool may_be_listed(const Meant& meant) const {
     return changes_contents() ||
            (watched_.effect == Effect::metadata && S_ISDIR(meant.status.st_mode));
@@ -209,7 +210,8 @@ int plimsoll_wall_answer(int listener, const char* const* writable, int count, c
   const bool is_ours = is_refused(notification, {writable, count}, meant);
   Path program;
   (void)Caller(static_cast<pid_t>(notification.pid)).find_program(program);
-  // If the caller has died, another process may have got its number meanwhile.
+  // If the caller has died, another process may have its number, and what was read may be that
+  // process's.
   if (ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &notification.id) != 0) return -ENOENT;
   if (const int error = respond(listener, notification, is_ours); error != 0) return error;
   if (!is_ours) return 0;

@@ -31,15 +31,15 @@ bool is_same(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-// Returns whether the link is one in /proc whose text only describes the file that the kernel
-// opens.
+// Returns whether this is one of /proc's special links: the kernel opens the file itself, and the
+// link's text only describes it.
 bool is_magic(const Path& link, const Path& target) {
   constexpr char kProcesses[] = "/proc";
   return link.is_in(kProcesses, sizeof kProcesses - 1) &&
          (target.c_str()[0] == '/' || std::strchr(target.c_str(), ':') != nullptr);
 }
 
-// Finds the file behind a link in /proc. The link ends the path, or the path continues behind it.
+// Finds the file behind a special link in /proc. The path may end with the link or go on.
 Is follow_magic(const Path& link, const Path& target, Meant& meant) {
   struct stat named;
   if (kernel::status_at(AT_FDCWD, link.c_str(), &meant.status, 0) != 0) return why_not();
@@ -61,7 +61,8 @@ void leave(const Path& root, Path& path) {
   if (path.size() > root.size()) path.leave();
 }
 
-// Takes the first name off a path; the rest begins with a slash, or is empty.
+// Returns where the first name of a path begins, and sets `size` to its length. The rest after it
+// begins with a slash, or is empty.
 const char* take_name(const char* rest, std::size_t& size) {
   while (*rest == '/') ++rest;
   size = std::strcspn(rest, "/");
@@ -76,7 +77,7 @@ bool Caller::read(unsigned long long address, void* to, std::size_t size) const 
   return process_vm_readv(process_, &own, 1, &its, 1, 0) == static_cast<ssize_t>(size);
 }
 
-// Reads page by page, because the page after the text's last one may be unmapped.
+// Reads page by page, because the page after the one in which the text ends may be unmapped.
 bool Caller::read_text(unsigned long long address, Path& text) const {
   char part[kPage];
   text.cut(0);
@@ -125,7 +126,7 @@ Meant::Is Caller::find(int folder, const char* path, bool follows, Meant& meant)
   return walk(root, pending, follows, meant);
 }
 
-// Walks from `meant` along the pending path, as the kernel does for the caller.
+// Follows the pending path from `meant` on, as the kernel does for the caller.
 Meant::Is Caller::walk(const Path& root, Path& pending, bool follows, Meant& meant) const {
   int links = 0;
   while (true) {
@@ -167,7 +168,8 @@ Meant::Is Caller::follow(const Path& root, const Path& parent, Path& pending, Me
   return Is::found;
 }
 
-// Replaces /proc/self: it means the caller, not the supervisor.
+// Replaces /proc/self and /proc/thread-self by the caller's own folders; returns false for other
+// links. To the supervisor these links would mean the supervisor.
 bool Caller::is_itself(Path& link) const {
   const bool is_thread = std::strcmp(link.c_str(), "/proc/thread-self") == 0;
   if (!is_thread && std::strcmp(link.c_str(), "/proc/self") != 0) return false;

@@ -9,10 +9,10 @@
 
 namespace plimsoll::scratch {
 
-// A file that a caller names, by the path that the supervisor knows.
+// The file that a caller's path names, with the path by which the supervisor finds it.
 struct Meant {
   enum class Is {
-    found,    // at `path`, where it can be made if it does not exist
+    found,    // at `path`, where the file can be made if it does not exist
     nowhere,  // a folder on its path is missing, or the path is invalid
     unnamed,  // an open file without a path: a pipe, a socket, a file in memory, a removed file
     unknown,  // the supervisor may not look into the caller
@@ -27,8 +27,8 @@ class Caller {
  public:
   explicit Caller(pid_t process) : process_(process) {}
 
-  // Reads bytes of the caller's memory; false if there is no memory, or if the supervisor may not
-  // read it.
+  // Reads bytes of the caller's memory. Returns false if nothing is mapped there, or if the
+  // supervisor may not read it.
   [[nodiscard]] bool read(unsigned long long address, void* to, std::size_t size) const;
   [[nodiscard]] bool read_text(unsigned long long address, Path& text) const;
 

@@ -1,5 +1,5 @@
-// Helpers of the functions that replace libc's. A process finds the replacements before libc's
-// functions, by LD_PRELOAD.
+// Helpers for the functions that replace libc's. LD_PRELOAD makes a process find the replacements
+// before libc's own functions.
 #pragma once
 
 #include <dlfcn.h>
@@ -9,20 +9,20 @@
 #include "kernel.h"
 #include "layer.h"
 
-// Begins the function that programs call as `name`. It has another name in C++, so that libc's own
-// declaration does not matter.
+// Begins the replacement of libc's function `name`. The replacement has another name in C++, so
+// that it cannot conflict with libc's own declaration.
 #define STANDS_FOR(Result, name, ...)                 \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name); \
   Result call_##name(__VA_ARGS__)
-// Gives a second name to the replacement of libc's `other`.
+// Exports the replacement of libc's `other` under a second name.
 #define ALSO_STANDS_FOR(Result, name, other, ...) \
   Result call_##name(__VA_ARGS__) EXPORTED_AS(#name) __attribute__((alias(#other)))
 #define EXPORTED_AS(name) __asm__(name) __attribute__((visibility("default")))
 
 namespace plimsoll::scratch {
 
-// The libc function of a name, which is looked up at the first call. Two threads may look it up at
-// the same time; both find it.
+// A libc function, which is looked up by name at the first call. Two threads may look it up at the
+// same time; both find the same one.
 template <typename Function>
 class Next {
  public:
@@ -51,8 +51,8 @@ inline int fails(int error) {
   return -1;
 }
 
-// Looks up a path for a call that changes nothing. `folder` and `path` become the kernel's
-// arguments. Returns false and sets errno if the path leads nowhere.
+// Looks up a path for a call that changes nothing, and sets `folder` and `path` to the kernel's
+// arguments. Returns false and sets errno on failure.
 [[nodiscard]] inline bool read_path(int& folder, const char*& path, bool follows, Place& place) {
   if (path == nullptr || path[0] == '\0' || !is_active(true)) return true;
   if (find(folder, path, follows, place) != 0) return false;
@@ -61,13 +61,14 @@ inline int fails(int error) {
   return true;
 }
 
-// Prepares a call that opens with these flags of open(2) and may write. `place` gets the path to
-// open.
+// Prepares a call that opens a file with these flags of open(2) and may write to it. Sets `place`
+// to what is to be opened.
 [[nodiscard]] int prepare_open(int folder, const char* path, int flags, Place& place);
 [[nodiscard]] int open_at(int folder, const char* path, int flags, mode_t mode);
 [[nodiscard]] int make_folder_at(int folder, const char* path, mode_t mode);
 
-// Makes a call that creates something under a new name.
+// Makes a call that creates something under a new name. If the layer does not leave the path alone,
+// the new name is made in the copy of its folder.
 template <typename Call>
 [[nodiscard]] int make_new(int folder, const char* path, Call call) {
   if (path == nullptr || !is_active(false)) return call(folder, path);
@@ -81,9 +82,10 @@ template <typename Call>
   return call(AT_FDCWD, physical.c_str());
 }
 
-// Makes a call that changes an existing file; `is_owners`: only its owner may. `call` gets the
-// function that makes it. For a path that the layer leaves alone, the wall's supervisor is asked,
-// because a link on that path may lead to a real file.
+// Makes a call that changes an existing file. If `is_owners`, only the file's owner may make it.
+// `call` gets a function that makes the system call. If the layer leaves the path alone, the call
+// is made without the pass, so that the wall's supervisor decides: a link on the path may lead to a
+// real file.
 template <typename Call>
 [[nodiscard]] int modify(int folder, const char* path, bool follows, bool is_owners, Call call) {
   constexpr auto kAsked = [](auto... values) { return syscall(values..., 0L); };

@@ -14,7 +14,7 @@ using Lies = Place::Lies;
 
 bool is_folder(const Place& place) { return S_ISDIR(place.status.st_mode); }
 
-// Returns whether a path ends in . or .., under which a folder cannot be moved or removed.
+// Returns whether a path ends in . or .., by which a folder cannot be moved or removed.
 bool ends_in_dots(const char* path) {
   std::size_t size = std::strlen(path);
   while (size > 0 && path[size - 1] == '/') --size;
@@ -34,7 +34,7 @@ bool may_remove(const Place& place) {
          folder.st_uid == user;
 }
 
-// Removes an existing entry that has a place in a copy: an empty folder, or anything else.
+// Removes an existing entry, an empty folder or anything else, from the copy of its folder.
 int remove_from_copy(Place& place, const Path& physical) {
   if (!is_folder(place) || place.lies == Lies::real) return kernel::unlink(physical.c_str());
   if (place.lies == Lies::bridge && copy_up(place, true) != 0) return -1;
@@ -42,7 +42,7 @@ int remove_from_copy(Place& place, const Path& physical) {
 }
 
 // Returns whether a file is gone because the whole layer is gone. Processes that outlive the
-// program, such as PyTorch's server of shared memory, clean up after that.
+// program, such as PyTorch's shared memory manager, clean up after that.
 bool went_with_layer(const Path& path) {
   return path.is_in(top_folder()) && kernel::access(top_folder().c_str(), F_OK) != 0;
 }
@@ -73,13 +73,14 @@ int remove_at(int folder, const char* path, int flags) {
   return 0;
 }
 
-// Looks at a free place, which `find` leaves to the kernel.
+// Looks up a place that the layer leaves alone; `find` leaves that to the kernel.
 void look_at_free(Place& place) {
   if (!place.is_free) return;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
 }
 
-// Makes the checks that the kernel would make; the kernel itself checks free places.
+// Makes the checks of a rename that the kernel would make. The kernel itself checks places that the
+// layer leaves alone.
 int check_rename(const Place& from, const Place& to, unsigned flags) {
   if (!from.exists) return fails(ENOENT);
   if (to.path.is_in(from.path) && to.path.size() > from.path.size()) return fails(EINVAL);
@@ -95,9 +96,10 @@ int check_rename(const Place& from, const Place& to, unsigned flags) {
   return is_folder(to) && has_entries(to) ? fails(ENOTEMPTY) : 0;
 }
 
-// Prepares a source in a copy, to be moved or linked. `physical` becomes its path on the disk.
+// Prepares a source to be moved or linked: copies its folder, and sets `physical` to its path
+// there.
 int prepare_source(Place& from, bool stays_in_layer, Path& physical) {
-  if (!stays_in_layer) {  // outside the layer its links mean nothing
+  if (!stays_in_layer) {  // the layer's links mean nothing outside the layer
     if (is_folder(from)) return fails(EXDEV);
     if (copy_up(from, true) != 0) return -1;
   }
@@ -167,8 +169,8 @@ int link_at(int from_folder, const char* from_path, int to_folder, const char* t
       kernel::pass(SYS_linkat, from_folder, from_path, AT_FDCWD, physical.c_str(), flags));
 }
 
-// Returns whether a file is open for reading only and may be a real one, and gives its path. A file
-// open for writing is the layer's, or was given to the process.
+// Returns whether a file that may be a real one is open for reading only, and sets `path` to its
+// path. A file that is open for writing is the layer's, or was given to the process.
 bool is_read_only(int file, Path& path) {
   if (!is_active(false)) return false;
   const int error = errno;

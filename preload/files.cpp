@@ -15,7 +15,7 @@ int prepare_open(int folder, const char* path, int flags, Place& place) {
   if (find(folder, path, follows, place) != 0) return -1;
   const bool is_unnamed = (flags & O_TMPFILE) == O_TMPFILE;
   if (place.is_free) return 0;
-  // Pipes and devices are not copied, and folders are not opened for writing.
+  // Pipes and devices are opened without a copy. A folder cannot be opened for writing.
   if (place.exists && !S_ISREG(place.status.st_mode) && !is_unnamed) return 0;
   const Change change;
   if (find(folder, path, follows, place) != 0) return -1;
@@ -65,7 +65,8 @@ int flags_of(const char* mode) {
   return flags;
 }
 
-// Finds the path of a stream's file; returns false and sets errno if it leads nowhere.
+// Replaces fopen's `path` by the real file's path; for writing, by that of the copy in the layer.
+// Returns false and sets errno on failure.
 bool stream_path(const char*& path, const char* mode, Place& place) {
   if (path == nullptr || mode == nullptr || path[0] == '\0') return true;
   const int flags = flags_of(mode);
@@ -76,22 +77,22 @@ bool stream_path(const char*& path, const char* mode, Place& place) {
   return found == 0;
 }
 
-// Returns a stream that owns the file, or null if there is no file.
+// Returns a stream that owns the file; null, with the file closed, on failure.
 FILE* stream_of(int file, const char* mode) {
   FILE* stream = file < 0 ? nullptr : fdopen(file, mode);
   if (file >= 0 && stream == nullptr) kernel::close(file);
   return stream;
 }
 
-// Returns whether this library has to open a stream's file, because libc's own call lacks the pass
-// and would wait for the wall's supervisor. A stream with a character set of its own is left to
-// libc.
+// Returns whether this library has to open a stream's file itself: for writing, libc's own call
+// would lack the pass and wait for the wall's supervisor. A stream with a character set of its own
+// is left to libc.
 bool is_plain_writer(const char* mode) {
   if (mode == nullptr || std::strchr(mode, ',') != nullptr) return false;
   return mode[0] == 'w' || mode[0] == 'a' || (mode[0] == 'r' && std::strchr(mode, '+') != nullptr);
 }
 
-// Replaces the six X before a suffix by random names until one is new.
+// Calls `make` with random names in place of the six X before the suffix, until a name is new.
 template <typename Make>
 int make_named(char* pattern, int suffix, Make make) {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -119,7 +120,8 @@ int make_temporary(char* pattern, int suffix, int flags) {
   });
 }
 
-// Opens a file without a name. Libc's own tmpfile makes it in /tmp, whatever TMPDIR is.
+// Opens a file without a name in the layer. Libc's own tmpfile would make it in /tmp, whatever
+// TMPDIR is.
 int open_unnamed() {
   Path name;
   if (new_name(name) != 0) return -1;
@@ -133,7 +135,8 @@ FILE* make_unnamed(const char* libc_name) {
   return stream_of(open_unnamed(), "w+b");
 }
 
-// Returns the path of a shared memory object's file, as libc forms it.
+// Sets `path` to the file of a shared memory object, as libc forms it. Returns false if the name is
+// invalid.
 bool shared_path(const char* name, Path& path) {
   while (*name == '/') ++name;
   return *name != '\0' && std::strchr(name, '/') == nullptr && std::strlen(name) <= NAME_MAX &&

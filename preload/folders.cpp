@@ -15,8 +15,8 @@ int make_folder_at(int folder, const char* path, mode_t mode) {
 
 namespace {
 
-// Hides the type of a link that may be the layer's, so that the program looks up whether it is a
-// file or a folder.
+// Hides the type of a link, which may be one of the layer's. The program then looks up whether it
+// is a file or a folder.
 template <typename Entry>
 Entry* without_link(Entry* entry) {
   if (entry != nullptr && entry->d_type == DT_LNK && is_active(true)) entry->d_type = DT_UNKNOWN;
@@ -28,7 +28,8 @@ DIR* open_stream(int folder) {
   return libc(folder);
 }
 
-// Turns an open folder into its copy if the layer copied it since.
+// Replaces an open descriptor of a real folder by one of its copy, if the layer has copied the
+// folder since.
 void refresh(int folder) {
   const int error = errno;
   Path seen;

@@ -1,5 +1,5 @@
-// Makes system calls directly. Within this library, libc's functions of these names are the
-// library's own replacements. Calls that change files carry the wall's pass.
+// Makes system calls directly, because within this library libc's names call the library's own
+// replacements. Calls that change files carry the wall's pass.
 #pragma once
 
 #include <fcntl.h>

@@ -30,11 +30,11 @@ struct Folders {
   Path given;  // lines from the environment: the layer's folder, the free folders, and the pass
   bool is_given = false;
 };
-// `begin` fills it before any other code of the process runs; it never changes afterwards.
+// `begin` fills `folders` before any other code of the process runs. They never change afterwards.
 constinit Folders folders;
 constinit std::atomic<bool> is_written{false};
 
-// Reads the pass from the last line, if there is a wall: # and 16 hexadecimal digits.
+// Reads the pass from the last line. If there is a wall, that line is # and 16 hexadecimal digits.
 void take_pass(const char* given) {
   const char* last = std::strrchr(given, '\n');
   if (last != nullptr && last[1] == '#') set_pass(std::strtoul(last + 2, nullptr, 16));
@@ -94,7 +94,8 @@ bool is_free(const Path& path) {
   return false;
 }
 
-// Fills a place whose path is set. Its folder is at `folder` and lies as `folder_lies`.
+// Looks up the last name of `place`, whose path is set. `folder` is the path of its folder on the
+// disk, and `folder_lies` says how the folder lies.
 int look_up(Lies folder_lies, const Path& folder, Place& place) {
   place.exists = false;
   if (folder_lies != Lies::real) {
@@ -160,8 +161,8 @@ int look_up_all(const Path& path, Place& place) {
   return 0;
 }
 
-// Takes the status of a bridge at the end of a path. Along the path a walk only needs to know that
-// it is a folder.
+// Reads the status of a bridge at the end of a path. Elsewhere on a path, a walk only needs to know
+// that a bridge is a folder.
 int complete(Place& place) {
   if (place.lies != Lies::bridge) return 0;
   place.exists = kernel::lstat(place.physical.c_str(), &place.status) == 0;
@@ -208,7 +209,7 @@ class Walk {
   struct Name {
     const char* text;
     std::size_t size;
-    bool has_slash;  // behind the name
+    bool has_slash;  // a slash follows the name
     bool is_last;
 
     [[nodiscard]] bool is(const char* other) const {
@@ -216,7 +217,8 @@ class Walk {
     }
   };
 
-  // The layer changes nothing below a free folder, so the kernel looks up the remaining names.
+  // Leaves the remaining names to the kernel, because the layer changes nothing below a free
+  // folder.
   int leave_layer() {
     place_.is_free = true;
     place_.physical = place_.path;
@@ -295,8 +297,8 @@ int make_bridge(const Path& physical) {
   return kernel::rename(made.c_str(), physical.c_str());
 }
 
-// Copies owner, times and mode of a real file, as far as the user may. If the file has another
-// owner, the copy gives this user the permissions that the real file gives.
+// Gives a copy the owner, times and mode of a real file, as far as the user may. If the file has
+// another owner, the copy gives this user the permissions that the real file gives.
 int take_status(const char* physical, const Path& real, const struct stat& status) {
   mode_t mode = status.st_mode & 07777;
   if (S_ISDIR(status.st_mode)) mode &= ~kBridge;
@@ -313,8 +315,8 @@ int take_status(const char* physical, const Path& real, const struct stat& statu
   return kernel::chmod(physical, mode);
 }
 
-// Appends to a file of the layer's folder, in one write, so that the lines of all processes stay
-// whole.
+// Appends to a file in the layer's folder with a single write, so that lines of several processes
+// do not mix.
 void append_to(const char* name, const char* text, std::size_t size) {
   Path file = folders.top;
   if (!file.append(name)) return;
@@ -324,7 +326,8 @@ void append_to(const char* name, const char* text, std::size_t size) {
   kernel::close(to);
 }
 
-// Makes a folder a copy of a real one. It becomes a copy with the last step.
+// Turns a folder of the layer into a copy of a real one. A bridge counts as a copy once the last
+// step, `take_status`, has removed its mark.
 int fill(const Path& physical, const Path& real) {
   struct stat status;
   if (kernel::lstat(real.c_str(), &status) != 0) return -1;
@@ -386,7 +389,8 @@ int copy_folder(const Path& path) {
     const bool is_last = *rest == '\0';
     if (place.lies == Lies::real) {
       Path target;
-      if (kernel::lstat(physical.c_str(), &status) != 0) {  // below a bridge
+      // The folder lies below a bridge, and the layer has nothing there yet.
+      if (kernel::lstat(physical.c_str(), &status) != 0) {
         if (make_bridge(physical) != 0) return -1;
         place.lies = Lies::bridge;
       } else if (read_link(physical.c_str(), target) == 0 && is_marked(target)) {
@@ -413,7 +417,7 @@ int copy_folder(const Path& path) {
   }
 }
 
-// Copies the bytes from the current offset of both files to `end`.
+// Copies the bytes from the current offset of both files up to `end`.
 int copy_up_to(int from, int to, off_t end) {
   while (true) {
     const off_t left = end - lseek(from, 0, SEEK_CUR);
@@ -426,7 +430,7 @@ int copy_up_to(int from, int to, off_t end) {
   }
 }
 
-// Copies all of a file. File systems that can share bytes share them; holes stay holes.
+// Copies a whole file. File systems that can share bytes between files do so; holes stay holes.
 int copy_bytes(int from, int to) {
   if (ioctl(to, FICLONE, from) == 0) return 0;
   struct stat status;
@@ -436,7 +440,7 @@ int copy_bytes(int from, int to) {
     off_t start = lseek(from, place, SEEK_DATA);
     if (start < 0 && errno == ENXIO) break;  // the rest is a hole
     off_t end = start < 0 ? -1 : lseek(from, start, SEEK_HOLE);
-    if (start < 0) start = place;  // the file system has no holes
+    if (start < 0) start = place;  // the file system cannot find holes
     if (end < 0) end = status.st_size;
     if (lseek(from, start, SEEK_SET) < 0 || lseek(to, start, SEEK_SET) < 0) return -1;
     if (copy_up_to(from, to, end) != 0) return -1;
@@ -550,7 +554,8 @@ Change::Change() {
 Change::~Change() {
   const int error = errno;
   if (lock_ >= 0) {
-    flock(lock_, LOCK_UN);  // closing is not enough: a child forked meanwhile may have it open
+    // Closing is not enough, because a child that was forked meanwhile may have the file open.
+    flock(lock_, LOCK_UN);
     kernel::close(lock_);
   }
   pthread_sigmask(SIG_SETMASK, &blocked_before_, nullptr);

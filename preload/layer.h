@@ -2,12 +2,12 @@
 // their original paths. The folder holds all state, so children need only its name.
 //
 // FOLDER/files mirrors absolute paths. A folder there is a copy or a bridge:
-// - A copy replaces the real folder. The layer filled it with links to the real folder's entries
-//   before the first change in it, and shows it to programs since.
-// - A bridge leads to copies further down. The layer looks all other names of it up in the real
-//   folder. It has the set-user-ID bit, which means nothing on folders.
-// A link of the layer begins with kMark, and no other link does. It points to an unchanged file or
-// folder. Before that one changes, a copy of it replaces the link.
+// - Programs see a copy instead of the real folder. The layer made the copy before the first change
+//   in that folder, and filled it with links to the real folder's entries.
+// - A bridge is a folder on the way to copies further down. The layer looks up all other names of a
+//   bridge in the real folder. A bridge has the set-user-ID bit, which means nothing on folders.
+// The layer's own links begin with kMark, and no other links do. Such a link points to an unchanged
+// file or folder. A copy replaces the link before that file or folder changes.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,11 +20,12 @@ namespace plimsoll::scratch {
 
 inline constexpr char kMark[] = "/.//.";
 
-// Returns whether this process has a layer. A read (`is_read`) needs none before the first write.
+// Returns whether the calls of this process go through a layer. Reads (`is_read`) do so only after
+// the first write.
 [[nodiscard]] bool is_active(bool is_read);
 // Returns the layer's own folder.
 [[nodiscard]] const Path& top_folder();
-// Returns lines with the layer's own folder, the folders that the layer leaves alone, and the pass.
+// Returns lines: the layer's own folder, the folders that the layer leaves alone, and the pass.
 [[nodiscard]] const Path& given_folders();
 
 // A program's path, looked up as the kernel would.
@@ -39,13 +40,14 @@ struct Place {
   struct stat status{};  // set only if the file exists and is not free
 };
 
-// The functions below return 0, or -1 and errno. `find` succeeds where only the last name is
-// missing.
+// The functions below return 0, or -1 with errno set. `find` also succeeds if only the last name of
+// the path is missing.
 [[nodiscard]] int find(int folder, const char* path, bool follows, Place& place);
 
 // Turns a path in the layer's folder into the path that programs see.
 void to_seen(Path& physical);
-// Gives the absolute path that programs see of an open folder or file; -1 if it has none.
+// Sets `path` to the absolute path, as programs see it, of an open folder or file. Fails if it has
+// none.
 [[nodiscard]] int seen_path(int file, Path& path);
 
 // While a Change exists, no other thread or process changes the layer, and no signal handler runs
@@ -62,21 +64,24 @@ class Change {
   sigset_t blocked_before_;
 };
 
-// Makes a copy of a place's folder, and returns the path in it at which the place can be made,
-// replaced or removed. Needs a `Change`. Fails if the user may not write to the real folder.
+// Makes a copy of a place's folder. Sets `physical` to the path in the copy at which the place can
+// be made, replaced or removed. Needs a `Change`. Fails if the user may not write to the real
+// folder.
 [[nodiscard]] int enter_copy(const Place& place, Path& physical);
-// Makes a copy of a file, folder or link, with a file's contents if wanted, and makes it the place.
+// Makes a copy of a file, with its contents if `with_contents`, or of a folder or link. `place`
+// becomes the copy.
 [[nodiscard]] int copy_up(Place& place, bool with_contents);
-// Gives the path where the layer keeps the copy of a path.
+// Sets `physical` to the path at which the layer keeps the copy of `path`.
 [[nodiscard]] int in_files(const Path& path, Path& physical);
-// Makes copies of all folders below a folder's bridges, so that the folder can be moved.
+// Turns a folder and all folders below it into copies if they are bridges, so that the folder can
+// be moved.
 [[nodiscard]] int copy_bridges(const Place& place);
-// Keeps the path of a removed file for the report, if it is a real file.
+// Records the path of a removed file for the report, if a real file has that path.
 void note_removed(const Path& path);
 // Adds the name of a shared memory object to FOLDER/shared. The supervisor removes the object after
 // the trial.
 void note_shared(const char* name);
-// Makes a new name in a folder of the layer that no program sees.
+// Sets `path` to a new name in a folder of the layer that programs do not see.
 [[nodiscard]] int new_name(Path& path);
 // Returns whether a folder has entries.
 [[nodiscard]] bool has_entries(const Place& place);

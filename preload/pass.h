@@ -6,7 +6,7 @@
 
 namespace plimsoll::scratch {
 
-// Every call carries this pass from now on. Without a wall it stays 0.
+// Sets the pass that every later call carries. Without a wall the pass stays 0.
 void set_pass(unsigned long pass);
 
 namespace kernel {
@@ -22,7 +22,8 @@ long word(Value value) {
   }
 }
 
-// A system call that carries the pass; like syscall(2), it returns -1 and errno where it fails.
+// Makes a system call that carries the pass. Like syscall(2), it returns -1 and sets errno on
+// failure.
 template <typename... Values>
 long pass(long call, Values... values) {
   return make_with_pass(call, {word(values)...});

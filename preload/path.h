@@ -11,8 +11,8 @@ namespace plimsoll::scratch {
 
 class Path {
  public:
-  // A path that is no constant is filled only as far as it is used, because each call has many of
-  // them.
+  // Fills the whole text only in a constant. Each call has many paths, so other paths are filled
+  // only as far as they are used.
   constexpr Path() {
     if (std::is_constant_evaluated()) {
       for (char& each : text_) each = '\0';
@@ -32,7 +32,7 @@ class Path {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
 
-  // Returns false, and changes nothing, if the result would be too long.
+  // Appends text. Returns false, and changes nothing, if the result would be too long.
   [[nodiscard]] bool append(const char* text, std::size_t size) {
     if (size >= sizeof text_ - size_) return false;
     std::memcpy(text_ + size_, text, size);
@@ -45,7 +45,7 @@ class Path {
     cut(0);
     return append(text);
   }
-  // Appends "/", unless there is one, and a name.
+  // Appends a name, after a "/" unless the path ends in one.
   [[nodiscard]] bool enter(const char* name, std::size_t size) {
     const std::size_t before = size_;
     if ((size_ == 0 || text_[size_ - 1] != '/') && !append("/", 1)) return false;
@@ -69,7 +69,7 @@ class Path {
     const char* slash = std::strrchr(text_, '/');
     return slash == nullptr ? text_ : slash + 1;
   }
-  // Returns whether the path is the folder's or below it; "/" contains all paths.
+  // Returns whether the path is `folder` or lies below it. All paths lie below "/".
   [[nodiscard]] bool is_in(const char* folder, std::size_t size) const {
     return size_ >= size && std::memcmp(text_, folder, size) == 0 &&
            (text_[size] == '\0' || text_[size] == '/' || size == 1);

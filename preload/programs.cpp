@@ -17,7 +17,7 @@ namespace {
 constexpr char kPreload[] = "LD_PRELOAD=";
 constexpr char kFolder[] = "PLIMSOLL_SCRATCH=";
 
-// The variables as this process got them, before its program can change them.
+// The variables that this process got at its start; its program may change them later.
 char preload[4 * PATH_MAX];
 char folder_variable[2 * PATH_MAX];
 
@@ -50,7 +50,8 @@ bool has_layer(char* const* environment) {
   return (has_folder && has_preload) || preload[0] == '\0';
 }
 
-// Copies the environment with the layer's variables, into room for two more entries.
+// Copies the environment with the layer's variables to `result`, which has room for two more
+// entries.
 void add_layer(char* const* environment, char** result) {
   std::size_t size = 0;
   for (std::size_t at = 0; at < count(environment); ++at) {
@@ -70,7 +71,8 @@ int with_layer(char* const* environment, Call call) {
   return call(more);
 }
 
-// Returns the path of a program or a library; libc searches for a name without a slash.
+// Returns the path of a program or library on the disk; null if it is not found. A name without a
+// slash stays as it is, because libc searches for it.
 const char* file_of(const char* path, Place& place) {
   if (path == nullptr || std::strchr(path, '/') == nullptr) return path;
   int folder = AT_FDCWD;
@@ -94,8 +96,9 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return with_layer(environment, [&](char* const* given) { return libc(file, arguments, given); });
 }
 
-// Keeps a library's path while the loader reads it. Only the pointer is thread-local: a supervisor
-// loads this library late, when the loader has few bytes left for such variables.
+// Returns a library's path on the disk, and keeps it while the loader reads it. Only the pointer is
+// thread-local: a supervisor loads this library late, when the loader has few bytes left for such
+// variables.
 [[gnu::noinline]] const char* library_path(const char* path) {
   thread_local char* kept = nullptr;
   Place place;
@@ -105,7 +108,8 @@ int run_named(const char* name, char* const* arguments, char* const* environment
   return kept == nullptr ? path : kept;
 }
 
-// The address of a socket at another path. It goes through an open folder if the path is too long.
+// A socket's address with another path. If the path is too long, the address names an open folder
+// in /proc/self/fd instead.
 class Address {
  public:
   Address() = default;
@@ -138,7 +142,7 @@ class Address {
   int folder_ = -1;
 };
 
-// Returns the path of a socket's address, if it has one.
+// Copies the path from a socket's address; returns false if the address has none.
 bool socket_path(const sockaddr* address, socklen_t size, char (&path)[sizeof(sockaddr_un) + 1]) {
   constexpr std::size_t kStart = offsetof(sockaddr_un, sun_path);
   if (address == nullptr || size <= kStart || size > sizeof(sockaddr_un) ||
@@ -157,7 +161,7 @@ using namespace plimsoll::scratch;
 
 extern "C" {
 
-// Shows a process that the layer is present.
+// Tells a process whether the layer is present.
 STANDS_FOR(int, plimsoll_scratch_is_active) { return is_active(false) ? 1 : 0; }
 
 STANDS_FOR(int, execve, const char* path, char* const* arguments, char* const* environment) {
@@ -213,8 +217,8 @@ STANDS_FOR(int, posix_spawn_file_actions_addopen, posix_spawn_file_actions_t* ac
   return libc(actions, file, path, flags, mode);
 }
 
-// The loader resolves a name by the caller's own library, so it must see that caller. Nothing is
-// left to do after the call, so the compiler makes it a jump.
+// The loader resolves a name on behalf of the library that calls dlopen, so it must see the
+// original caller. Nothing is left to do after the call, so the compiler makes it a jump.
 STANDS_FOR(void*, dlopen, const char* path, int flags) {
   static constinit Next<void*(const char*, int)> libc("dlopen");
   if (path != nullptr && std::strchr(path, '/') != nullptr) path = library_path(path);

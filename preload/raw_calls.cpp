@@ -1,8 +1,8 @@
-// Redirects system calls that a library makes itself, without libc, as Rust's rustix does:
-// safetensors names a new file that way. On request (syscall user dispatch, since 5.11) Linux
-// passes such calls to this process by a signal, and libc's functions, which the layer replaces,
-// make them. Only Python interpreters request it: programs in Go, which make all their calls
-// themselves, bring handlers of their own.
+// Redirects system calls that a library makes without libc, as Rust's rustix does; safetensors
+// creates files that way. On request (syscall user dispatch, since 5.11) Linux turns such a call
+// into a signal. The signal's handler makes the call by libc's function, which the layer replaces.
+// Only Python interpreters request this: programs in Go, which make all their calls themselves,
+// have signal handlers of their own.
 #if defined(__x86_64__)
 
 #include <link.h>
@@ -39,15 +39,16 @@ struct Range {
 
   [[nodiscard]] bool has(std::uintptr_t address) const { return begin <= address && address < end; }
 };
-// Code whose calls are not redirected. Libc's calls, which include the layer's, never are.
+// The code of libc and of the loader. Calls that libc makes, and thus those of the layer, are not
+// redirected.
 constinit Range libc;
 constinit Range loader;
 constinit bool is_watching = false;
 
 __attribute__((tls_model("initial-exec"))) thread_local char selector = kLetsPass;
 
-// Returns whether a call cannot be made from a handler, because it changes the stack or what the
-// handler restores.
+// Returns whether a signal handler cannot make a call, because the call changes the stack or what
+// the handler restores.
 bool needs_its_own_stack(long call) {
   switch (call) {
     case SYS_clone:
@@ -65,14 +66,14 @@ const char* text(long value) { return reinterpret_cast<const char*>(value); }
 int number(long value) { return static_cast<int>(value); }
 mode_t mode(long value) { return static_cast<mode_t>(value); }
 
-// Make the call like libc: -1 and errno if it fails.
+// Makes a call as libc does: returns -1 and sets errno if it fails.
 long make_as_it_is(long call, const long (&a)[6]) {
   return syscall(call, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-// Cuts a wait without a timeout into short waits. Each ends as if the value had changed, and the
-// waiter checks again, as futexes require. Twice, under Linux 6.18, an OpenMP thread missed its
-// wake-up in here and waited for ever; the cause is unknown.
+// Waits for a short time on a futex that has no timeout. Then the wait looks as if the futex's
+// value had changed, and the waiter checks the value again, as futexes require. Twice, under Linux
+// 6.18, an OpenMP thread missed its wake-up in here and waited for ever; the cause is unknown.
 long wait_a_while(const long (&a)[6]) {
   constexpr timespec kAtMost{0, 100'000'000};
   const long result = syscall(SYS_futex, a[0], a[1], a[2], &kAtMost);
@@ -185,7 +186,8 @@ Range code_around(const void* address) {
   return wanted.code;
 }
 
-// The kernel kills a thread that blocks a signal which it has to deliver.
+// Begins to redirect the calling thread's calls. Unblocks SIGSYS first, because the kernel kills a
+// thread that blocks a signal which it has to deliver.
 void watch_this_thread() {
   sigset_t handed;
   sigemptyset(&handed);
@@ -221,7 +223,7 @@ void* run_watched(void* data) {
   return work.routine(work.argument);
 }
 
-// Returns the signals to block, without SIGSYS.
+// Returns the signals of `set` without SIGSYS, which must not be blocked.
 const sigset_t* without_handed(int how, const sigset_t* set, sigset_t& copy) {
   if (set == nullptr || !is_watching || how == SIG_UNBLOCK) return set;
   copy = *set;
@@ -260,8 +262,8 @@ STANDS_FOR(int, sigprocmask, int how, const sigset_t* set, sigset_t* before) {
   return next(how, without_handed(how, set, copy), before);
 }
 
-// Redirected calls arrive as SIGSYS, so no other code may handle that signal. LLVM would, and takes
-// it for a crash. The program's view of the signal stays as it was.
+// Keeps SIGSYS for redirected calls. LLVM would handle it too, and take it for a crash. To the
+// program the signal seems to have its default action.
 STANDS_FOR(int, sigaction, int signal, const struct sigaction* action, struct sigaction* before) {
   static constinit Next<int(int, const struct sigaction*, struct sigaction*)> next("sigaction");
   if (!is_watching || signal != SIGSYS) return next(signal, action, before);

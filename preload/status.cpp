@@ -20,7 +20,7 @@ ssize_t read_link_at(int folder, const char* path, char* text, std::size_t size)
   if (!read_path(folder, path, false, place)) return -1;
   const ssize_t found = syscall(SYS_readlinkat, folder, path, text, size);
   if (found <= 0 || !is_given || !place.is_free) return found;
-  Path target;  // the target of /proc/self/cwd, exe or fd/3
+  Path target;  // the target of a link such as /proc/self/cwd, exe or fd/3
   if (!target.append(text, static_cast<std::size_t>(found))) return found;
   to_seen(target);
   std::memcpy(text, target.c_str(), target.size());

@@ -52,7 +52,8 @@ int check_landlock() {
   return version < kFirstWithTruncate ? -EOPNOTSUPP : 0;
 }
 
-// A path that this user cannot reach stays forbidden, as does one that does not exist.
+// Allows writes to a file, or below a folder. A path that does not exist, or that this user cannot
+// reach, stays forbidden without an error.
 int allow(int ruleset, const char* path) {
   const int file = kernel::open(path, O_PATH);
   if (file < 0) return errno == ENOENT || errno == ENOTDIR || errno == EACCES ? 0 : -errno;
@@ -67,7 +68,7 @@ int allow(int ruleset, const char* path) {
              : -errno;
 }
 
-// Returns the file of a Landlock ruleset.
+// Makes a Landlock ruleset with the writable paths, and returns its file.
 int make_ruleset(const char* const* writable, int count) {
   landlock_ruleset_attr handled{};
   handled.handled_access_fs = kWriteFolder;
@@ -90,13 +91,13 @@ constexpr std::uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
 constexpr std::uint32_t kUnknown = SECCOMP_RET_ERRNO | ENOSYS;
 
-// The seccomp filter's program. It reads the arguments of watched calls only, so the kernel
-// remembers the other numbers as allowed and skips the program for them.
+// The seccomp filter's program. It reads the arguments of watched calls only. So the kernel can
+// remember that other calls are allowed, and skips the program for them.
 class Filter {
  public:
   explicit Filter(unsigned long long pass) : pass_(pass) {
     refuse_other_machines();
-    refuse(SYS_io_uring_setup);  // the kernel makes io_uring's calls, and no filter sees them
+    refuse(SYS_io_uring_setup);  // the kernel itself makes io_uring's calls, so no filter sees them
     for (const Watched& each : kWatched) watch(each);
     add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   }
@@ -116,7 +117,7 @@ class Filter {
     code_[size_++] = {static_cast<std::uint16_t>(code), if_true, if_false, value};
   }
   void load(std::size_t place) { add(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(place)); }
-  // Continues if the loaded value equals this one, and skips that many steps if it does not.
+  // Goes on with the next step if the loaded value equals `value`, else skips `skipped` steps.
   void if_equal(std::uint32_t value, std::uint8_t skipped) {
     add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skipped);
   }
@@ -175,8 +176,8 @@ class Filter {
   sock_filter code_[kMost];
 };
 
-// Installs the filter and returns the listener. Where the kernel can (since 5.19), a signal does
-// not interrupt a call that the supervisor is examining.
+// Installs the filter and returns the listener. From Linux 5.19 on, a signal does not interrupt a
+// call that the supervisor is examining.
 int install_filter(unsigned long long pass) {
   constexpr unsigned long kWaitKillable = 1UL << 5;  // SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
   constexpr unsigned long kFlags =
@@ -187,7 +188,8 @@ int install_filter(unsigned long long pass) {
   return listener < 0 ? -errno : listener;
 }
 
-// Runs in a child of a process that may have many threads, so it makes only system calls.
+// Tries to raise a wall. Runs in a child of a process that may have many threads, so it makes only
+// system calls.
 [[noreturn]] void try_to_raise() {
   const int listener = plimsoll_wall_raise(nullptr, 0, 1);
   syscall(SYS_exit_group, listener < 0 ? -listener : 0);

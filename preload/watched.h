@@ -7,7 +7,7 @@
 namespace plimsoll::scratch {
 
 enum class Effect : signed char {
-  opens,     // or creates, by the flags of open(2)
+  opens,     // opens or creates a file, by the flags of open(2)
   makes,     // creates a name, and fails if it exists
   names,     // removes a name, or adds one for the same file
   replaces,  // creates a name, or replaces an existing one
@@ -23,7 +23,7 @@ struct Watched {
   signed char folder;         // the argument with an open folder, or the file itself without a path
   signed char path;           // the argument with the path
   signed char flags = kNone;  // the argument with flags of open(2) or AT_
-  bool follows = true;        // a link at the end of the path, unless the flags say otherwise
+  bool follows = true;        // follows a link at the end of the path, if the flags do not decide
 };
 
 // Calls that are newer than the oldest headers that plimsoll is built with. Their numbers are the
@@ -36,7 +36,7 @@ inline constexpr int kFileSetattr = 469;
 // A call with two paths occurs twice.
 inline constexpr Watched kWatched[] = {
     {SYS_openat, Effect::opens, 0, 1, 2},
-    {SYS_openat2, Effect::opens, 0, 1, 2},  // the flags are in memory
+    {SYS_openat2, Effect::opens, 0, 1, 2},  // the flags are in an open_how in memory
     {SYS_renameat, Effect::names, 0, 1, -1, false},
     {SYS_renameat, Effect::replaces, 2, 3, -1, false},
     {SYS_renameat2, Effect::names, 0, 1, -1, false},

@@ -12,7 +12,7 @@ namespace {
 
 using Model = std::unordered_map<Address, std::uint64_t>;
 
-// Makes addresses like an allocator's: close together, in a few distant clusters.
+// Returns addresses as an allocator gives them: close together, in a few distant clusters.
 std::vector<Address> clustered_addresses() {
   std::vector<Address> addresses;
   for (const Address cluster : {Address{512}, Address{0x7f00'0000'0000}, ~Address{0} - 4_MiB}) {

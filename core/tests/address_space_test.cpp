@@ -13,10 +13,10 @@ namespace plimsoll {
 namespace {
 
 constexpr Bytes kUnit = 512;
-constexpr Address kBegin = 7 * kUnit;  // a multiple of nothing larger than a unit
+constexpr Address kBegin = 7 * kUnit;  // aligned to a unit, and to nothing larger
 constexpr std::size_t kUnits = 200;
 
-// A model with one flag for each unit.
+// The model: one flag for each unit, true if the unit is free.
 class Bitmap {
  public:
   Bitmap() : free_(kUnits, false) {}
@@ -47,7 +47,7 @@ class Bitmap {
 
 using Range = std::pair<Address, Bytes>;
 
-// Takes a part out of a range that is in use, and returns it.
+// Takes a random part out of a random range in use, and returns that part.
 Range cut(std::vector<Range>& used, Random& random) {
   Range& range = random.pick(used);
   const auto [begin, size] = std::exchange(range, used.back());

@@ -19,7 +19,7 @@ struct BySizeOrderAndAddress {
   }
 };
 
-// The index and the model that it has to agree with, over a fixed set of blocks.
+// The index, and a model with which it has to agree, over a fixed set of blocks.
 class Pair {
  public:
   Pair(Random& random, std::size_t stock) : random_(random), blocks_(stock) {

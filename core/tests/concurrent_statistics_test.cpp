@@ -1,4 +1,4 @@
-// Tests counters in shards against plain counters.
+// Tests sharded counters against plain counters.
 
 #include "plimsoll/events/concurrent_statistics.h"
 
@@ -102,7 +102,8 @@ TEST(concurrent_statistics_see_a_peak_that_moves_from_shard_to_shard) {
   std::vector<ConcurrentStatistics::Shard*> shards;
   for (Bytes i = 0; i < kShards; ++i) shards.push_back(&counters.add_shard());
   for (ConcurrentStatistics::Shard* const shard : shards) shard->allocate(false, 10_MiB, 10_MiB);
-  // One shard after the other shrinks while another grows, so the sum rises by 1 MiB each time.
+  // In each round a shard frees 10 MiB, the next shard allocates 11 MiB, and the first shard
+  // allocates its 10 MiB again. So the sum of all shards rises to 91 MiB.
   for (Bytes i = 0; i < 100; ++i) {
     ConcurrentStatistics::Shard& giver = *shards[i % kShards];
     giver.request_free(false, 10_MiB);
@@ -161,7 +162,7 @@ TEST(concurrent_statistics_of_threads_that_only_allocate_have_an_exact_peak) {
 TEST(concurrent_statistics_of_many_threads_add_up) {
   constexpr std::size_t kThreads = 6;
   constexpr int kSteps = 20'000;
-  constexpr Bytes kBase = 50_MiB;  // each thread keeps this to the end
+  constexpr Bytes kBase = 50_MiB;  // each thread keeps this much to the end
   ConcurrentStatistics counters;
   std::array<std::int64_t, kThreads> most{};
   std::array<std::int64_t, kThreads> left{};

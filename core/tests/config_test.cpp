@@ -20,8 +20,8 @@ std::string refusal(std::string_view text, TorchVersion version = {}) {
   return message_of<ConfigError>([&] { return parse(text, version); });
 }
 
-// Writes the divisions of all intervals, from 1 MiB on, as "4 4 8 0 …"; equal ones at the end are
-// left out.
+// Returns the divisions of all intervals, from 1 MiB on, as "4 4 8 0 ...". The last number stands
+// for all intervals that follow.
 std::string divisions(std::string_view value) {
   const auto slots =
       parse("roundup_power2_divisions:" + std::string(value)).roundup_power2_divisions;
@@ -32,7 +32,7 @@ std::string divisions(std::string_view value) {
   return text + "...";
 }
 
-// Tries every step between the two powers of two around the size.
+// Rounds a size up by trying every step between the two powers of two around it.
 Bytes rounded_by_search(Bytes size, Bytes division) {
   Bytes multiple = 512;
   if (division > 1 && size > 512 * division) {
@@ -311,7 +311,7 @@ TEST(config_rounds_requests_to_a_division_of_a_power_of_two) {
 
 TEST(config_rounds_by_the_interval_of_the_size) {
   const AllocatorConfig config = parse("roundup_power2_divisions:[1:2,2:4,>:8]");
-  // Sizes below 1 MiB are rounded as those at 1 MiB.
+  // Sizes below 1 MiB use the divisions of the interval at 1 MiB.
   CHECK_EQUAL(config.round_request(3_KiB + 1), 4_KiB);
   CHECK_EQUAL(config.round_request(2_MiB - 1), 2_MiB);
   CHECK_EQUAL(config.round_request(1_MiB + 1), 1_MiB + 512_KiB);

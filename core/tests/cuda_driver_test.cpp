@@ -26,11 +26,11 @@ template <typename Function>
 Function find_in_fake(const char* name) {
   void* const library = dlopen(FAKE_CUDA, RTLD_NOW);
   const auto function = reinterpret_cast<Function>(dlsym(library, name));
-  dlclose(library);  // the driver keeps it loaded
+  dlclose(library);  // cuda::Api keeps it loaded
   return function;
 }
 
-// The fake driver's machine, which each test makes anew.
+// The fake driver's machine; each test makes it anew.
 struct Machine {
   Machine() : api(cuda::Api::load(FAKE_CUDA)) {
     std::destroy_at(&fake);
@@ -50,7 +50,8 @@ struct Machine {
   FakeThread& thread = *find_in_fake<FakeThread* (*)()>("fake_cuda_thread")();
 };
 
-// Maps accessible handles of 2 MiB to a range; the handles are released already.
+// Reserves a range and maps `count` accessible granules in it, `stride` bytes apart. Their handles
+// are released already.
 Address map_granules(CudaDriver& driver, std::size_t count, Bytes stride = kGranule) {
   Address address = 0;
   CHECK_EQUAL(driver.reserve(count * stride, address), Status::success);
@@ -353,7 +354,7 @@ TEST(cuda_offers_half_of_the_host_less_what_it_has_locked) {
   CHECK_EQUAL(total, host_memory().total / 2);
   CHECK(driver->shared_info().free <= total);
 
-  // The memory is fake and the host does not count it, so only the driver's count matters.
+  // The host does not count the fake driver's memory, so only the driver's own count matters.
   const Bytes most = round_down(total, kGranule);
   Address pinned = 0;
   CHECK_EQUAL(driver->allocate_host(total - most + kGranule, pinned), Status::success);
@@ -598,8 +599,8 @@ TEST(cuda_errors_are_told_by_the_allocator) {
 
 namespace {
 
-// Uses every part of a driver and frees everything. A refused call must have changed nothing, so
-// frees are repeated until they succeed.
+// Uses every part of a driver and frees everything. Checks that a refused call has changed nothing,
+// and repeats a refused free, which must then succeed.
 void use_everything(Machine& machine) {
   const auto unchanged = [&](const std::function<Status()>& call) {
     const std::string before = machine.fake.state();
@@ -664,7 +665,8 @@ void use_everything(Machine& machine) {
 }  // namespace
 
 TEST(cuda_leaks_nothing_wherever_a_call_fails) {
-  // Calls that are never repeated: restoring the thread's state, and the driver's own end.
+  // These calls are not repeated after a failure, so they are never made to fail. They only restore
+  // the thread's state or end the driver.
   const std::set<std::string> only_undo{"cuCtxPopCurrent_v2", "cuDevicePrimaryCtxRelease_v2",
                                         "cuEventDestroy_v2"};
   const std::set<std::string> begin_each_call{"cuCtxGetCurrent", "cuCtxPushCurrent_v2",
@@ -675,11 +677,12 @@ TEST(cuda_leaks_nothing_wherever_a_call_fails) {
     use_everything(machine);
     calls = machine.fake.calls;
   }
-  // All entry points are used except those that name errors or that ranges with holes need.
+  // `use_everything` uses all entry points, except those that name errors or that ranges with holes
+  // need.
   CHECK_EQUAL(calls.size(), 36U);
   for (const auto& [entry, count] : calls) {
     if (only_undo.contains(entry)) continue;
-    // Every second exchange of the capture mode restores the mode.
+    // Every second exchange of the capture mode restores the mode, and is never made to fail.
     const int step = entry == "cuThreadExchangeStreamCaptureMode" ? 2 : 1;
     const int last = begin_each_call.contains(entry) ? count - step : count;
     for (int nth = 1; nth <= last; nth += step) {

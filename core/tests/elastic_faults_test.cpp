@@ -1,6 +1,6 @@
-// Runs one program once for every driver call it makes, and makes that call fail. The step fails
-// with an error or does not need the call, the state stays as it was, the same step works when it
-// is repeated, and at the end no memory is left.
+// Runs one program once for every driver call that it makes, and makes that call fail. The step
+// either fails with an error or does not need the call. A failed step leaves the state as it was
+// and succeeds when it is repeated. At the end no memory is left.
 
 #include <array>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace plimsoll {
 namespace {
 
 constexpr Bytes kMemory = 192_MiB;
-// The most that the program holds, so low that no request fails for lack of memory.
+// The program's live memory never exceeds this, so no request fails for lack of memory.
 constexpr Bytes kMostLive = 40_MiB;
 constexpr StreamId kStreams = 3;
 
@@ -81,7 +81,7 @@ class Run {
   void fail(Call call, std::uint64_t position, Status status) {
     gpu_.driver.inject({call, position, 1, status});
   }
-  // Makes calls fail until the first step has failed.
+  // Makes all calls of this kind fail until the first step has failed.
   void fail_all(Call call, Status status) { gpu_.driver.inject({call, 0, 1'000'000, status}); }
   [[nodiscard]] std::uint64_t calls(Call call) const { return gpu_.driver.calls(call); }
   [[nodiscard]] int failures() const { return failures_; }
@@ -214,7 +214,8 @@ void fail_every_call(std::uint64_t seed, Status status) {
   CHECK(raised > 50);
 }
 
-// A step that cannot be undone at once is undone later.
+// Makes a call fail, and every unmapping from then on, so that a step cannot be undone at once. The
+// allocator has to undo it later.
 void fail_every_call_and_its_undoing(std::uint64_t seed, Call call) {
   const std::vector<Step> program = make_program(seed);
   Run clean;

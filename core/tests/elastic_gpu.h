@@ -1,4 +1,4 @@
-// A GPU with the elastic allocator, the only one of its host, for the tests.
+// For the tests: the only GPU of a host, with the elastic allocator.
 #pragma once
 
 #include <initializer_list>

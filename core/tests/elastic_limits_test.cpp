@@ -1,5 +1,5 @@
-// A limit never makes a program need more: the memory that it takes without a limit is enough, and
-// any higher limit changes nothing.
+// Tests that a limit never makes a program need more memory. The memory that the program takes
+// without a limit is enough as a limit, and any higher limit changes nothing.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,11 +14,11 @@
 namespace plimsoll {
 namespace {
 
-// A request if it has a size, otherwise the free of an earlier request's block.
+// A request if `size` is not 0, otherwise the free of an earlier request's block.
 struct Operation {
   Bytes size = 0;
   StreamId stream = 0;             // for a request
-  double launched_ns = 0;          // for a request: its stream's work at that time
+  double launched_ns = 0;          // for a request: work that its stream gets afterwards
   std::size_t freed = 0;           // for a free: the request's number
   bool is_used_elsewhere = false;  // for a free: another stream still works with the block
 };
@@ -54,7 +54,7 @@ Program random_program(Random& random, std::uint64_t streams) {
   return program;
 }
 
-// Returns the most that the allocator reserved; nothing if it ran out of memory.
+// Returns the peak of the reserved memory; nothing if the allocator ran out of memory.
 std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   ElasticGpu gpu(64_GiB);
   gpu.allocator.set_limit(limit);
@@ -78,7 +78,7 @@ std::optional<Bytes> run(const Program& program, std::optional<Bytes> limit) {
   return static_cast<Bytes>(gpu.allocator.statistics().reserved_bytes.all.peak);
 }
 
-// Returns limits from the program's need on: in granules at first, then in hundredths.
+// Returns limits from `needed` on, first in steps of a granule, then in steps of 1 %.
 std::vector<Bytes> limits_around(Bytes needed) {
   std::vector<Bytes> limits;
   for (Bytes more = 0; more <= 8; ++more) limits.push_back(needed + more * kGranule);
@@ -95,7 +95,8 @@ TEST(elastic_needs_under_a_limit_what_it_takes_without_one) {
     const Program program = random_program(random, 1);
     const Bytes needed = run(program, std::nullopt).value();
     for (const Bytes limit : limits_around(needed)) CHECK(run(program, limit) == needed);
-    for (Bytes less = 1; less <= 8; ++less) {  // no free is pending
+    // Less memory does not suffice: with one stream there is no pending free to wait for.
+    for (Bytes less = 1; less <= 8; ++less) {
       CHECK(!run(program, needed - less * kGranule));
     }
   }

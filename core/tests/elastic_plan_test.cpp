@@ -1,5 +1,5 @@
-// The elastic allocator with a plan: a good one decides where requests lie, a wrong one changes
-// nothing that a program gets.
+// Tests the elastic allocator with a plan. A right plan decides where requests lie; a wrong plan
+// changes nothing that a program gets.
 
 #include <algorithm>
 #include <array>
@@ -20,13 +20,13 @@ namespace plimsoll {
 namespace {
 
 struct Step {
-  Bytes size = 0;          // of a request; 0: a free
+  Bytes size = 0;          // of a request; 0 for a free
   std::size_t number = 0;  // of the request that is freed
   StreamId stream = 0;
 };
 using Program = std::vector<Step>;
 
-// Steps of a training loop, with small requests among the large ones.
+// Returns the steps of a training loop, with small requests among the large ones.
 Program training(Random& random, int steps) {
   Program program;
   std::size_t requests = 0;
@@ -68,10 +68,10 @@ ProgramPlan plan_of(const Program& program) {
   return {{plan_stream(requests)}};
 }
 
-// The program with requests of another stream among its own, each freed some steps later.
+// Returns the program with requests and frees of another stream in between.
 Program beside_another_stream(Random& random, const Program& program) {
   Program both;
-  std::vector<std::size_t> numbers;  // in `both`, of the program's requests
+  std::vector<std::size_t> numbers;  // of the program's own requests, as numbers in `both`
   std::vector<std::size_t> others;
   std::size_t requests = 0;
   for (const Step& step : program) {
@@ -89,14 +89,14 @@ Program beside_another_stream(Random& random, const Program& program) {
   return both;
 }
 
-// Runs a program, and looks after each request whether it lies in nobody else's block. Returns the
-// offsets of the first stream's large requests from the first request. Each request is followed by
-// `work` operations of its stream.
+// Runs a program and checks that each new block overlaps no live one. Returns the offsets of the
+// first stream's large requests, counted from the first request. After each request its stream gets
+// `work` nanoseconds of work.
 std::vector<Bytes> run(ElasticGpu& gpu, const Program& program, double work = 0) {
   std::vector<Block*> blocks;
   std::vector<Bytes> offsets;
   Address first = 0;
-  std::map<Address, Address> live;  // begin to end
+  std::map<Address, Address> live;  // each block's begin and end
   for (const Step& step : program) {
     if (step.size == 0) {
       Block* const freed = std::exchange(blocks[step.number], nullptr);
@@ -149,7 +149,7 @@ ProgramPlan truncated(ProgramPlan plan, std::size_t to) {
   return plan;
 }
 
-// Places that overlap at will.
+// Returns the plan with random places, which may overlap.
 ProgramPlan scrambled(Random& random, ProgramPlan plan) {
   for (PlanSlot& slot : plan.streams.front().slots) {
     slot.offset = random.one_in(10) ? PlanSlot::kElsewhere : random.below(20000) * 512;
@@ -181,7 +181,7 @@ TEST(a_program_that_follows_its_plan_takes_what_the_plan_says) {
     run(gpu, program);
     const PlanUse use = gpu.allocator.plan_use().front();
     CHECK_EQUAL(use.placed_bytes, use.bytes);
-    CHECK(peak_reserved(gpu) <= height + kGranule);  // and one for small requests
+    CHECK(peak_reserved(gpu) <= height + kGranule);  // one granule more for small requests
   }
 }
 
@@ -270,7 +270,7 @@ TEST(the_top_of_an_area_serves_another_stream_once_the_stream_is_done_with_it) {
     CHECK_EQUAL(gpu.reserved(), 130_MiB);
     Block* const other = gpu.malloc(4_MiB, 1);
     const Bytes reserved = gpu.reserved();
-    block = gpu.malloc(4_MiB);  // new memory fills the place, if the other stream has it
+    block = gpu.malloc(4_MiB);  // new memory fills the place if the other stream took the old
     CHECK_EQUAL(block->address, address);
     CHECK_EQUAL(gpu.reserved(), 134_MiB);
     gpu.free({other, block, below});
@@ -305,9 +305,9 @@ TEST(a_plan_that_a_program_does_not_follow_is_dropped) {
   run(gpu, program);
   const PlanUse use = gpu.allocator.plan_use().front();
   CHECK(use.dropped.has_value());
-  CHECK_EQUAL(use.dropped->request, 16U);  // which asked for as much as the area of 64 MiB
+  CHECK_EQUAL(use.dropped->request, 16U);  // 16 requests ask for as much as the area, 64 MiB
   CHECK_EQUAL(use.dropped->placed_bytes, Bytes{0});
-  CHECK_EQUAL(use.requests, 16U);  // nothing is counted from then on
+  CHECK_EQUAL(use.requests, 16U);  // later requests are not counted
 }
 
 TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
@@ -320,7 +320,7 @@ TEST(the_memory_of_a_plan_that_was_dropped_goes_back) {
   for (int i = 0; i < 10; ++i) blocks.push_back(gpu.malloc(64_MiB));
   for (Block* const block : blocks) gpu.allocator.free(block);
   CHECK(gpu.reserved() >= 640_MiB);
-  for (int i = 0; i < 600; ++i) gpu.free({gpu.malloc(4_MiB)});  // what no plan has
+  for (int i = 0; i < 600; ++i) gpu.free({gpu.malloc(4_MiB)});  // these are in no plan
   CHECK(gpu.allocator.plan_use().front().dropped.has_value());
   gpu.free({gpu.malloc(5_MiB)});
   CHECK(gpu.reserved() <= 16_MiB);
@@ -333,13 +333,13 @@ TEST(a_request_more_or_less_does_not_lose_the_plan) {
   ElasticGpu gpu(4_GiB);
   give(gpu, plan_of(program));
   std::size_t requests = 0;
-  std::vector<std::size_t> numbers;  // in `changed`, of the program's requests
+  std::vector<std::size_t> numbers;  // of the program's own requests, as numbers in `changed`
   Program changed;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Step& step = program[i];
     if (step.size > 0) numbers.push_back(requests++);
     changed.push_back(step.size > 0 ? step : Step{0, numbers[step.number], 0});
-    if (i % (program.size() / 4) == 5) {  // within a step: what no plan has
+    if (i % (program.size() / 4) == 5) {  // within a step: a request that is in no plan
       changed.push_back({24_MiB + 512, 0});
       changed.push_back({0, requests++});
     }

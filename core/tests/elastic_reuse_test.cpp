@@ -1,5 +1,5 @@
-// Tests what people expect of a cache: which block serves again, and which memory counts as the
-// driver's.
+// Tests how the elastic allocator reuses memory: which cached block serves a request, and that
+// steps which repeat soon need no driver calls.
 
 #include <algorithm>
 #include <array>
@@ -135,8 +135,9 @@ TEST(elastic_gives_the_block_that_was_freed_last_to_the_driver_and_to_other_stre
   gpu.allocator.check_invariants();
 }
 
-// A step that repeats itself: blocks of a few sizes. They die soon, in the order of a backward
-// pass, or in the next step, like a loss that is kept until the next one exists.
+// A step that is run again and again: blocks of a few sizes. A block dies soon after its request,
+// or in the order of a backward pass, or in the next step, like a loss that is kept until the next
+// one exists.
 class RepeatedStep {
  public:
   RepeatedStep(ElasticGpu& gpu, std::uint64_t seed) : gpu_(gpu), random_(seed) {
@@ -169,8 +170,8 @@ class RepeatedStep {
                                                12 * kMiB,    24 * kMiB,     36 * kMiB,
                                                48 * kMiB,    94 * kMiB,     110 * kMiB};
 
-  // Returns when a block dies. A step takes 2 * count moments; blocks that are left then are freed
-  // in the next step.
+  // Returns the moment at which a block dies. A step has 2 * count moments; later moments are in
+  // the next step.
   std::size_t death_of(std::size_t i, std::size_t count) {
     switch (random_.below(10)) {
       case 0:
@@ -211,12 +212,13 @@ TEST(elastic_steps_whose_blocks_outlive_them_settle) {
     if (gpu.mapping_calls() == before) ++settled;
     gpu.allocator.check_invariants();
   }
-  // By best fit alone fewer than half settle; the rest keeps moving a few pieces.
+  // With best fit alone, fewer than half of the programs settle. In the rest, a few pieces keep
+  // moving.
   CHECK(settled >= 55);
 }
 
-// Steps take turns, as with batches of several sizes: the previous step never equals the current
-// one.
+// Several steps take turns, as with batches of several sizes, so the previous step never equals the
+// current one.
 TEST(elastic_different_steps_that_take_turns_settle) {
   int settled = 0;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
@@ -291,8 +293,9 @@ class BatchesInTurn {
   Event end_ = 0;  // the end of the previous step
 };
 
-// The last place of a request may be free, but cannot be unmapped before the stream has finished
-// with it. By then most of a step would be mapped elsewhere.
+// The previous place of a request may be free, but addresses there cannot be unmapped before the
+// stream has finished with them. Unless the allocator waits for that, most of a step is mapped
+// elsewhere.
 TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
   std::uint64_t second_and_third = 0;
   for (Bytes size = 8_MiB; size <= 84_MiB; size += 4_MiB) {
@@ -310,7 +313,7 @@ TEST(elastic_batches_of_five_sizes_settle_while_the_gpu_is_behind) {
     CHECK_EQUAL(calls(5), 0u);
     gpu.allocator.check_invariants();
   }
-  CHECK(second_and_third < 20 * 100);  // 210 each if the allocator never waits
+  CHECK(second_and_third < 20 * 100);  // it would be 210 each if the allocator never waited
 }
 
 TEST(elastic_small_requests_get_back_what_served_a_large_one_without_the_driver) {

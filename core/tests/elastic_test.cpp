@@ -87,7 +87,7 @@ TEST(elastic_small_blocks_never_pin_large_pieces) {
   gpu.free({large});
   std::vector<Block*> small;
   for (int i = 0; i < 20; ++i) small.push_back(gpu.malloc(512));
-  // All memory is whole except the granule that the small blocks share.
+  // All memory can serve a large request, except the granule that the small blocks share.
   gpu.malloc(250_MiB);
   gpu.allocator.check_invariants();
 }
@@ -352,7 +352,7 @@ TEST(elastic_records_and_queries_no_event_in_a_capture) {
   gpu.allocator.check_invariants();
 }
 
-// The driver takes as long to report the free memory as to map a piece.
+// A driver takes as long to say how much memory is free as to map a piece.
 TEST(elastic_asks_once_how_much_is_free_for_all_pieces_of_a_request) {
   class AskedDriver : public LockedDriver {
    public:
@@ -404,7 +404,7 @@ TEST(elastic_use_in_a_capture_does_not_outlast_its_block) {
   gpu.allocator.end_allocate_to_pool(kPool);
   gpu.free({first});
   gpu.allocator.poll();
-  Block* const second = gpu.malloc(4_MiB);  // maybe the same object
+  Block* const second = gpu.malloc(4_MiB);  // maybe the same Block object
   gpu.allocator.record_stream(second, 7);
   gpu.driver.hold(7);
   gpu.allocator.begin_allocate_to_pool(kPool, Allocator::only_on(9));
@@ -508,7 +508,7 @@ TEST(elastic_pool_that_is_misused_is_left_as_it_was) {
   CHECK_EQUAL(allocator.pool_uses(kPool), 0);
 }
 
-// A pool that could not be unmapped stays until it can be.
+// A pool whose memory could not be unmapped stays until its memory can be.
 TEST(elastic_pool_is_emptied_again_after_a_failure) {
   for (const Call call : {Call::record, Call::synchronize, Call::unmap}) {
     ElasticGpu gpu(256_MiB);
@@ -567,7 +567,7 @@ TEST(elastic_stays_below_its_limit) {
   Block* const most = gpu.malloc(100_MiB);
   CHECK_THROWS(gpu.malloc(512), OutOfMemory);
   gpu.free({most});
-  gpu.malloc(60_MiB, 1);  // memory that stream 0 had
+  gpu.malloc(60_MiB, 1);  // takes memory that stream 0 had
   CHECK(gpu.reserved() <= 100_MiB);
   gpu.allocator.set_limit(std::nullopt);
   gpu.malloc(500_MiB);
@@ -579,7 +579,7 @@ TEST(elastic_leaves_almost_nothing_over_near_its_limit) {
   gpu.allocator.set_limit(512_MiB);
   std::vector<Block*> large;
   std::vector<Block*> live;
-  for (int i = 0; i < 16; ++i) {  // each leaves a hole beside a block that stays live
+  for (int i = 0; i < 16; ++i) {  // each large block will leave a hole beside a live block
     large.push_back(gpu.malloc(28_MiB));
     live.push_back(gpu.malloc(2_MiB));
   }
@@ -842,12 +842,12 @@ TEST(elastic_fragments_are_free_parts_of_pieces_that_are_in_use) {
   CHECK_EQUAL(fragments(), Bytes{0});
   std::vector<Block*> blocks;
   for (int i = 0; i < 9; ++i) blocks.push_back(gpu.malloc(700_KiB));
-  CHECK_EQUAL(fragments(), free_bytes());  // the rest of the last piece
+  CHECK_EQUAL(fragments(), free_bytes());  // only the rest of the last piece
   for (std::size_t i = 1; i < 8; ++i) gpu.free({blocks[i]});
   const Bytes before = fragments();
   CHECK(0 < before && before < free_bytes());
   gpu.allocator.empty_cache();
-  CHECK_EQUAL(free_bytes(), before);  // the driver has all memory that was not bound
+  CHECK_EQUAL(free_bytes(), before);  // all other free memory went to the driver
   CHECK_EQUAL(fragments(), before);
   gpu.free({blocks[0], blocks[8]});
   CHECK_EQUAL(fragments(), Bytes{0});

@@ -150,7 +150,8 @@ TEST(tiers_memory_ends_where_both_end) {
 TEST(tiers_what_the_driver_refuses_spills_within_the_shared_limit) {
   TieredGpu gpu(256_MiB, 256_MiB, SpillPolicy::spill);
   gpu.allocator.set_shared_limit(8_MiB);
-  // The driver has less than it says: the request fails, then its first granule, as it spills.
+  // The driver has less memory than it says. It refuses the whole request, then the request's first
+  // granule, which spills.
   gpu.driver.inject({Call::create, 0, 2, Status::out_of_memory});
   Block* const block = gpu.malloc(6_MiB);
   CHECK_EQUAL(block->shared, Bytes{2_MiB});
@@ -212,7 +213,7 @@ TEST(tiers_spill_waits_for_nothing_that_it_cannot_gain_by) {
   gpu.malloc(50_MiB);
   gpu.driver.launch(0, 1e9);
   gpu.driver.launch(1, 1e9);
-  gpu.free({gpu.malloc(4_MiB, 1)});  // not yet idle, and in use again at once
+  gpu.free({gpu.malloc(4_MiB, 1)});  // busy, and in use again at once
   gpu.malloc(4_MiB, 1);
   gpu.free({gpu.malloc(6_MiB)});            // the stream's own memory
   gpu.free({gpu.malloc_shared(6_MiB, 1)});  // not dedicated
@@ -406,7 +407,7 @@ TEST(tiers_block_at_a_place_in_spilled_memory_is_counted) {
   gpu.check_nothing_is_left();
 }
 
-// Exports handles, which the simulated driver cannot.
+// Exports handles, which the simulated driver cannot do.
 class ExportingDriver final : public LockedDriver {
  public:
   using LockedDriver::LockedDriver;
@@ -467,7 +468,7 @@ TEST(tiers_what_other_processes_have_stays_where_it_is) {
 TEST(tiers_export_of_shared_pieces_is_refused_or_whole) {
   TieredGpu gpu(16_MiB, 64_MiB, SpillPolicy::spill);
   Block* const block = gpu.malloc(40_MiB);
-  // The simulated driver exports nothing.
+  // The simulated driver cannot export memory.
   CHECK_THROWS(gpu.allocator.export_memory(block->address), DriverError);
   gpu.allocator.check_invariants();
 }
@@ -549,14 +550,15 @@ TEST(rebalance_waits_for_the_work_on_what_it_moves) {
   gpu.allocator.empty_cache();
   gpu.driver.launch(3, 5e6);
   const double before = gpu.host.now_ns();
-  // Nothing has to move, so nothing is waited for.
+  // No whole piece fits into 1 MiB, so nothing moves and nothing is waited for.
   CHECK_EQUAL(gpu.allocator.rebalance(1_MiB), Bytes{0});
   CHECK(gpu.host.now_ns() < before + 5e6);
   CHECK_EQUAL(gpu.allocator.rebalance(1_GiB), Bytes{8_MiB});
   CHECK(gpu.host.now_ns() >= before + 5e6);
 }
 
-// The driver maps neither the new memory nor, at once, the old memory again.
+// The driver refuses two mappings in a row: that of the new memory, and that of the old memory
+// again.
 TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   for (std::uint64_t position = 0; position < 30; ++position) {
     TieredGpu gpu(64_MiB, 256_MiB, SpillPolicy::spill);
@@ -582,8 +584,8 @@ TEST(rebalance_that_cannot_be_undone_at_once_is_undone_later) {
   }
 }
 
-// The driver maps nothing any more: the memory that it unmapped before is freed, alone or with its
-// neighbours.
+// From one call on, the driver refuses all mappings. Memory that it unmapped before is freed, alone
+// or with its neighbours.
 TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   for (const Bytes size : {2_MiB, 40_MiB}) {
     int lost = 0;
@@ -607,8 +609,8 @@ TEST(rebalance_that_is_never_undone_leaves_nothing_behind) {
   }
 }
 
-// Each driver call of a rebalance fails once. Every piece stays whole in one tier with its content,
-// a second rebalance continues, and no memory leaks.
+// Makes each driver call of a rebalance fail once. Every piece stays whole in one tier with its
+// content, a second rebalance moves the rest, and no memory leaks.
 TEST(rebalance_survives_every_driver_call_that_fails) {
   for (const Status status : {Status::failed, Status::out_of_memory}) {
     int failures = 0;

@@ -65,7 +65,7 @@ class Actions final : public Observer {
 
 TEST(engine_obeys_the_lower_of_two_limits) {
   Engine& engine = machine(1_GiB).engine("elastic");
-  engine.set_limit(64_MiB);  // the program's fraction
+  engine.set_limit(64_MiB);  // the limit that the program sets
   engine.set_dedicated_limit(128_MiB);
   CHECK_THROWS(engine.allocate(100_MiB, kStream), OutOfMemory);
   engine.set_limit(std::nullopt);

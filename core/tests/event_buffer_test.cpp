@@ -1,4 +1,4 @@
-// Tests the buffer between the threads that allocate and the thread that writes events down.
+// Tests the buffer between the threads that allocate and the thread that records their events.
 
 #include "plimsoll/events/event_buffer.h"
 

@@ -21,7 +21,8 @@ Context context_of(Device device) {
 
 enum class Needs : std::uint8_t { nothing, context, no_capture };
 
-// One call: counted under the lock, and checked against the faults and the thread.
+// One call of an entry point. Counts it under the lock, and checks it against the faults and the
+// calling thread's state.
 class Entry {
  public:
   Entry(const char* name, Needs needs) : lock_(fake().mutex) {

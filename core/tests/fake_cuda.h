@@ -28,7 +28,7 @@ struct FakeCuda {
     std::set<cuda::Device> accessors;
   };
   struct Fault {
-    int nth = 0;  // the call with this number fails, counted from 1
+    int nth = 0;  // number of the call that fails, counted from 1
     cuda::Result result = 0;
   };
 
@@ -45,13 +45,13 @@ struct FakeCuda {
       {cuda::Attribute::host_numa_virtual_memory, 1},
       {cuda::Attribute::host_virtual_memory, 1},
   };
-  bool capturing = false;  // in global mode, by another thread
+  bool capturing = false;  // whether another thread captures in global mode
   cuda::Stream captured = nullptr;
   bool events_complete = true;
   std::map<std::string, Fault> faults;
-  cuda::Result gone = 0;  // every call returns this from now on, if it is not 0
+  cuda::Result gone = 0;  // if not 0, every call returns this
 
-  // The calls so far.
+  // A record of the calls so far.
   std::map<std::string, int> calls;
   bool capture_broken = false;
   unsigned event_flags = 0;
@@ -65,7 +65,7 @@ struct FakeCuda {
   };
   std::vector<Copy> copies;
 
-  // Existing objects.
+  // The objects that exist.
   std::map<cuda::DevicePointer, std::size_t> allocations;
   std::map<cuda::DevicePointer, std::size_t> host_allocations;
   std::map<cuda::DevicePointer, std::size_t> reservations;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The files of a machine with 64 GiB, of which 40 GiB are available.
+// A folder with the files of a machine that has 64 GiB of memory, 40 GiB of it available.
 class Machine {
  public:
   Machine() : root_(fs::temp_directory_path() / ("plimsoll-host-" + std::to_string(getpid()))) {

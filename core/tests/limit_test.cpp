@@ -18,7 +18,7 @@ LimitEvidence evidence_of(const Gpu& gpu) {
   return evidence;
 }
 
-// "80M to 90M": the limit is at least the first and below the second.
+// Returns the range as "80M to 90M": the limit is at least the first size and below the second.
 std::string range_of(const LimitEvidence& evidence) {
   const auto range = evidence.range();
   return range ? short_size(range->least) + " to " + short_size(range->below) : "none";
@@ -65,7 +65,8 @@ TEST(limit_does_not_show_when_the_program_empties_its_cache_by_itself) {
   Block* const block = gpu.malloc(50_MiB);
   gpu.free({gpu.malloc(40_MiB)});
   gpu.allocator.empty_cache();
-  gpu.free({block});  // no request follows, so the program caused this
+  // No request follows empty_cache, so the program itself emptied the cache.
+  gpu.free({block});
   gpu.allocator.empty_cache();
   gpu.malloc(60_MiB);
   CHECK_EQUAL(range_of(evidence_of(gpu)), "none");
@@ -78,7 +79,7 @@ TEST(limit_shows_in_a_failure_even_if_the_program_empties_its_cache) {
   gpu.free({gpu.malloc(40_MiB)});
   gpu.allocator.empty_cache();
   gpu.free({block});
-  gpu.malloc(60_MiB);  // returns the other 50 MiB, which the program could have requested as well
+  gpu.malloc(60_MiB);  // releases the cached 50 MiB, as empty_cache would
   CHECK(runs_out_of_memory(gpu, 70_MiB));
   CHECK_EQUAL(range_of(evidence_of(gpu)), "90M to 110M");
 }

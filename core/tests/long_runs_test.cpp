@@ -1,5 +1,5 @@
-// Actions that a program repeats for days leave nothing behind: pools and graphs that come and go,
-// regions that are paused while graphs use them, backups of every size.
+// Tests that actions which a program repeats for days leave nothing behind: pools and graphs that
+// come and go, regions that are paused while graphs use them, backups of every size.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace {
 constexpr RegionId kRegion = 1;
 constexpr PoolId kGraph{0, 7};
 
-// Allocates a block of a pool, as during a graph's capture.
+// Allocates a block from a pool, as the capture of a graph does.
 Block* malloc_to(TieredGpu& gpu, PoolId pool, Bytes size, StreamId stream = 5) {
   gpu.allocator.begin_allocate_to_pool(pool, Allocator::only_on(stream));
   Block* const block = gpu.malloc(size, stream);

@@ -1,4 +1,4 @@
-// Tests address space in parts, at random, against a map that has the state of every 256 KiB of it.
+// Tests a MappedSpace with random operations, against a map that has the state of every 256 KiB.
 
 #include "plimsoll/allocator/elastic/books/mapped_space.h"
 
@@ -27,7 +27,7 @@ constexpr Bytes kReservations = 2;  // with a granule between them
 
 enum class State : char { none = ' ', hole = '.', free = '-', lent = '#', retired = 'x' };
 
-// The state of each cell.
+// The model: the state of each cell.
 class Model {
  public:
   Model() : cells_((kReservations * (kReservation + kGranule)) / kCell, State::none) {}
@@ -42,7 +42,7 @@ class Model {
   [[nodiscard]] State at(std::size_t i) const { return cells_[i]; }
   [[nodiscard]] std::size_t count() const { return cells_.size(); }
 
-  // Returns the stretches of cells in one of the two states.
+  // Returns the stretches of adjacent cells that are in one of the two states.
   [[nodiscard]] std::vector<AddressRange> stretches(State one, State other) const {
     std::vector<AddressRange> found;
     for (std::size_t i = 0; i < cells_.size(); ++i) {
@@ -53,7 +53,8 @@ class Model {
     return found;
   }
   [[nodiscard]] std::vector<AddressRange> stretches(State one) const { return stretches(one, one); }
-  // Returns the least missing memory of a place of `size` bytes; nothing if there is no such place.
+  // Returns how much memory a place of `size` bytes lacks at least; nothing if there is no such
+  // place.
   [[nodiscard]] std::optional<Bytes> least_missing(Bytes size) const {
     std::optional<Bytes> least;
     for (const AddressRange& room : stretches(State::free, State::hole)) {
@@ -206,7 +207,8 @@ class SpaceProgram {
     space().return_piece(address, std::move(piece), age_);
   }
 
-  // Returns free pieces, by ascending address, to retired addresses, one by one or all at once.
+  // Returns free pieces to retired addresses, in the order of the pieces' addresses, one by one or
+  // all at once.
   template <typename Function>
   void return_all(const std::vector<FreePiece>& pieces, Function address_for) {
     if (random_.one_in(2)) {
@@ -250,7 +252,7 @@ class SpaceProgram {
   }
 
   void add_piece() {
-    // Maps a piece that served elsewhere once more, or a new one.
+    // Maps a piece that has served elsewhere, or a new piece.
     const bool is_old = !removed_.empty() && !random_.one_in(4);
     const Bytes size = is_old ? removed_.back()->size : random_.between(1, 4) * kGranule;
     const auto hole = space().hole_for(size);
@@ -370,7 +372,7 @@ class SpaceProgram {
     for (const FreePiece& each : found) {
       if (random_.one_in(2)) removed_.push_back(remove(each));
     }
-    // Some pieces go back to the driver, so nothing returns to their old addresses.
+    // Gives some pieces back to the driver, so that nothing can return to their old addresses.
     while (!removed_.empty() && random_.one_in(8)) {
       std::swap(random_.pick(removed_), removed_.back());
       const std::vector<Block*> old = removed_.back()->old_mappings;
@@ -379,7 +381,7 @@ class SpaceProgram {
     }
   }
 
-  // Retires a hole because the driver did not unmap its mapping.
+  // Retires a hole, as if the driver had failed to unmap it.
   void retire_hole() {
     const auto hole = space().hole_for(kGranule * random_.between(1, 3));
     if (!hole) return;
@@ -389,7 +391,7 @@ class SpaceProgram {
     model_.set(range.address, range.size, State::retired);
   }
 
-  // Counts whole pieces in free stretches that are old enough as a whole.
+  // Counts the whole pieces in free stretches that have been free since `age` or longer.
   [[nodiscard]] std::size_t expected_pieces(std::uint64_t age) {
     std::size_t count = 0;
     for (const AddressRange& free : model_.stretches(State::free)) {
@@ -423,7 +425,8 @@ class SpaceProgram {
     return_all(away, [](const Piece* piece) { return piece->home; });
   }
 
-  // Notes ages. A free stretch is as old as its latest free, because free neighbours are merged.
+  // Notes that a range was freed now. Free neighbours are merged, so a free stretch is as old as
+  // its latest free.
   void note_age(Address address, Bytes size) {
     ++age_;
     mark_age(address, size);
@@ -465,7 +468,7 @@ class SpaceProgram {
   SimulatedHost host_{0};
   SimulatedDriver driver_{host_, 1_GiB};
   ReturnedHandles returned_{driver_};
-  std::vector<std::unique_ptr<Piece>> removed_;  // pieces that serve nowhere for a while
+  std::vector<std::unique_ptr<Piece>> removed_;  // pieces that are mapped nowhere for a while
   ConcurrentStatistics statistics_;
   ElasticPool pool_{PoolId{}};
   Arena arena_{7, pool_, statistics_.add_shard()};

@@ -114,7 +114,8 @@ TEST(native_unmaps_only_pages_that_are_wholly_free) {
   gpu.free({second});
   gpu.events();
   gpu.allocator.empty_cache();
-  CHECK_EQUAL(gpu.events(), "segment_unmap 40M");  // of 30 … 90 MiB, the pages from 40 to 80
+  // 30 to 90 MiB are free, of which 40 to 80 MiB are whole pages.
+  CHECK_EQUAL(gpu.events(), "segment_unmap 40M");
   CHECK_EQUAL(gpu.layout(), "[30M used, 10M free] [10M free, 5M used, 5M free]");
   gpu.allocator.check_invariants();
   gpu.free({first});
@@ -247,7 +248,7 @@ TEST(native_stays_consistent_when_the_second_of_two_gaps_cannot_be_mapped) {
   const std::vector<Block*> blocks = allocate(gpu, 5, 20_MiB);
   gpu.free({blocks[1], blocks[3]});
   gpu.allocator.empty_cache();
-  gpu.free({blocks[2]});  // 20 MiB used, unmapped, free, unmapped, used
+  gpu.free({blocks[2]});  // 20 MiB each: used, unmapped, free, unmapped, used
   CHECK_EQUAL(gpu.layout(), "[20M used] [20M free] [20M used]");
   gpu.events();
   gpu.driver.inject({Call::create, 1, 1});
@@ -285,7 +286,7 @@ TEST(native_makes_further_expandable_segments_where_their_reserve_is_full) {
   gpu.malloc(40_MiB);
   CHECK_EQUAL(gpu.events(), "segment_map 40M, alloc 40M");
   CHECK_EQUAL(gpu.layout(), "[50M used, 10M free] [40M used]");
-  gpu.malloc(30_MiB);  // the rest of the first, which reaches up to 80 MiB
+  gpu.malloc(30_MiB);  // the rest of the first segment, which reaches up to 80 MiB
   CHECK_EQUAL(gpu.layout(), "[50M used, 30M used] [40M used]");
   gpu.allocator.check_invariants();
 }

@@ -99,7 +99,7 @@ TEST(native_reports_what_was_asked_and_what_was_free) {
   CHECK_EQUAL(statistics.num_ooms, 1);
   CHECK_EQUAL(statistics.num_oom_rejections, 0);
   const History& history = gpu.allocator.history();
-  CHECK_EQUAL(history[1].address, 80_MiB);  // the free memory of the device
+  CHECK_EQUAL(history[1].address, 80_MiB);  // an oom event has the device's free memory here
   CHECK_EQUAL(gpu.events(), "segment_free 20M, oom 83886592");
 }
 
@@ -250,7 +250,8 @@ TEST(native_words_its_failures_as_each_version_does) {
 
 namespace {
 
-// 20 MiB were freed long ago and 30 MiB just now; 12 MiB are in use. The threshold is 50 MiB.
+// Reserves 82 MiB: 20 MiB that were freed long ago, 30 MiB that were freed just now, 12 MiB in use,
+// and a segment of 20 MiB on stream 1.
 void fill_with_garbage(Gpu& gpu) {
   Block* const old = gpu.malloc(20_MiB);
   Block* const young = gpu.malloc(30_MiB);
@@ -276,7 +277,7 @@ TEST(native_collects_old_blocks_above_the_threshold) {
 
 TEST(native_collects_younger_blocks_when_the_old_ones_do_not_suffice) {
   Gpu gpu(1_GiB, "garbage_collection_threshold:0.35");
-  gpu.allocator.set_limit(140_MiB);  // 82 MiB are reserved, 33 MiB too many
+  gpu.allocator.set_limit(140_MiB);  // 82 MiB are reserved, 33 MiB above the threshold
   fill_with_garbage(gpu);
   gpu.malloc(40_MiB);
   CHECK_EQUAL(gpu.events(), "segment_free 20M, segment_free 30M, segment_alloc 40M, alloc 40M");
@@ -333,7 +334,7 @@ TEST(native_foresees_that_an_expandable_segment_grows_by_whole_pages) {
   gpu.malloc(60_MiB);
   CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);
   gpu.malloc(2_MiB);
-  CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);  // 18 of them are mapped already
+  CHECK(gpu.allocator.outlook(38_MiB, 0) == Outlook::grows);  // 18 MiB of these are mapped already
   CHECK(gpu.allocator.outlook(38_MiB, 1) == Outlook::refused);
   CHECK_EQUAL(gpu.driver.calls(Call::reserve), 1U);
 }

@@ -231,7 +231,7 @@ TEST(native_counts_private_pools_from_2_13_on) {
 
 namespace {
 
-// 40 MiB are free in a private pool, 30 MiB in the default pool, and 30 MiB on the device.
+// Leaves 40 MiB free in a private pool, 30 MiB in the default pool, and 30 MiB on the device.
 void fill_both_pools(Gpu& gpu) {
   gpu.free({malloc_in(gpu, kPool, 40_MiB), gpu.malloc(30_MiB)});
   gpu.allocator.set_pool_option(kPool, PoolOption::use_on_oom, true);

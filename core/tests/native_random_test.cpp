@@ -37,7 +37,7 @@ constexpr Call kFallible[] = {Call::allocate, Call::deallocate, Call::reserve,
                               Call::create,   Call::map,        Call::set_access,
                               Call::record,   Call::query,      Call::synchronize};
 
-// Counts free blocks beside others in their segment, except those of expandable segments.
+// Counts the free blocks that share their segment with other blocks, except in expandable segments.
 std::int64_t split_blocks(const NativeAllocator& allocator) {
   std::int64_t count = 0;
   for (const SegmentInfo& segment : allocator.segments()) {

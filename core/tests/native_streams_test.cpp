@@ -165,7 +165,8 @@ TEST(native_takes_any_use_of_a_pool_for_a_capture_before_2_13) {
     gpu.malloc(512);
     CHECK_EQUAL(gpu.driver.calls(Call::query), is_capture ? 0U : 1U);
     const auto refusal = message_of<OutOfMemory>([&] { return gpu.malloc(80_MiB); });
-    // Memory cached elsewhere goes back, or stays during a capture.
+    // Outside a capture, cached memory of other pools goes back to the driver and the request
+    // succeeds. Inside a capture that memory stays, and the request fails.
     CHECK_EQUAL(refusal.empty(), !is_capture);
     gpu.allocator.end_allocate_to_pool(kPool);
   }

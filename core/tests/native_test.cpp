@@ -351,8 +351,8 @@ TEST(native_records_what_happened_where_and_why) {
 
 namespace {
 
-// Returns whether the lower of two equally large free segments is taken first; the higher one is
-// older.
+// Returns whether, of two equally large free segments, the lower one is taken first. The higher one
+// is older.
 bool takes_the_lower_segment(const char* version) {
   Gpu gpu(1_GiB, "", TorchVersion::parse(version));
   gpu.driver.feed_allocation(0x50000000, 20_MiB);

@@ -70,14 +70,14 @@ Bytes locked_bytes(const TieredGpu& gpu) {
   return static_cast<Bytes>(gpu.pool.statistics().active_bytes.current);
 }
 
-// A disk, whose memory only its own calls reach. They are the driver's calls, so the driver's
-// faults apply to it.
+// A disk whose memory can be reached by its own reads and writes only. These use the driver, so the
+// driver's faults apply to the disk.
 class Disk final : public BackupStore {
  public:
-  // Makes the read or write with number `failing` fail.
+  // The read or write with number `failing` fails, if a number is given.
   explicit Disk(SimulatedDriver& driver, std::optional<int> failing = {})
       : driver_(driver), left_(failing) {}
-  ~Disk() override {  // even if the driver refuses calls
+  ~Disk() override {  // repeats calls that the driver refuses
     while (size_ > 0 && driver_.deallocate_host(address_) != Status::success) {
       static_cast<void>(driver_.synchronize());
     }
@@ -163,7 +163,8 @@ TEST(pause_copies_faster_than_nothing_else_runs) {
   region.gpu.allocator.pause(kRegion, {&region.gpu.pool});
   region.gpu.allocator.resume(kRegion);
   const double start = region.gpu.host.now_ns();
-  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});  // the backup is locked already
+  // The backup's memory is page-locked already.
+  region.gpu.allocator.pause(kRegion, {&region.gpu.pool});
   region.gpu.allocator.resume(kRegion);
   const double copies =
       2 * static_cast<double>(192_MiB) / region.gpu.driver.costs().copy_bytes_per_ns;
@@ -270,8 +271,8 @@ TEST(pause_of_a_region_of_which_all_is_freed_takes_nothing_back) {
   CHECK_EQUAL(region.gpu.malloc_in(kRegion, 1_MiB)->size, Bytes{1_MiB});
 }
 
-// The rest of two batches could be copied at once, but their backup consists of two allocations
-// that lie side by side.
+// The rest of two batches could be copied at once, but its backup lies in two allocations side by
+// side.
 TEST(resume_copies_from_one_allocation_of_the_backup_at_a_time) {
   TieredGpu gpu(512_MiB, 1_GiB);
   std::vector<Block*> blocks;
@@ -326,7 +327,7 @@ TEST(resume_without_room_leaves_the_region_paused) {
 }
 
 TEST(pause_without_room_for_the_backup_changes_nothing) {
-  Region region(512_MiB, 140_MiB);  // only one of two batches has room
+  Region region(512_MiB, 140_MiB);  // host memory for only one of two batches
   const std::size_t handles = region.gpu.driver.handles();
   CHECK_THROWS(region.gpu.allocator.pause(kRegion, {&region.gpu.pool}), HostOutOfMemory);
   region.check_whole();
@@ -404,7 +405,7 @@ TEST(pause_to_a_store_that_fails_changes_nothing) {
     CHECK_EQUAL(locked_bytes(gpu), Bytes{0});
     gpu.allocator.check_invariants();
     if (!has_failed) {
-      CHECK(failing > 8);                                        // slices
+      CHECK(failing > 8);                                        // there are more than 8 slices
       CHECK_THROWS(gpu.allocator.resume(kRegion), BackupError);  // the first read fails
       gpu.allocator.resume(kRegion);
     }
@@ -488,7 +489,8 @@ TEST(a_file_that_stays_empty_needs_room_all_the_same) {
 
 namespace {
 
-// Makes each call of `step` fail once. The next attempt completes the unfinished part.
+// Makes each driver call of `attempt` fail once, and returns the number of failures. After each
+// failure the region is whole, or it is paused and can be resumed.
 template <typename Prepare, typename Attempt>
 int fail_every_call(Status status, Prepare prepare, Attempt attempt, bool with_backup) {
   int failures = 0;
@@ -575,7 +577,7 @@ TEST(pause_to_a_store_survives_every_driver_call_that_fails) {
   }
 }
 
-// If the undoing fails too, the region is paused and its content is safe.
+// If a pause fails and its undoing fails too, the region is paused and its content is safe.
 TEST(pause_that_cannot_be_undone_is_a_pause) {
   Region clean;
   const SimulatedDriver& driver = clean.gpu.driver;
@@ -620,7 +622,7 @@ TEST(resume_that_cannot_be_undone_stays_paused) {
 
 namespace {
 
-// A random program, with the tag of each live block.
+// A random program that knows the tag of each live block.
 class Sequence {
  public:
   // Counts of successful operations.
@@ -669,7 +671,7 @@ class Sequence {
   }
 
   void step() {
-    const RegionId region = static_cast<RegionId>(random_.below(3));  // 0: none
+    const RegionId region = static_cast<RegionId>(random_.below(3));  // 0 is no region
     const std::uint64_t choice = random_.below(100);
     if (choice < 45) {
       malloc(region);
@@ -687,7 +689,7 @@ class Sequence {
         ++counts_.resumes;
       }
     } else if (choice < 94) {
-      gpu_.allocator.empty_cache();  // otherwise caches stay on the card
+      gpu_.allocator.empty_cache();  // cached memory would leave no room on the card
       if (gpu_.allocator.rebalance(random_.below(64_MiB)) > 0) ++counts_.rebalances;
     } else if (choice < 97) {
       gpu_.allocator.empty_cache();
@@ -720,7 +722,7 @@ class Sequence {
     live_.pop_back();
   }
 
-  // The program waits for its queued work before it ends the other uses of a block.
+  // Records that another stream uses a block.
   void record_stream() {
     gpu_.allocator.record_stream(random_.pick(live_).block, random_.below(3));
   }

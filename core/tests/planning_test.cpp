@@ -1,4 +1,5 @@
-// Plans: blocks that are live at the same time never overlap, however often steps are repeated.
+// Tests plans: blocks that are live at the same time never overlap, however often steps are
+// repeated.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +20,7 @@ TimeSpan random_span(Random& random, std::uint32_t end) {
   return {begin, static_cast<std::uint32_t>(random.between(begin + 1, end))};
 }
 
-// The most that is live at once.
+// Returns the most bytes that are live at once.
 Bytes most_live(std::span<const TimedBlock> blocks, std::uint32_t end) {
   Bytes most = 0;
   for (std::uint32_t time = 0; time < end; ++time) {
@@ -31,7 +32,7 @@ Bytes most_live(std::span<const TimedBlock> blocks, std::uint32_t end) {
   return most;
 }
 
-// A program that asks for memory in steps. What it frees, it frees before a later request.
+// A program of requests in steps. It frees each block right before a later request, or never.
 class Program {
  public:
   void request(Bytes size, std::uint32_t life, bool is_shared = false) {
@@ -49,7 +50,8 @@ class Program {
   std::vector<TimedRequest> requests_;
 };
 
-// Goes through a plan as its sections say, and looks whether live blocks overlap: the tiny model.
+// Goes through a plan as its sections say, and checks against a list of live blocks that none
+// overlap.
 void check_plan(const StreamPlan& plan, const std::vector<TimedRequest>& requests) {
   struct Live {
     Bytes begin;

@@ -20,7 +20,7 @@
 namespace plimsoll {
 namespace {
 
-// A GPU with a locked allocator; `allocator` stays accessible for its invariants.
+// A GPU with a locked allocator. `allocator` is the allocator inside, for checks of its invariants.
 struct LiveGpu {
   explicit LiveGpu(Bytes dedicated, std::string_view config = "")
       : LiveGpu(dedicated, [&](Driver& on) {

@@ -14,12 +14,12 @@ namespace {
 
 using Expected = std::array<Address, 2>;
 
-// Serves each request at an address of its own.
+// Makes the requests of a repeated step, and serves each at an address of its own.
 class Program {
  public:
   explicit Program(std::vector<Bytes> step) : step_(std::move(step)) { past_.open(); }
 
-  // For a request: the prediction, and the answer that follows from the earlier steps.
+  // The prediction for a request, and the right answer, which follows from the earlier steps.
   struct Answer {
     Expected expected;
     Expected right;
@@ -39,7 +39,7 @@ class Program {
     static_cast<void>(past_.expect_both(size));
     past_.note(size, 1);
   }
-  // Counts a step's requests that were predicted at their place of the previous step.
+  // Makes the requests of one step, and returns how many were predicted right.
   std::size_t right_in_a_step() {
     std::size_t right = 0;
     for (std::size_t i = 0; i < step_.size(); ++i) {
@@ -57,7 +57,7 @@ class Program {
   std::size_t count_ = 0;
 };
 
-// Returns requests of several equal layers, with other requests before and after them.
+// Returns the request sizes of several equal layers, with other requests before and after them.
 std::vector<Bytes> layers(std::size_t count) {
   std::vector<Bytes> step{500_MiB, 3_MiB};
   for (std::size_t i = 0; i < count; ++i) {

@@ -85,7 +85,7 @@ struct Setting {
   const char* config;
   TorchVersion version;
   std::optional<Bytes> limit;
-  bool is_clear = true;  // false if the program's actions may look like the allocator's own
+  bool is_clear = true;  // false if the program's calls may look like the allocator's own
 };
 
 const std::vector<Setting> kSettings{
@@ -411,7 +411,7 @@ TEST(replay_sends_requests_to_their_recorded_pools) {
 }
 
 TEST(replay_releases_a_pool_that_was_emptied_and_lets_it_be_used_again) {
-  for (const Bytes limit : {1_GiB, 60_MiB}) {  // emptied by the program, or by the request
+  for (const Bytes limit : {1_GiB, 60_MiB}) {  // the program empties the pool, or the request does
     const std::vector<TraceEvent> events{segment_alloc(kA, 30_MiB, kPool),
                                          alloc(kA, 30_MiB, kPool),
                                          free_requested(kA, 30_MiB, kPool),

@@ -100,7 +100,7 @@ TEST(what_a_shadow_cannot_follow_stops_it_and_nobody_else) {
 
 TEST(a_shadow_takes_a_program_as_it_comes) {
   ShadowOf shadow(1_GiB);
-  // Frees of a block from before the first event, and of no block at all.
+  // Frees a block from before the first event, and a block of no bytes.
   shadow.observe(event(Action::free_requested, 0x1000, 3_MiB));
   shadow.observe(event(Action::free_completed, 0x1000, 3_MiB));
   shadow.observe(event(Action::alloc, 0x2000, 0));

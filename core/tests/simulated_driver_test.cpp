@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMillisecond = 1e6;
 
-// One GPU of a host; its calls must succeed.
+// A host with one GPU. Calls must succeed, except in `try_allocate`.
 struct Machine {
   explicit Machine(Bytes dedicated, Bytes shared = 0, DriverModel model = DriverModel::linux)
       : host(shared), driver(host, dedicated, model) {}
@@ -54,7 +54,7 @@ struct Machine {
   SimulatedDriver driver;
 };
 
-// Returns the state that a failed call must not change, without the clock.
+// Returns the state that a failed call must not change: everything but the clock.
 auto state_of(const SimulatedDriver& driver) {
   const MemoryInfo memory = driver.memory_info();
   return std::tuple(memory.free, memory.total, driver.dedicated_used(), driver.shared_used());
@@ -704,7 +704,8 @@ TEST(simulated_driver_uses_fed_addresses_in_order_for_their_sizes) {
   Machine machine(64_MiB);
   machine.driver.feed_allocation(kPlace, 4_MiB);
   machine.driver.feed_allocation(kPlace + 32_MiB, 2_MiB);
-  const Address other = machine.allocate(8_MiB);  // has another size, so the queue stays
+  // This request has another size, so the fed addresses stay queued.
+  const Address other = machine.allocate(8_MiB);
   CHECK(other != kPlace);
   CHECK_EQUAL(machine.allocate(4_MiB), kPlace);
   CHECK_EQUAL(machine.allocate(2_MiB), kPlace + 32_MiB);

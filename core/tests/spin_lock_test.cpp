@@ -1,4 +1,4 @@
-// Tests the mutex of one byte.
+// Tests the mutex that takes one byte of memory.
 
 #include "plimsoll/base/spin_lock.h"
 
@@ -48,7 +48,7 @@ TEST(who_waits_for_a_lock_for_long_gets_it) {
         ++served;
       });
     }
-    // This is long enough for the waiting threads to sleep.
+    // Long enough for the waiting threads to go to sleep.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK_EQUAL(served.load(), 0);
   }

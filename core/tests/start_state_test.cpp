@@ -13,8 +13,8 @@ namespace plimsoll {
 namespace {
 
 constexpr Address kA = 0x7f00'0000'0000;
-// The last version whose choices depend on addresses only; later ones depend on the age of
-// segments, which is not in a snapshot.
+// In this version and earlier ones, choices depend on addresses only. Later versions also choose by
+// the age of segments, which is not in a snapshot.
 constexpr TorchVersion kByAddress{2, 11};
 constexpr std::string_view kExpandable = "expandable_segments:True";
 
@@ -26,7 +26,8 @@ SegmentInfo segment(Bytes size, const std::vector<BlockInfo>& blocks) {
   return {kA, size, 0, {}, false, false, 0, blocks};
 }
 
-// Returns the start state that follows from the GPU's recording since its history was cleared.
+// Returns the start state that is reconstructed from what the GPU recorded since its history was
+// cleared.
 std::vector<SegmentInfo> start_of(const Gpu& gpu) {
   const EventList events(gpu.allocator.history());
   return reconstruct_start(events.span(), gpu.allocator.segments(), gpu.allocator.config());
@@ -59,7 +60,8 @@ struct Setting {
   Bytes memory;
   RandomProgram::Options options;
   bool within_operations = true;  // whether a replay may start in the middle of an operation
-  bool replays = true;            // whether the start shows where address space begins
+  // Whether the start shows where address space begins, so that a replay is exact.
+  bool replays = true;
 };
 
 }  // namespace

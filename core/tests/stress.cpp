@@ -1,11 +1,11 @@
 // Many threads make random calls of one elastic allocator, covering all that programs do, on a
-// simulated GPU that is small, busy and fails at times. A shadow of its physical memory proves that
+// simulated GPU that is small, busy and fails at times. A shadow of the GPU's physical memory
+// proves that
 //
 //   - no two live blocks share a byte, at whatever addresses the memory is mapped;
 //   - memory serves a stream only when the work of all other streams on it is done;
-//   - no address is unmapped while a block, or queued work, uses it, except to pause or move the
-//   block,
-//     and that block keeps its content;
+//   - no address is unmapped while a block or queued work uses it. Only to pause or move a block
+//     are its addresses unmapped, and then the block keeps its content;
 //   - at the end no memory is left at the driver or in the allocator's books.
 //
 //   stress [--operations N] [--threads N] [--seed N]
@@ -48,7 +48,7 @@ constexpr std::size_t kStreams = 12;
 constexpr Bytes kUnit = 512;
 constexpr std::size_t kWords = kGranule / kUnit / 64;
 constexpr std::size_t kGranules =
-    4 * (kMemory + kShared) / kGranule;                         // counts memory off the card too
+    4 * (kMemory + kShared) / kGranule;  // includes memory that is off the card
 constexpr std::size_t kAddressGranules = std::size_t{1} << 21;  // 4 TiB of addresses
 
 using Time = std::int64_t;  // nanoseconds on the driver's clock
@@ -92,14 +92,14 @@ class Random {
 struct Granule {
   std::array<std::atomic<std::uint64_t>, kWords> live{};  // one bit for each unit
   std::atomic<StreamId> owner{0};
-  std::array<AtomicTime, kStreams> used_until{};  // when freed blocks of each stream stop using it
+  std::array<AtomicTime, kStreams> used_until{};  // when each stream's work on freed blocks ends
   AtomicTime guests_until{0};
-  // When work of other streams ends, for each unit.
+  // For each unit: when the work of other streams on it ends.
   std::array<AtomicTime, kWords * 64> guest_until{};
 };
 
-// Addresses of a granule's size. The mapping is constant while a block lies there, except for the
-// count of blocks.
+// The addresses of one granule. The mapping is constant while a block lies there, but the count of
+// blocks changes.
 struct AddressGranule {
   std::atomic<std::uint32_t> memory{0};  // number of the granule mapped here, from 1 on
   std::atomic<std::uint32_t> blocks{0};
@@ -107,8 +107,8 @@ struct AddressGranule {
   bool away = false;  // the content is moving to other memory
 };
 
-// A simulated GPU for several threads. It can fail one call of each operation, and its memory has a
-// shadow.
+// A simulated GPU for several threads, with a shadow of its memory. It can fail one call of each
+// operation.
 class StressDriver final : public LockedDriver {
  public:
   explicit StressDriver(SimulatedDriver& gpu)
@@ -127,8 +127,8 @@ class StressDriver final : public LockedDriver {
   }
   static bool has_failed() { return faulted; }
   static bool may_fail() { return calls_until_fault > 0; }
-  // Sets whether calls of this thread may take live blocks off their memory, in order to put them
-  // back.
+  // Lets calls of this thread take live blocks off their memory, in order to put the blocks back
+  // later.
   static void set_moving(bool moving) { is_moving = moving; }
 
   void launch(StreamId stream, Time duration) {
@@ -302,14 +302,14 @@ class StressDriver final : public LockedDriver {
     return addresses_[place];
   }
 
-  // Drops the work of memory that was off the card when its block was freed.
+  // Forgets the work on memory that was off the card when its block was freed.
   static void forget_work(Granule& granule) {
     for (AtomicTime& until : granule.used_until) until.store(0);
     for (AtomicTime& until : granule.guest_until) until.store(0);
     granule.guests_until.store(0);
   }
 
-  // Marks the memory as moving; the next memory mapped here replaces it.
+  // Marks the memory at this address as moving. The memory that is mapped there next replaces it.
   void send_away(Address address, AddressGranule& place) {
     const auto& [begin, handle] = *std::prev(mapped_.upper_bound(address));
     memory_.at(handle).granules[(address - begin) / kGranule] = 0;
@@ -369,7 +369,7 @@ std::uint64_t bits(std::size_t first, std::size_t end, std::size_t word) {
   return (high - low == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << (high - low)) - 1) << low;
 }
 
-// Marks the block as live, and checks that no other block has any of it.
+// Marks the block as live, and checks that it overlaps no other live block.
 void occupy(StressDriver& driver, const Live& block) {
   driver.for_each_part(
       block.address, block.size(),
@@ -389,7 +389,7 @@ void check_stream_order(StressDriver& driver, const Live& block) {
       block.address, block.size(),
       [&](Granule& granule, AddressGranule&, std::size_t first, std::size_t end) {
         const Time now = driver.now();
-        // A piece belongs to one stream at a time, so its blocks are checked only when the stream
+        // A piece belongs to one stream at a time, so this check is needed only when the stream
         // changes.
         if (granule.owner.load(std::memory_order_relaxed) != block.stream) {
           for (StreamId stream = 0; stream < kStreams; ++stream) {
@@ -412,7 +412,7 @@ void enter(StressDriver& driver, const Live& block) {
   check_stream_order(driver, block);
 }
 
-// Marks the block as free, before it is freed.
+// Marks the block as free. The caller frees it afterwards.
 void leave(StressDriver& driver, const Live& block) {
   const Time own = driver.busy_until(block.stream);
   Time guests = 0;
@@ -492,8 +492,8 @@ struct Mailbox {
   std::vector<Live> blocks;
 };
 
-// Places for requests as threads make them, in no order that any thread keeps: some overlap, some
-// are in use, and some requests find one.
+// Makes a plan with random places for requests like those of the threads, in an order that no
+// thread keeps. Some places overlap, some are in use, and some requests find one.
 std::shared_ptr<const ProgramPlan> wrong_plan(Random& random) {
   auto plan = std::make_shared<ProgramPlan>();
   plan->streams.resize(1 + random.below(kStreams));
@@ -527,12 +527,12 @@ struct Machine {
   ElasticAllocator elastic{driver, AllocatorConfig{}};
   ElasticAllocator& allocator = elastic;
   std::vector<Mailbox> boxes;
-  // A capture that may have seen a use orders it in the captured program, so such uses are not
-  // checked.
+  // Captures that have begun, and that have ended. If a use may fall into a capture, the captured
+  // program orders it, so the use is not checked.
   std::atomic<std::uint64_t> captures_begun{0};
   std::atomic<std::uint64_t> captures_ended{0};
   std::vector<std::vector<Live>> live_of;  // the live blocks of each thread
-  // A thread that moves live blocks holds it alone: meanwhile no other thread queues work or
+  // A thread that moves live blocks holds this lock alone. Meanwhile no other thread queues work or
   // touches memory that may move.
   std::shared_mutex still;
   bool spills = false;  // constant during a round
@@ -645,8 +645,8 @@ class Worker {
     return 1 + random_.below(most);
   }
 
-  // Returns whether the operation succeeded. A refusal by the driver is an error unless it was made
-  // to fail a call.
+  // Runs an operation and returns whether it succeeded. The driver may refuse a call only if the
+  // operation was made to fail one.
   template <typename Body>
   bool attempt(Body body) {
     try {
@@ -673,7 +673,7 @@ class Worker {
     }
   }
 
-  // Returns false if the block's region is paused.
+  // Allocates the block; returns false if its region is paused.
   bool allocate(Live& block) {
     const bool is_placed = random_.one_in(16);
     std::shared_lock still(machine_.still, std::defer_lock);
@@ -721,13 +721,13 @@ class Worker {
   void free(std::size_t which) {
     const Live block = live_[which];
     verify(block);
-    // If the free fails, the block must not have left its memory meanwhile.
+    // If the free fails, the block is live again, so its memory must not have moved meanwhile.
     std::shared_lock still(machine_.still, std::defer_lock);
     if (driver_.may_fail()) still.lock();
     leave(driver_, block);
     bool found = false;
     while (!attempt([&] { found = allocator_.free(block.address); })) {
-      occupy(driver_, block);  // the free failed
+      occupy(driver_, block);  // the free failed, so the block is live again
       leave(driver_, block);
     }
     require(found, "a live block was not found by its address");
@@ -779,7 +779,7 @@ class Worker {
   void enter_pool() {
     const PoolId pool{number_ + 1, 1 + random_.below(3)};
     allocator_.use_pool(pool);
-    // One pool is no_split from the first, before it has a block.
+    // Pool 1 is no_split from the start, before it has a block.
     if (pool.second == 1) allocator_.set_pool_option(pool, PoolOption::no_split, true);
     machine_.captures_begun.fetch_add(1);
     const std::uint64_t kind = random_.below(4);
@@ -824,8 +824,7 @@ class Worker {
     attempt([&] {
       try {
         body();
-      } catch (const std::invalid_argument&) {  // there is no such region, paused or not, or a
-                                                // capture is running
+      } catch (const std::invalid_argument&) {  // no region, wrong state, or a capture is running
         ++counts_.refused;
       }
     });
@@ -914,7 +913,7 @@ class Worker {
   Counts counts_;
 };
 
-// Checks, while no thread runs, that the books agree with the program's blocks.
+// Checks that the books agree with the program's blocks. No thread runs meanwhile.
 void check_books(Machine& machine) {
   machine.elastic.check_invariants();
   std::int64_t count = 0;

@@ -71,7 +71,7 @@ inline std::string short_size(Bytes size) {
   return std::to_string(size);
 }
 
-// A GPU with PyTorch's allocator, the only one of its host; all history is recorded.
+// The only GPU of a host, with PyTorch's allocator. Its whole history is recorded.
 struct Gpu {
   explicit Gpu(Bytes dedicated, std::string_view config = "", TorchVersion version = {})
       : driver(host, dedicated),
@@ -146,7 +146,7 @@ class RandomProgram {
     bool uses_pools = true;
     bool empties_cache = true;
     bool beyond_history = false;  // also makes calls that a history does not record
-    Bytes size_step = 1;          // sizes of requests are its multiples
+    Bytes size_step = 1;          // request sizes are multiples of this
   };
   struct Live {
     Block* block;
@@ -157,7 +157,8 @@ class RandomProgram {
   RandomProgram(Gpu& gpu, std::uint64_t seed, const Options& options)
       : gpu_(gpu), random_(seed), options_(options) {}
 
-  // Throws the allocator's exceptions; the program continues with its next step.
+  // Makes one random step. The allocator's exceptions pass through; the next call makes the next
+  // step.
   void step() {
     const std::uint64_t choice = random_.below(100);
     if (choice < 50) {

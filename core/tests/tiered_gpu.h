@@ -10,7 +10,7 @@
 
 namespace plimsoll {
 
-// Places this thread's requests while it exists.
+// Directs this thread's requests to a region or a tier while it exists.
 class Placed {
  public:
   explicit Placed(RegionId region, Tier prefer = Tier::dedicated) {

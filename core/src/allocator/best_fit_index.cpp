@@ -9,7 +9,7 @@ std::uint64_t priority(const Block* block) {
   return hash * 0xD6E8FEB86659FD93u;
 }
 
-// A position in the order.
+// A position in the order of the blocks: by size, then order, then address.
 struct Key {
   explicit Key(Bytes bytes) : size(bytes) {}
   explicit Key(const Block* block)
@@ -45,7 +45,7 @@ void split(Block* root, const Key& key, Block*& low, Block*& high) {
   *high_end = nullptr;
 }
 
-// Joins two trees, all of `low` before all of `high`.
+// Joins two trees. All blocks of `low` come before all blocks of `high`.
 Block* join(Block* low, Block* high) {
   Block* root = nullptr;
   Block** end = &root;

@@ -18,13 +18,13 @@ constexpr std::string_view kOnlyPinned = "it concerns pinned host memory";
 
 constexpr std::string_view kOnlyLocking = "it changes locking, not memory";
 
-// Keys that each call of PyTorch's function for settings first resets to their defaults.
+// Each call of PyTorch's settings function first resets these keys to their defaults.
 constexpr std::array<std::string_view, 3> kResetKeys{
     "garbage_collection_threshold",
     "max_split_size_mb",
     "roundup_power2_divisions",
 };
-// This key is reset too, to the size of large segments, in versions that can set that size.
+// Versions that can set the size of large segments also reset this key, to that size.
 constexpr std::string_view kRounding = "max_non_split_rounding_mb";
 
 bool is_reset(std::string_view key, TorchVersion version) {
@@ -47,7 +47,8 @@ struct Setting {
 
 [[noreturn]] void fail(const std::string& message) { throw ConfigError(message); }
 
-// key:value[,key:value]…, where a value is a word or a [list,of,words].
+// Parses settings of the form key:value, with commas in between. A value is a word or a
+// [list,of,words].
 class Reader {
  public:
   explicit Reader(std::string_view text) {
@@ -123,8 +124,8 @@ Number number(const std::string& key, const std::string& text) {
   return *value;
 }
 
-// The functions that read a setting's value, as settings.inc names them. `config` holds the
-// settings read so far.
+// The functions below read a setting's value; settings.inc names them. `config` holds the settings
+// read so far.
 
 bool boolean(const Setting& setting, const AllocatorConfig&) {
   const std::string& value = single(setting);
@@ -181,8 +182,9 @@ Bytes power_of_two(const Setting& setting, const std::string& text, bool may_be_
   return value;
 }
 
-// Each key of the list is a size in MiB. The first key also fills all smaller sizes; '>' fills all
-// sizes larger than the key before it (in 2.9, that key's size too).
+// Returns the number of divisions for each interval of sizes. The keys of a list are sizes in MiB.
+// The first key also fills all smaller intervals; '>' fills all intervals above the previous key
+// (in 2.9, the previous key's own interval too).
 AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConfig& config) {
   AllocatorConfig::Divisions slots = config.roundup_power2_divisions;
   if (!setting.is_list) {
@@ -217,8 +219,8 @@ AllocatorConfig::Divisions divisions(const Setting& setting, const AllocatorConf
   return slots;
 }
 
-// Parses "0.5", a fraction of the device's memory, or "40G". PyTorch warns of any other text and
-// ignores it.
+// Parses "0.5", a fraction of the device's memory, or "40G", a size. Throws for any other text,
+// which PyTorch ignores with a warning.
 std::variant<double, Bytes> part_or_size(const Setting& setting, const std::string& text) {
   const bool is_size = !text.empty() && (text.back() == 'G' || text.back() == 'g');
   const auto digits = std::string_view(text).substr(0, text.size() - (is_size ? 1 : 0));
@@ -236,8 +238,8 @@ AllocatorConfig::Reserve reserve(const Setting& setting, const AllocatorConfig&)
   return part_or_size(setting, single(setting));
 }
 
-// Checks "[name:0.5,other:40G]". Only C++ can give a stream a class, so all streams here are
-// unnamed.
+// Checks the form of a list of reserves by class; the error message shows an example. The setting
+// has no effect here, because no stream has a class: only C++ code can give it one.
 void check_reserves(const Setting& setting) {
   for (const std::string& entry : setting.values) {
     const std::size_t colon = entry.find(':');
@@ -281,8 +283,8 @@ const ConfigKey& find_config_key(const std::string& name, TorchVersion version) 
   return *key;
 }
 
-// Returns the text that parses to the whole configuration, after `settings`, written as `text`, are
-// applied on top of `before`.
+// Returns a text for the configuration after a change: the settings of `before` that the change
+// neither replaces nor resets, followed by `text`. `settings` is `text`, parsed.
 std::string text_after(std::string_view before, const std::vector<Setting>& settings,
                        std::string_view text, TorchVersion version) {
   std::string kept;
@@ -332,7 +334,8 @@ AllocatorConfig AllocatorConfig::with(std::string_view settings, TorchVersion ve
   std::vector<Setting> parsed = Reader(settings).settings();
   for (Setting& setting : parsed) setting.version = version;
   config.text = text_after(text, parsed, settings, version);
-  // Other keys are checked against the size of large segments, wherever that key stands.
+  // The size of large segments is read first, wherever it stands in the text, because other
+  // settings are checked against it.
   const auto is_judge = [](const Setting& setting) { return setting.key == kJudge; };
   for (const bool judges : {true, false}) {
     for (const Setting& setting : parsed) {

@@ -30,7 +30,8 @@ Address ImportedMemory::open(std::span<const Piece> pieces) {
   return address;
 }
 
-// The mapping keeps the memory, so the handle is no longer needed.
+// Maps another process's memory at `address`. Releases the handle, because the mapping alone keeps
+// the memory.
 Status ImportedMemory::map(Address address, const Piece& piece) {
   Handle handle = 0;
   Status status = driver_.import_handle(piece.descriptor, handle);

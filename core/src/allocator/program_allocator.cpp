@@ -84,7 +84,7 @@ Statistics LockedAllocator::statistics() const {
   return allocator_->statistics();
 }
 
-// The memory that these allocators map cannot be referred to outside the process.
+// Throws: memory that these allocators map cannot be passed to other processes.
 ExportedMemory LockedAllocator::export_memory(Address) {
   throw std::invalid_argument("this allocator's memory cannot be exported as file descriptors");
 }

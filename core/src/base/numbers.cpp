@@ -14,12 +14,12 @@ namespace plimsoll {
 template <>
 std::optional<double> parse_number(std::string_view text) {
 #ifdef __APPLE__
-  // Before macOS 26, its C++ library has std::from_chars for integers only. strtod_l accepts more:
-  // spaces, a plus sign, hexadecimal digits.
+  // Before macOS 26, Apple's C++ library has std::from_chars for integers only. strtod_l also
+  // accepts spaces, a plus sign and hexadecimal digits, which are refused here.
   constexpr std::string_view kBefore = " \t\n\v\f\r+";
   if (text.empty() || kBefore.find(text.front()) != kBefore.npos) return std::nullopt;
   if (text.find_first_of("xX") != text.npos) return std::nullopt;
-  const std::string ended(text);  // ended by a zero
+  const std::string ended(text);  // strtod_l needs a terminating zero
   char* stopped = nullptr;
   errno = 0;
   const double value = strtod_l(ended.c_str(), &stopped, nullptr);  // null: the locale "C"

@@ -17,8 +17,8 @@ namespace {
 using cuda::kSuccess;
 using cuda::Result;
 
-// An array instead of a string, because a thread's last calls may come after its strings are
-// destroyed, at process exit.
+// A thread's last error. The text is an array, not a string, because at process exit a thread may
+// call the driver after its strings are destroyed.
 struct LastError {
   std::array<char, 1024> text;
   std::size_t length;
@@ -72,8 +72,9 @@ std::string no_such_device(int device, int count) {
 }  // namespace
 
 // While a Scope lives, the primary context is current and the thread may make calls that a capture
-// in another thread would forbid: allocating, freeing, querying and synchronizing. Every call uses
-// a Scope, which is one rule instead of a list and costs two writes to a thread-local variable.
+// in another thread would forbid: allocating, freeing, querying and synchronizing. Every driver
+// call uses a Scope: one rule is simpler than a list of calls, and costs only two writes to a
+// thread-local variable.
 class CudaDriver::Scope {
  public:
   explicit Scope(const CudaDriver& driver) : api_(driver.api_) {
@@ -174,7 +175,7 @@ CudaDriver::~CudaDriver() {
   api_.primary_context_release(device_);
 }
 
-// Returns 0 also for attributes that an older driver does not know.
+// Returns an attribute of the device; 0 if an older driver does not know it.
 int CudaDriver::attribute(cuda::Attribute attribute) const {
   int value = 0;
   return api_.device_get_attribute(&value, attribute, device_) == kSuccess ? value : 0;
@@ -205,12 +206,12 @@ void CudaDriver::find_properties() {
     if (fits_granule(host)) shared_.push_back(host);
   };
   if (attribute(cuda::Attribute::host_numa_virtual_memory) != 0) {
-    // The node is -1 on a machine with a single NUMA node.
+    // CUDA says -1 on a machine with a single NUMA node.
     const int node = std::max(0, attribute(cuda::Attribute::host_numa_id));
     offer_host({cuda::LocationType::host_numa, node}, dedicated_.handle_types);
   }
   if (attribute(cuda::Attribute::host_virtual_memory) != 0) {
-    offer_host({cuda::LocationType::host, 0}, 0);  // CUDA exports no such memory
+    offer_host({cuda::LocationType::host, 0}, 0);  // CUDA cannot export this kind of memory
   }
 }
 
@@ -237,8 +238,9 @@ Status CudaDriver::deallocate(Address address) {
                 [&] { return "cuMemFree at " + format_address(address); });
 }
 
-// Forgets the memory before the driver call, after which another thread may get the same number,
-// and releases it outside the lock, because the call may take long.
+// Forgets the memory, then releases it. It is forgotten first, because another thread may get the
+// same number as soon as the driver has released it. The driver is called outside the lock, because
+// the call may take long.
 template <typename Release>
 Status CudaDriver::forget_locked(LockedMemory& memory, std::uint64_t key, Release release) {
   LockedMemory::node_type forgotten;
@@ -373,7 +375,7 @@ Status CudaDriver::set_access(Address address, Bytes size) {
         const Result result = set_access({address, size}, accessors_, cuda::Access::read_write);
         for (auto it = begin; it != end; ++it) {
           if (it->second.accessible) continue;
-          // Some of the devices may have got access before one was refused.
+          // If one device was refused, earlier ones may have got access.
           if (result != kSuccess) {
             set_access({it->first, it->second.size}, accessors_, cuda::Access::none);
           }
@@ -413,8 +415,8 @@ Status CudaDriver::unmap(Address address, Bytes size) {
   return status;
 }
 
-// Unmaps one mapping at a time, as CUDA does not skip holes. If one is refused, the earlier ones
-// are mapped again; their memory, which `release` may have released, is held until all is done.
+// Unmaps one mapping at a time, because CUDA does not skip holes. If CUDA refuses one, the earlier
+// ones are mapped again. Their memory is held meanwhile, because `release` may have released it.
 Result CudaDriver::unmap_each(Mappings::const_iterator begin, Mappings::const_iterator end) const {
   std::vector<cuda::MemoryHandle> held;
   Result result = kSuccess;

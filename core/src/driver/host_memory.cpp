@@ -10,7 +10,7 @@
 namespace plimsoll {
 namespace {
 
-// The file names of one control group version, and its line with the unused pages of files.
+// The files of one version of control groups, and the key of the unused page cache in memory.stat.
 struct Version {
   const char* limit;
   const char* usage;
@@ -19,7 +19,8 @@ struct Version {
 constexpr Version kFirst{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
 constexpr Version kSecond{"/memory.max", "/memory.current", "inactive_file"};
 
-// Returns a file's content, empty if there is no such file. These files report no size.
+// Returns a file's content; empty if there is no such file. Reads to the end, because these files
+// report no size.
 std::string content_of(const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -35,14 +36,14 @@ std::string content_of(const std::string& path) {
   return content;
 }
 
-// Cuts the text up to the next `end` off `text`.
+// Returns the text before the next `end`, and cuts it and `end` off `text`.
 std::string_view take_until(std::string_view& text, char end) {
   const std::string_view taken = text.substr(0, text.find(end));
   text.remove_prefix(std::min(taken.size() + 1, text.size()));
   return taken;
 }
 
-// Returns nothing if the text begins with no number, such as "max".
+// Returns the number that the text begins with; nothing if there is none, as in "max".
 std::optional<Bytes> number_at(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   Bytes number = 0;
@@ -50,7 +51,7 @@ std::optional<Bytes> number_at(std::string_view text) {
   return result.ec == std::errc{} ? std::optional(number) : std::nullopt;
 }
 
-// Returns the number behind the line's first word, `name`.
+// Returns the number in the file's line that begins with the word `name`; 0 if there is none.
 Bytes number_of(const std::string& path, std::string_view name) {
   const std::string content = content_of(path);
   for (std::string_view lines = content; !lines.empty();) {
@@ -86,8 +87,9 @@ MemoryInfo host_memory(const std::string& root) {
   const std::string known = root + "/proc/meminfo";
   MemoryInfo memory{number_of(known, "MemAvailable") * kKiB, number_of(known, "MemTotal") * kKiB};
 
-  // Each line is "number:controllers:path"; version 2 has the number 0. A group's limit also holds
-  // for the groups within it; a container may see its own group as the topmost.
+  // Each line is "number:controllers:path"; in version 2 there are no controllers. A group's limit
+  // also holds for the groups within it, so all groups on the path are checked. A container may see
+  // its own group as the topmost.
   const std::string groups = content_of(root + "/proc/self/cgroup");
   for (std::string_view lines = groups; !lines.empty();) {
     std::string_view path = take_until(lines, '\n');

@@ -9,7 +9,7 @@
 namespace plimsoll {
 namespace {
 
-// "native, elastic and uncached"
+// Returns the allocators' names, as in "native, elastic and uncached".
 std::string list_of_names() {
   std::string list;
   for (std::size_t i = 0; i < kAllocatorNames.size(); ++i) {

@@ -36,7 +36,7 @@ void add_counts(Engine::Account& account, const Statistics& statistics) {
 
 }  // namespace
 
-// One mutex for all simulated GPUs, because those of a machine share a host.
+// Locks the one mutex of all simulated GPUs, because those of a machine share a host.
 std::unique_lock<std::recursive_mutex> exclude_simulated_gpus() {
   static std::recursive_mutex mutex;
   return std::unique_lock(mutex);
@@ -81,7 +81,8 @@ std::unique_ptr<ProgramAllocator> Engine::make_program_allocator() {
     meter_.emplace(*made.allocator, *gpu_, elastic_ != nullptr);
   }
   if (elastic_ == nullptr) return std::make_unique<LockedAllocator>(std::move(made.allocator));
-  static_cast<void>(made.allocator.release());  // `native` is the same object, which needs no lock
+  // `elastic_` is the same object, and it needs no LockedAllocator.
+  static_cast<void>(made.allocator.release());
   return std::unique_ptr<ProgramAllocator>(elastic_);
 }
 
@@ -210,7 +211,8 @@ void Engine::empty_cache(PoolId pool) {
   if (shadow_) shadow_->apply([pool](NativeAllocator& shadow) { shadow.empty_cache(pool); });
 }
 
-// The shadow counts uses of a pool differently, so it gets the last release only.
+// Releases one use of the pool. The shadow counts uses differently, so it releases the pool only
+// after the last use has ended.
 void Engine::release_pool(PoolId pool) {
   int uses = 0;
   {
@@ -362,7 +364,8 @@ void Engine::observe(const TraceEvent& event) {
   if (Observer* const listener = listener_) listener->observe(event);
 }
 
-// Asks the driver, which may take long: never call it under an allocator's lock.
+// Asks the driver how much of the card is in use. The call may take long, so never make it under an
+// allocator's lock.
 void Engine::sample_card() {
   took_memory_.store(false, std::memory_order_relaxed);
   const MemoryInfo memory = driver_.memory_info();

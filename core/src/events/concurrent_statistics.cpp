@@ -12,7 +12,8 @@ using Guard = std::lock_guard<SpinLock>;
 
 }  // namespace
 
-// The quantities that a counter adds up. Active blocks are live or pending.
+// What a counter adds up: a quantity of live blocks and, if `with_pending`, of blocks whose free is
+// pending. Active blocks are live or pending.
 struct ConcurrentStatistics::Rule {
   std::size_t quantity;
   bool with_pending;
@@ -26,7 +27,7 @@ constexpr std::array<ConcurrentStatistics::Rule, ConcurrentStatistics::kCounters
         {Shard::kRequested, false},  // requested_bytes: of all active blocks
     }};
 
-// Locks all bounds, so that no shard borrows meanwhile and no bound counts twice.
+// Locks the bounds of all shards, so that no shard borrows meanwhile and no bound is counted twice.
 class ConcurrentStatistics::BoundsGuard {
  public:
   explicit BoundsGuard(std::deque<Shard>& shards) : shards_(shards) {
@@ -44,8 +45,8 @@ class ConcurrentStatistics::BoundsGuard {
 
 // --- a shard -----------------------------------------------------------------------------------
 
-// The bounds go down by the live bytes that ended. The active bytes stay, so the room below their
-// peak is no larger than before.
+// Counts a free that is pending from now on. The bounds fall by the block's bytes, which are no
+// longer live. Active bytes do not fall, so the room below their peak must not grow.
 void ConcurrentStatistics::Shard::request_free(bool small, Bytes size) {
   const Guard guard(owner_.lock_);
   const Guard bounds(bound_lock_);
@@ -146,7 +147,7 @@ void ConcurrentStatistics::look() {
   }
 }
 
-// Returns a counter's sum as of the last look at the shards.
+// Returns a counter's sum as of the last `look`.
 std::int64_t ConcurrentStatistics::sum_of(std::size_t counter, std::size_t series) const {
   const Rule rule = kRules[counter];
   const std::int64_t live = live_[series][rule.quantity];

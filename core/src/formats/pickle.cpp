@@ -79,7 +79,7 @@ enum class Opcode : unsigned char {
   long_bin_put = 'r',
   memoize = 0x94,
 
-  // Opcodes that are refused.
+  // The reader refuses these opcodes.
   global = 'c',
   stack_global = 0x93,
   inst = 'i',
@@ -117,7 +117,7 @@ std::string expected(std::string_view what, Kind found) {
   return std::string("expected ").append(what).append(", found ").append(kind_name(found));
 }
 
-// Returns the digit's value, 16 or more if it is no hexadecimal digit.
+// Returns the digit's value; 16 if `c` is not a hexadecimal digit.
 unsigned hex_digit(char c) {
   if (c >= '0' && c <= '9') return static_cast<unsigned>(c - '0');
   if (c >= 'a' && c <= 'f') return static_cast<unsigned>(c - 'a') + 10;
@@ -125,7 +125,8 @@ unsigned hex_digit(char c) {
   return 16;
 }
 
-// Surrogates are encoded like any other code point, as Python's surrogatepass does.
+// Writes a code point as UTF-8 and returns the end of the text. Surrogates are encoded like any
+// other code point, as Python's surrogatepass does.
 char* write_utf8(char* to, std::uint32_t code) {
   const auto put = [&to](std::uint32_t byte) { *to++ = static_cast<char>(byte); };
   const auto put_rest = [&](int shift) { put(0x80 | (code >> shift & 0x3f)); };
@@ -193,12 +194,13 @@ double PickleValue::as_real() const {
   return payload_.real;
 }
 
-// The memory of a document's values and of its reader, up to a limit.
+// Allocates the memory of a document's values and of its reader, up to a limit.
 class PickleDocument::Memory {
  public:
   explicit Memory(std::size_t most) : counted_(most), arena_(&counted_) {}
 
-  // Memory for containers that may shrink again.
+  // Returns the resource for containers that may shrink; memory that they give back no longer
+  // counts.
   std::pmr::memory_resource& counted() { return counted_; }
   std::pmr::memory_resource& arena() { return arena_; }
 
@@ -311,7 +313,8 @@ class PickleDocument::Reader {
   // Functions for the stack.
 
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  // Returns the position from which `count` values lie on the stack, above the last mark.
+  // Returns the index of the first of the topmost `count` values, which must lie above the last
+  // mark.
   std::size_t last(std::size_t count) const {
     if (stack_.size() - floor() < count) fail("an opcode needs more values than there are");
     return stack_.size() - count;
@@ -513,8 +516,8 @@ void PickleDocument::Reader::check_protocol() {
   }
 }
 
-// A frame only gives the number of bytes that the pickler wrote at once; opcodes are read as if
-// there were no frames.
+// Checks the size of a frame. A frame only says how many bytes the pickler wrote at once; opcodes
+// are read as if there were no frames.
 void PickleDocument::Reader::check_frame() {
   const auto size = take<std::uint64_t>();
   if (size > remaining()) fail("the pickle is truncated");
@@ -529,7 +532,7 @@ std::size_t PickleDocument::Reader::take_index_line() {
 }
 
 void PickleDocument::Reader::push_int_line(std::string_view line) {
-  // Protocols 0 and 1 write booleans like this.
+  // Protocols 0 and 1 write booleans as 00 and 01.
   if (line == "00" || line == "01") return push_bool(line == "01");
   push_decimal(line);
 }
@@ -541,7 +544,8 @@ void PickleDocument::Reader::push_long_line(std::string_view line) {
 
 void PickleDocument::Reader::push_decimal(std::string_view line) {
   const std::string_view digits = line.substr(line.starts_with('-') ? 1 : 0);
-  // Python's two unpicklers disagree on whether a leading 0 means octal or an error.
+  // Python's two unpicklers disagree on whether a leading 0 means octal or an error, so it is
+  // refused.
   if (digits.size() > 1 && digits.front() == '0') fail("an integer is malformed");
 
   const char* end = line.data() + line.size();
@@ -559,8 +563,8 @@ void PickleDocument::Reader::push_decimal(std::string_view line) {
   }
 }
 
-// Reads a two's complement integer, least significant byte first, not necessarily the shortest
-// possible.
+// Reads a two's complement integer, least significant byte first. It may have more bytes than it
+// needs.
 void PickleDocument::Reader::push_long(std::uint64_t size) {
   const char* bytes = take(size);
   if (size == 0) return push_integer(0);
@@ -720,7 +724,8 @@ void PickleDocument::Reader::memoize(std::size_t index) {
     return;
   }
   if (index > memo_.size()) {
-    // Picklers number from 0 or 1, one by one, so the memo cannot outgrow the pickle.
+    // Picklers number memo entries one by one, from 0 or 1, so a valid index is below the pickle's
+    // size.
     if (index > static_cast<std::size_t>(end_ - begin_)) fail("a memo index is too large");
     memo_.resize(index + 1, PickleValue(kVacant, {}));
   }

@@ -143,7 +143,8 @@ class EventReader {
   }
 
  private:
-  // Pickles store each key once, so the same place usually holds the same string object.
+  // Returns the field that a key names, remembered by the key's place in its dict. A pickle stores
+  // each string once, so comparing pointers usually suffices.
   Field field(PickleValue key, std::size_t place) {
     if (key.kind() != Kind::string) return Field::other;
     const std::string_view text = document_.text(key);
@@ -156,7 +157,8 @@ class EventReader {
     return field;
   }
 
-  // Returns nothing for actions of PyTorch 2.14 and later that annotate a block and change nothing.
+  // Returns the action that a text names; nothing for those of PyTorch 2.14 and later that only
+  // annotate a block.
   std::optional<Action> action_of(PickleValue value, const Entry& entry) {
     if (value.kind() != Kind::string) fail(entry, "has no text as 'action'");
     const std::string_view text = document_.text(value);
@@ -250,9 +252,9 @@ class SegmentReader {
   const EventReader& events_;
 };
 
-// Before 2.12, PyTorch's events do not name their pools, but the final segments do. Events are
-// visited backwards: each block that lies in a segment belongs to the segment's pool, back to the
-// event that made the segment.
+// Gives events their pools. Before 2.12, PyTorch's events do not name them, but the final segments
+// do. Events are visited backwards: an event in a segment's range belongs to the segment's pool,
+// back to the event that made the segment.
 void name_pools(DeviceRecording& device) {
   EventColumns& events = device.events;
   std::map<Address, const SegmentInfo*> private_segments;

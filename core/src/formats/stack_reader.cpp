@@ -8,8 +8,8 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Limits on hostile files. Every line that shares a name shows it, and a shared frame costs the
-// file one byte.
+// Limits against hostile files: a reference to a shared frame costs the file one byte, and every
+// line with a shared name shows the name in full.
 constexpr std::size_t kLongestName = 512;
 constexpr std::size_t kMostFrames = 1024;
 

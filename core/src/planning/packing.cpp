@@ -13,12 +13,12 @@ namespace {
 
 using Order = std::vector<std::uint32_t>;  // numbers of blocks
 
-// Blocks times blocks, over all tries.
+// Bounds the work of all tries: each try costs the square of the number of blocks.
 constexpr std::uint64_t kMostWork = 1'000'000'000;
 constexpr std::uint64_t kLeastTries = 2;
 constexpr std::uint64_t kMostTries = 60;
 
-// How much is live at each time, and the most within any span.
+// The bytes that are live at each time, and their maximum within any span of time.
 class Load {
  public:
   explicit Load(std::span<const TimedBlock> blocks) {
@@ -47,7 +47,7 @@ class Load {
     }
   }
 
-  // No area is lower.
+  // Returns the most bytes that are live at once; no area can be lower.
   [[nodiscard]] Bytes peak() const { return std::ranges::max(most_.front()); }
   [[nodiscard]] Bytes most_during(const TimedBlock& block) const {
     return std::max(
@@ -55,7 +55,8 @@ class Load {
   }
 
  private:
-  // A difference below 0 wraps around, and back in the sum.
+  // Adds a block to the changes at the two ends of its span. The subtraction may wrap around below
+  // 0; the running sum wraps back.
   static void add(std::vector<Bytes>& changes, const TimeSpan& span, Bytes size) {
     changes[span.begin] += size;
     changes[span.end] -= size;
@@ -67,10 +68,10 @@ class Load {
     return std::max(most[span.begin], most[span.end - (std::size_t{1} << level)]);
   }
 
-  std::vector<std::vector<Bytes>> most_;  // [k][i]: from time i on, 2^k long
+  std::vector<std::vector<Bytes>> most_;  // [k][i]: the maximum over 2^k times from i on
 };
 
-// The lowest offset that is free for all of the block's lifetime.
+// Returns the lowest offset that is free for all of the block's lifetime.
 Bytes lowest_fit(std::span<const TimedBlock> blocks, const Order& placed_by_offset,
                  const std::vector<Bytes>& offsets, const TimedBlock& block) {
   Bytes lowest = 0;
@@ -98,7 +99,7 @@ Packing pack_in_order(std::span<const TimedBlock> blocks, const Order& order) {
   return packing;
 }
 
-// The tries at one set of blocks: the best so far, and whether another one is worth its time.
+// Tries orders of the blocks, keeps the best packing, and limits the number of tries.
 class Tries {
  public:
   explicit Tries(std::span<const TimedBlock> blocks) : blocks_(blocks), load_(blocks) {
@@ -107,7 +108,8 @@ class Tries {
   }
 
   [[nodiscard]] const Load& load() const { return load_; }
-  // Blocks by a key, the largest first; of equal keys in the order of births.
+  // Packs the blocks with the largest keys first; blocks with equal keys in the order of their
+  // births.
   template <typename Key>
   void try_by(Key key) {
     if (left_ == 0) return;
@@ -121,7 +123,8 @@ class Tries {
     const std::pair rank{packing.height, top_use(packing)};
     if (best_.offsets.empty() || rank < best_rank_) keep(std::move(packing), order, rank);
   }
-  // From the best order on, the blocks at the top of the area before come first.
+  // Begins with the best order. Each try puts the blocks first that lay at the top of the area in
+  // the try before.
   void raise_top() {
     Order order = best_order_;
     Packing packing = best_;
@@ -142,7 +145,7 @@ class Tries {
     --left_;
     return pack_in_order(blocks_, order);
   }
-  // How long the top of the area is in use: bytes times requests.
+  // Returns how much the top of the area is used: the sum of bytes times lifetime in requests.
   [[nodiscard]] Bytes top_use(const Packing& packing) const {
     const Bytes border = packing.height - StreamPlan::top_of(packing.height);
     Bytes use = 0;

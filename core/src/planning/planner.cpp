@@ -8,17 +8,21 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kLeastFewer = 4;      // of the slots, the part that has to be saved
-constexpr Bytes kPartForFewerSlots = 1000;  // of the area: what it may cost to plan steps as one
+// Steps of similar sizes are planned as one only if that saves at least 1/4 of the slots and makes
+// the area at most 1/1000 higher.
+constexpr std::size_t kLeastFewer = 4;
+constexpr Bytes kPartForFewerSlots = 1000;
 
-// A request in the plan: its section, how often that was gone through before, and its slot.
+// A request's position in the plan: its section, how often the program went through that section
+// before, and its slot.
 struct Position {
   std::uint32_t section = 0;
   std::uint32_t time = 0;
   std::uint32_t slot = 0;
 };
 
-// The sections of a program, each laid out once, side by side: time as the plan counts it.
+// The plan's time: the program's sections one after another, each of them once, however often the
+// program goes through it.
 class FoldedTime {
  public:
   explicit FoldedTime(std::vector<Section> sections) : sections_(std::move(sections)) {
@@ -39,8 +43,8 @@ class FoldedTime {
     return {number, place / sections_[number].length,
             starts_[number] + place % sections_[number].length};
   }
-  // Adds the time from `begin`, where the slot's request is made, to `last`, before whose next
-  // request it is freed.
+  // Adds a block's lifetime: from `begin`, its request, to `last`, the last request before its
+  // free.
   void add_life(TimedBlock& block, const Position& begin, const Position& last) const {
     const std::uint32_t start = starts_[begin.section];
     if (begin.section == last.section && last.time == begin.time + 1 && last.slot < begin.slot) {
@@ -72,7 +76,7 @@ class FoldedTime {
   }
 
   std::vector<Section> sections_;
-  std::vector<std::uint32_t> starts_;  // of each section, and the end
+  std::vector<std::uint32_t> starts_;  // the first slot of each section, and the end
 };
 
 struct Planned {

@@ -8,10 +8,10 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kMostDistances = 32;  // that are tried as the length of a step
-constexpr std::uint32_t kContext = 8;       // requests that tell two alike ones from others
-constexpr std::uint32_t kLeastSaved = 16;   // slots; fewer are not worth a section
-constexpr std::uint32_t kPartSaved = 20;    // of all requests, likewise
+constexpr std::size_t kMostDistances = 32;  // distances that are tried as the length of a step
+constexpr std::uint32_t kContext = 8;       // requests that a key covers, to tell equal ones apart
+constexpr std::uint32_t kLeastSaved = 16;   // slots that a section must save at least
+constexpr std::uint32_t kPartSaved = 20;    // a section must save 1/20 of all requests, too
 
 class StepSearch {
  public:
@@ -20,7 +20,7 @@ class StepSearch {
         likeness_(likeness),
         least_saved_(std::max(kLeastSaved, count() / kPartSaved)) {}
 
-  // Adds the sections of these requests, by their order.
+  // Divides these requests into sections and appends the sections to `found`, in order.
   void add_sections(std::uint32_t begin, std::uint32_t end, std::vector<Section>& found) const {
     if (begin == end) return;
     const Section best = best_section(begin, end);
@@ -38,7 +38,7 @@ class StepSearch {
   [[nodiscard]] std::uint32_t life(std::uint32_t i) const { return requests_[i].end - i; }
   [[nodiscard]] bool is_never_freed(std::uint32_t i) const { return requests_[i].end == count(); }
 
-  // Whether the slot of request i can serve the one a step later.
+  // Returns whether the slot of request i can also serve the request one step later.
   [[nodiscard]] bool are_alike(std::uint32_t i, std::uint32_t step) const {
     const TimedRequest& now = requests_[i];
     const TimedRequest& later = requests_[i + step];
@@ -47,11 +47,12 @@ class StepSearch {
     if (likeness_ == Likeness::same_size && now.size != later.size) return false;
     if (now.size > 2 * later.size || later.size > 2 * now.size) return false;
     if (life(i) > step) return false;
-    // The program may have ended before it freed the later one.
+    // The program may have ended before it freed the later request.
     return life(i) == life(i + step) || (is_never_freed(i + step) && life(i + step) <= life(i));
   }
 
-  // The one that saves the most slots, if it saves enough; else all requests, once.
+  // Returns the repeated section that saves the most slots. If none saves enough, returns all
+  // requests as one section that does not repeat.
   [[nodiscard]] Section best_section(std::uint32_t begin, std::uint32_t end) const {
     Section best{begin, end - begin, 1};
     std::uint32_t most = least_saved_ - 1;
@@ -73,8 +74,9 @@ class StepSearch {
     return best;
   }
 
-  // The distances from a request to the one like it before that explain the most requests. Some
-  // tell by themselves which ones are alike, others only with those before them.
+  // Returns the distances between similar requests that explain the most requests, as candidates
+  // for the length of a step. Requests are compared alone, and also together with the requests
+  // before them, which tells equal ones apart.
   [[nodiscard]] std::vector<std::uint32_t> likely_steps(std::uint32_t begin,
                                                         std::uint32_t end) const {
     std::unordered_map<std::uint32_t, std::uint64_t> weights;
@@ -84,7 +86,7 @@ class StepSearch {
         const auto [entry, is_new] = latest.try_emplace(key(begin, i, context), i);
         if (is_new) continue;
         const std::uint32_t distance = i - std::exchange(entry->second, i);
-        weights[distance] += distance;  // a step explains as many requests
+        weights[distance] += distance;  // a step of this length explains as many requests
       }
     }
     std::vector<std::pair<std::uint64_t, std::uint32_t>> sorted;
@@ -99,7 +101,8 @@ class StepSearch {
     return steps;
   }
 
-  // Equal for requests that are alike, with so many before them.
+  // Returns a hash of the request and the requests before it, `context` in all. Requests that are
+  // alike and come after requests that are alike have equal hashes.
   [[nodiscard]] std::uint64_t key(std::uint32_t begin, std::uint32_t i,
                                   std::uint32_t context) const {
     constexpr std::uint64_t kFactor = 0x9E3779B97F4A7C15u;

@@ -20,7 +20,7 @@ void PlanMaker::step(const TraceEvent& event) {
   if (event.action == Action::alloc) return request(event);
 }
 
-// The free waits.
+// Notes that another stream uses the block, because its free was not completed at once.
 void PlanMaker::note_shared(Address address) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end() || !found->second.is_large) return;
@@ -51,7 +51,7 @@ void PlanMaker::request(const TraceEvent& event) {
   requests.push_back({size, 0, false});
 }
 
-// Frees of blocks that were live before the history began are of no plan.
+// Ends the block's lifetime. Ignores frees of blocks that were live before the history began.
 void PlanMaker::complete_free(Address address) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return;

@@ -9,14 +9,15 @@
 namespace plimsoll {
 namespace {
 
-// Under other rules segments have other sizes. Only the order of their addresses matters, because
-// best fit breaks ties by it; addresses that are spaced out keep it.
+// Under other settings segments have other sizes, so recorded addresses are spaced out. That keeps
+// their order, and only the order matters: best fit breaks ties by it.
 constexpr int kSpacingBits = 4;
 
 // More memory than any device has: a larger size means a damaged file.
 constexpr Bytes kMostBytes = Bytes{1} << 48;
 
-// Allocators other than the recorded one place the initially live blocks in their own way.
+// Requests the initially live blocks anew: an allocator other than the recorded one places them in
+// its own way.
 void request_again(const std::vector<SegmentInfo>& segments, Allocator& allocator,
                    RecordedBlocks& blocks) {
   for (const SegmentInfo& segment : segments) {
@@ -57,7 +58,7 @@ Replayer::Replayer(Allocator& allocator, SimulatedDriver& driver, NativeAllocato
 
 void Replayer::restore(const std::vector<SegmentInfo>& segments) {
   const std::optional<Bytes> limit = allocator_.limit();
-  allocator_.set_limit(std::nullopt);  // blocks of the recorded state existed, whatever the limit
+  allocator_.set_limit(std::nullopt);  // the recorded blocks existed, whatever the limit
   try {
     if (native_ != nullptr && options_.recorded == RecordedAllocator::native) {
       for (Block* const block : StateRestorer(*native_, driver_).restore(segments)) {
@@ -167,8 +168,8 @@ void Replayer::request(const TraceEvent& event) {
   peak_.look(index_, allocator_.statistics());
 }
 
-// Another stream still uses the block. The stream gets work of unknown length until the recording
-// says that the free is complete.
+// Frees a block that another stream still uses. That stream gets work of unknown length, until the
+// recording says that the free is complete.
 void Replayer::free_later(const TraceEvent& event) {
   if (options_.completion != Completion::at_once) pools_.use({});
   blocks_.free_later(event.address, index_ - 1);
@@ -216,7 +217,7 @@ void Replayer::prepare_request(const TraceEvent& event) {
     pools_.use({});
     complete_run();
     pools_.use(event.pool);
-    if (!refused) release = release_before(event);  // memory that is free by now may be garbage
+    if (!refused) release = release_before(event);  // a free that is complete by now may be garbage
   }
   if (release == Release::emptied) {
     empty_cache();
@@ -227,9 +228,10 @@ void Replayer::prepare_request(const TraceEvent& event) {
   feed_addresses(event.size);
 }
 
-// Returns whether the allocator waits for all streams before it refuses the request, which is too
-// late for a block that the request could use. Inside a capture it never waits; nor does it wait to
-// return blocks of max_split_size or more.
+// Returns whether the allocator waits for all streams before it refuses the request. Frees that
+// complete during this wait come too late for the request, which has searched the free blocks
+// before. The allocator never waits inside a capture, nor to return blocks of max_split_size or
+// more.
 bool Replayer::waits_for_streams(const TraceEvent& request) const {
   if (pools_.is_capturing(request.pool)) return false;
   if (native_ == nullptr || !run_.released_any()) return true;
@@ -237,10 +239,12 @@ bool Replayer::waits_for_streams(const TraceEvent& request) const {
       [this](const TraceEvent& entry) { return entry.size < native_->config().max_split_size; });
 }
 
-// Gives the driver the addresses of the segments that the recorded request took.
+// Gives the driver the addresses of the segments that the recorded request took, so that the
+// replayed request gets the same ones.
 void Replayer::feed_addresses(Bytes request) {
   for (const TraceEvent& entry : run_.events()) {
-    // Allocators other than PyTorch's make their own reservations, which must not overlap.
+    // Only PyTorch's allocator reserves at recorded addresses. The reservations of another
+    // allocator could overlap there.
     if (entry.action == Action::segment_map && native_ != nullptr) {
       driver_.feed_reservation(entry.address);
     }
@@ -271,7 +275,7 @@ void Replayer::empty_cache() {
   allocator_.empty_cache(run_.emptied_pool().value_or(PoolId{}));
 }
 
-// Ends a run after which the program did something else than request memory.
+// Ends a run that is followed by something other than a request.
 void Replayer::end_run() {
   if (run_.is_empty()) return;
   if (run_.was_told()) empty_cache();

@@ -102,7 +102,7 @@ void Shadow::replay(const Batch& batch) {
   for (std::size_t i = 0; i <= batch.events.size(); ++i) {
     for (; change != batch.changes.end() && change->first == i; ++change) {
       if (!is_over()) {
-        replayer_.finish();  // requests go to no private pool any more
+        replayer_.finish();  // requests no longer go to a private pool
         change->second(allocator_);
       }
     }
@@ -110,7 +110,8 @@ void Shadow::replay(const Batch& batch) {
   }
 }
 
-// Adds the events that follow from the events before this one, and passes them on.
+// Passes an event to the replay. If the event shows that an earlier free has completed, passes that
+// completion first. Ignores frees of unknown blocks.
 void Shadow::take(const TraceEvent& event) {
   if (event.action == Action::oom) return feed(event);
   const State* const state = known_.find(event.address);
@@ -118,7 +119,7 @@ void Shadow::take(const TraceEvent& event) {
     case Action::alloc:
       if (event.size == 0) return;
       if (state != nullptr && *state == State::freed) {
-        // The address is in use again, so the free's wait is over.
+        // The address is in use again, so the free has completed.
         TraceEvent completed = event;
         completed.action = Action::free_completed;
         take(completed);

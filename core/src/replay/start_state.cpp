@@ -10,7 +10,7 @@ namespace {
 
 struct LiveBlock {
   Bytes requested = 0;
-  std::optional<Bytes> size;  // known if the block is live at the end as well
+  std::optional<Bytes> size;  // known if the block is still live at the end
   bool pending = false;
   std::uint32_t context = 0;
 };
@@ -112,7 +112,7 @@ class Past {
  private:
   void add(SegmentInfo segment) { segments_[segment.address] = std::move(segment); }
 
-  // Mapped ranges of one expandable segment join when they touch.
+  // Adds a mapped range of an expandable segment, joined with the ranges that it touches.
   void add_range(const TraceEvent& event) {
     SegmentInfo range{event.address,
                       event.size,
@@ -186,7 +186,8 @@ class Past {
   std::map<Address, SegmentInfo> segments_;
 };
 
-// A free block behind a block whose end is uncertain. The free block's first use shows that end.
+// A block whose end is uncertain because free memory, the gap, follows it. The first use of the gap
+// shows the end.
 struct UncertainEnd {
   Address block = 0;
   Address gap_end = 0;
@@ -196,7 +197,7 @@ struct UncertainEnd {
 
 void settle_ends(const EventSpan& events, std::vector<SegmentInfo>& segments) {
   std::map<Address, UncertainEnd> by_gap;
-  std::unordered_map<Address, Address> gap_of;  // by the owner's address
+  std::unordered_map<Address, Address> gap_of;  // the gap behind each such block
   for (SegmentInfo& segment : segments) {
     if (segment.expandable || segment.small) continue;
     for (std::size_t i = 0; i + 1 < segment.blocks.size(); ++i) {

@@ -5,8 +5,8 @@
 namespace plimsoll {
 namespace {
 
-// Throws unless the blocks tile their segments and the segments ascend: no other state can have
-// been recorded. A free block keeps its last owner's request, which may be larger than the block.
+// Throws unless the segments ascend and their blocks fill them, as in every recorded state. A free
+// block keeps its last owner's request size, which may be larger than the block.
 void require_possible(const std::vector<SegmentInfo>& segments) {
   constexpr Address kMostAddress = Address{1} << 62;
   constexpr Bytes most = Bytes{1} << 48;
@@ -79,8 +79,8 @@ Block* StateRestorer::take(const SegmentInfo& segment, const NativeRequest& requ
 }
 
 // Makes a mapped range of an expandable segment, as one block that is in no pool. Ranges of one
-// expandable segment follow each other; the gap between them stays unmapped. A stream may have
-// several such segments if they reserve less address space.
+// expandable segment follow each other; the gap between them stays unmapped. A stream has several
+// expandable segments if each of them reserves little address space.
 Block* StateRestorer::grow(const SegmentInfo& segment, const NativeRequest& request) {
   driver_.feed_reservation(segment.address);
   ExpandableMemory& expandable = allocator_.segments_.expandable();

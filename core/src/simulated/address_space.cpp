@@ -42,7 +42,7 @@ void AddressSpace::take_all_of(Address address, Bytes size) {
   while (range != free_.end() && range->first < end) {
     const Address from = std::max(range->first, address);
     const Address to = std::min(range->first + range->second, end);
-    ++range;  // take_at replaces the range itself
+    ++range;  // advance first: take_at replaces the range
     if (from < to) take_at(from, to - from);
   }
 }

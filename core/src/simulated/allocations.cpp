@@ -11,7 +11,8 @@ constexpr Bytes kSmallAlignment = 512;
 
 }  // namespace
 
-// Fed addresses are those of segments, which consist of whole granules.
+// Allocates memory. While fed addresses wait to be used, even a small allocation takes a whole
+// granule, because fed addresses are those of segments.
 Status Allocations::allocate(Bytes size, Address& address) {
   if (size < kGranule && fed_.empty()) return allocate_small(size, address);
   const auto physical = physical_.take(round_up(size, kGranule), Tier::dedicated);
@@ -47,7 +48,8 @@ Status Allocations::allocate_small(Bytes size, Address& address) {
   return Status::success;
 }
 
-// An allocation may extend over two adjacent granules.
+// Gives back a small allocation, and each granule that is wholly free then. The allocation may
+// extend over two adjacent granules.
 void Allocations::give_back_small(Address address, Bytes size) {
   free_in_granules_.give(address, size);
   for (Address granule = round_down(address, kGranule); granule < address + size;

@@ -7,8 +7,9 @@
 namespace plimsoll {
 namespace {
 
-// Each GPU has a window of addresses: allocations come down from its end, reservations go up from
-// its middle. Addresses fed to the first GPU, recorded ones or multiples of them, lie below both.
+// Each GPU has a window of addresses. Allocations are placed from the window's end downwards,
+// reservations from its middle upwards. Addresses that are fed to the first GPU, which are recorded
+// ones or multiples of them, lie below both.
 constexpr Bytes kWindow = Bytes{1} << 53;
 constexpr Bytes kReservable = Bytes{1} << 51;
 

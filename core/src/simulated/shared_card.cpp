@@ -19,7 +19,7 @@
 
 namespace plimsoll {
 
-// A new file holds zeros: no users, and the lock is free.
+// The content of the shared file. A new file holds zeros: no users, and a free lock.
 struct SharedCard::State {
   std::atomic<std::int64_t> holder;  // the process that has the lock, 0 for none
   std::uint64_t count;
@@ -46,7 +46,7 @@ std::uint64_t start_of(std::int64_t process) {
   const ssize_t size = read(file, text, sizeof text);
   close(file);
   if (size <= 0) return 0;
-  // The name, in parentheses, may contain anything, so fields are counted from its end.
+  // The process's name, in parentheses, may contain anything, so fields are counted from its end.
   std::string_view rest(text, static_cast<std::size_t>(size));
   rest.remove_prefix(std::min(rest.rfind(')') + 2, rest.size()));
   if (rest.empty() || rest.front() == 'Z' || rest.front() == 'X') return 0;
@@ -65,7 +65,8 @@ void* map_file(const std::string& path, std::size_t size) {
   };
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) fail(errno);
-  // The kernel kills a process that touches a page for which the file system has no room.
+  // Reserves the file's space: the kernel kills a process that touches a page for which the file
+  // system has no room.
   const int status = posix_fallocate(file, 0, static_cast<off_t>(size));
   void* const memory =
       status == 0 ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
@@ -139,7 +140,7 @@ bool SharedCard::take(Bytes size, Bytes capacity) {
 
 void SharedCard::give_back(Bytes size) {
   const Lock lock(*state_);
-  // A forked process frees memory that its parent still holds.
+  // A forked process must not give back memory that its parent still holds.
   if (own_ != nullptr && own_->process == this_process()) own_->now -= std::min(size, own_->now);
 }
 

@@ -34,7 +34,7 @@ bool Streams::is_complete(const StreamPoint& point) const {
   return !is_blocked(point) && host_.now_ns() >= point.completes_at_ns;
 }
 
-// Returns whether the stream was held at that point, and no `finish` has come since.
+// Returns whether the stream was held at that point and has not been finished since.
 bool Streams::is_blocked(const StreamPoint& point) const {
   return point.held && streams_.at(point.stream).finishes == point.finishes;
 }

@@ -37,7 +37,8 @@ Status VirtualMemory::unreserve(Address address, Bytes size) {
     return Status::invalid_value;
   }
   reservations_.erase(reservation);
-  if (address >= first_) free_.give(address, size);  // a fed address lies below `first_`
+  // Fed addresses lie below `first_` and do not come from `free_`.
+  if (address >= first_) free_.give(address, size);
   return Status::success;
 }
 

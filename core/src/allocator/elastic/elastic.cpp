@@ -44,7 +44,8 @@ Block* ElasticAllocator::malloc(Bytes requested, StreamId stream) {
 }
 
 Block* ElasticAllocator::malloc_slowly(Bytes requested, Bytes size, StreamId stream) {
-  // A private pool's arena may serve another pool as soon as nobody holds `mutex_`.
+  // The lock is held until the request is served. As soon as `mutex_` is free, a private pool's
+  // arena may serve another pool.
   const std::lock_guard lock(mutex_);
   if (requested > kMostRequest) {
     refresh_statistics();
@@ -108,7 +109,7 @@ bool ElasticAllocator::free(Address address) {
   return true;
 }
 
-// Other streams used the block, or its pieces return home.
+// Frees a block that other streams used, or whose pieces return home.
 void ElasticAllocator::free_slowly(Block* block) {
   const std::lock_guard lock(mutex_);
   if (!block->stream_uses.empty()) {
@@ -149,7 +150,8 @@ void ElasticAllocator::poll() {
   work_.poll();
 }
 
-// Nothing is released while a graph is captured: a stream cannot be waited for then.
+// Releases cached memory to the driver. Does nothing while a graph is captured, because no stream
+// can be waited for then.
 void ElasticAllocator::empty_cache(PoolId pool) {
   const std::lock_guard lock(mutex_);
   if (arenas_.is_capturing()) return;
@@ -172,7 +174,7 @@ std::optional<Location> ElasticAllocator::locate(Address address) const {
   if (arena == nullptr) return std::nullopt;
   const std::lock_guard guard(arena->lock);
   const Block* block = arena->live_at(address);
-  for (const MappedSpace* const space : arena->spaces()) {  // inside a block
+  for (const MappedSpace* const space : arena->spaces()) {  // the address may lie inside a block
     if (block == nullptr) block = space->block_at(address);
   }
   if (block == nullptr || !block->allocated) return std::nullopt;
@@ -181,7 +183,7 @@ std::optional<Location> ElasticAllocator::locate(Address address) const {
 }
 
 ExportedMemory ElasticAllocator::export_memory(Address address) {
-  const std::lock_guard lock(mutex_);  // nothing moves meanwhile
+  const std::lock_guard lock(mutex_);  // so that no memory moves
   const std::string unknown = format_address(address) + " is not allocated";
   Arena* const arena = arenas_.around(address);
   if (arena == nullptr) throw std::invalid_argument(unknown);

@@ -1,5 +1,4 @@
-// The elastic allocator's reports: statistics, segments, fragments, and whether its books are
-// right.
+// The elastic allocator's reports: statistics, segments, fragments, and the check of its books.
 
 #include <algorithm>
 #include <stdexcept>

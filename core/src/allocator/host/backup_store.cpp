@@ -13,7 +13,7 @@ namespace plimsoll {
 
 #ifdef _WIN32
 
-// The constructor throws without a file, so no other function is called.
+// On Windows the constructor throws, so the other functions are never called.
 BackupFile::BackupFile(int) : file_(-1) { throw BackupError("a backup in a file needs Linux"); }
 BackupFile::~BackupFile() = default;
 void BackupFile::reserve(Bytes) {}
@@ -29,8 +29,8 @@ namespace {
   throw BackupError(std::string("cannot ") + what + " the backup: " + std::strerror(error));
 }
 
-// Calls transfer(position, size) until all bytes are done. It may transfer a part, and returns how
-// much.
+// Calls transfer(position, size) until all bytes are transferred. A call may transfer only a part;
+// it returns how many bytes it transferred.
 template <typename Transfer>
 void transfer_all(const char* what, Bytes size, Transfer transfer) {
   for (Bytes done = 0; done < size;) {
@@ -51,7 +51,8 @@ BackupFile::BackupFile(int descriptor) : file_(::fcntl(descriptor, F_DUPFD_CLOEX
 BackupFile::~BackupFile() { ::close(file_); }
 
 void BackupFile::reserve(Bytes size) {
-  // Some file systems cannot say in advance whether there is room; there, writing will fail.
+  // Some file systems cannot reserve room in advance (EOPNOTSUPP); if the disk is full, the later
+  // write fails.
 #ifdef __linux__
   int result = 0;
   do {
@@ -67,7 +68,7 @@ void BackupFile::check_room(Bytes size) {
   struct statvfs found{};
   if (::fstatvfs(file_, &found) != 0) fail("write", errno);
   if (static_cast<Bytes>(found.f_bavail) * found.f_frsize < size) fail("write", ENOSPC);
-  // Makes a sparse file of this size, because the process may not be allowed so large a file.
+  // Tries the size with a sparse file, because the process may be limited to smaller files.
   if (::ftruncate(file_, static_cast<off_t>(size)) != 0) fail("write", errno);
 }
 

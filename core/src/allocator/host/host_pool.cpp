@@ -138,7 +138,8 @@ void HostPool::remove_hole(std::map<Address, Bytes>::iterator hole) {
   holes_.erase(hole);
 }
 
-// Locking more memory than the machine can spare would not fail, but would stall the machine.
+// Returns whether the machine can spare this much. Locking more would not fail, but would stall the
+// machine.
 bool HostPool::has_room(Bytes size) const {
   const Bytes reserved = static_cast<Bytes>(statistics_.reserved_bytes.current) + growing_;
   if (limit_ && (reserved > *limit_ || size > *limit_ - reserved)) return false;
@@ -260,8 +261,9 @@ void HostPool::release_pool(PoolId pool) {
   if (uses != pool_uses_.end() && --uses->second == 0) pool_uses_.erase(uses);
 }
 
-// The streams on which a graph was replayed are unknown, and waiting for all streams breaks
-// captures.
+// Completes the frees of blocks that released graphs used. Waits for the whole device, because the
+// streams on which a graph was replayed are unknown. Does nothing during captures, which such a
+// wait would break.
 void HostPool::complete_frees_of_graphs() {
   const auto is_released = [&](const Freed& freed) {
     return !pool_uses_.contains(freed.block.pool);

@@ -47,7 +47,7 @@ Block* ExpandableMemory::take(const NativeRequest& request) {
   while (block->size < request.size) {
     Block* const unmapped = block->next;
     if (!map(unmapped, std::min(request.size - block->size, unmapped->size))) return nullptr;
-    block = unmapped;  // which has absorbed the block before it
+    block = unmapped;  // `map` merged the previous block into this one
   }
   request.pool->erase(block);
   return block;

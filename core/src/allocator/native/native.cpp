@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-// The steps of a request and of a free, in PyTorch's order.
+// PyTorch's rules for requests and frees: the steps here come in PyTorch's order.
 
 namespace plimsoll {
 
@@ -76,7 +76,8 @@ Block* NativeAllocator::malloc_at(Address address, Bytes size, StreamId stream, 
   return lent;
 }
 
-// No event may be queried inside a capture.
+// Completes pending frees whose events are done. Does nothing inside a capture, where no event may
+// be queried.
 void NativeAllocator::poll() {
   if (!is_capturing()) waiting_frees_.process_events();
 }
@@ -141,7 +142,8 @@ Block* NativeAllocator::lend(Block* block, Bytes size, Bytes requested) {
   SplitChange change;
   change.remove(block);
   if (size < block->size) {
-    // The front is a new block; the rest keeps its identity and its last owner's request size.
+    // The front becomes a new block. The rest stays the old block, with its last owner's request
+    // size.
     Block* const rest = block;
     block = blocks_.split_front(rest, size);
     pool.insert(rest);

@@ -107,7 +107,7 @@ void NativeAllocator::reject(const NativeRequest& request) {
   throw OutOfMemory(report);
 }
 
-// These texts are PyTorch's.
+// Returns advice in PyTorch's own words.
 std::string NativeAllocator::advice_against_failure(Bytes tried) const {
   if (!config_.expandable_segments || !version_.knows_its_advice()) return usual_advice(version_);
   if (!version_.has_expandable_reserve()) return {};

@@ -5,15 +5,15 @@
 
 namespace plimsoll {
 
-// Only the first candidate by (size, order, address) is checked; if it does not fit, there is no
-// best fit.
+// Returns the best fit; null if there is none. Only the first candidate by (size, order, address)
+// is checked, even if a later one would fit.
 Block* best_fit(const NativeRequest& request, const AllocatorConfig& config) {
   const BestFitIndex& free = request.pool->on(request.stream).free;
   Block* block = free.lower_bound(request.size);
   if (block == nullptr) return nullptr;
   if (block->expandable != nullptr) {
     if (request.expandable) {
-      // A block before unmapped space counts with the size that it can grow to.
+      // Returns the size that a block can grow to, with the unmapped space behind it.
       const auto reach = [](const Block* b) {
         return b->size + (b->next != nullptr && !b->next->mapped ? b->next->size : 0);
       };

@@ -72,8 +72,8 @@ bool Segments::release_oversize(const NativeRequest& request) {
   return released >= needed;
 }
 
-// Chooses unsplit blocks of at least average age. Repeats this with the remaining blocks until
-// enough are found or no more can be.
+// Returns the blocks to collect: unsplit blocks of at least average age. Repeats this with the
+// remaining blocks until enough are found or no more can be.
 std::vector<Block*> Segments::garbage(const Pool& large, Bytes reserved, Bytes threshold) {
   std::vector<Block*> found;
   if (reserved <= threshold) return found;

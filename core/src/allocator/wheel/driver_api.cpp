@@ -14,12 +14,13 @@ int code(Status status) {
   }
 }
 
-// Calls a driver function that takes these numbers.
+// Calls the driver's `Function` with these numbers, and returns its status as a code.
 template <auto Function, typename... Numbers>
 int call(plimsoll_driver* driver, Numbers... numbers) {
   return code((of(driver).*Function)(numbers...));
 }
-// Calls a driver function that makes an object from a number.
+// Calls the driver's `Function`, which makes an object for `of_what` and stores the object's number
+// in `made`.
 template <auto Function>
 int make(plimsoll_driver* driver, std::uint64_t of_what, std::uint64_t* made) {
   return code((of(driver).*Function)(of_what, *made));

@@ -26,8 +26,8 @@ std::uint32_t context_at(const std::unordered_map<Address, std::uint32_t>& conte
   return found == contexts.end() ? 0 : found->second;
 }
 
-// PyTorch reads the limit from its settings only once. PyTorch may know settings that plimsoll does
-// not.
+// Returns the memory fraction that the settings name; 1 if they name none, or if only PyTorch knows
+// one of the settings. plimsoll applies the fraction itself, because PyTorch reads it only once.
 double fraction_in(std::string_view conf, TorchVersion version) {
   try {
     return AllocatorConfig::parse(conf, version).per_process_memory_fraction;
@@ -56,8 +56,8 @@ WheelAllocator::WheelAllocator(const plimsoll_wheel_api& api, Driver& driver, st
   }
 }
 
-// PyTorch's allocator stays loaded and may serve the next WheelAllocator; nothing of this one
-// remains in it.
+// Removes everything of this allocator from PyTorch's allocator, which stays loaded and may serve
+// the next WheelAllocator.
 WheelAllocator::~WheelAllocator() {
   if (api_.close(device_, this) == 0) return;
   for (const auto& [address, block] : live_) (void)api_.free(device_, address);
@@ -92,7 +92,8 @@ Block* WheelAllocator::malloc_at(Address address, Bytes size, StreamId stream, P
   return lent(address, size, stream);
 }
 
-// The new block's size is the growth of the bytes of live blocks.
+// Makes the block for an address that PyTorch has just allocated. The block's size is the growth of
+// PyTorch's allocated bytes.
 Block* WheelAllocator::lent(Address address, Bytes requested, StreamId stream) {
   const PoolStat& now = statistics().allocated_bytes;
   const Bytes small = static_cast<Bytes>(now.small_pool.current) - live_small_;
@@ -175,8 +176,8 @@ void WheelAllocator::set_pool_option(PoolId pool, PoolOption option, bool on) {
 
 // --- limits and settings -----------------------------------------------------------------------
 
-// PyTorch takes a fraction only. A quarter of a byte is added, so that the conversion back gives
-// the same limit however it rounds.
+// Sets the limit as a fraction, the only form that PyTorch takes. A quarter of a byte is added, so
+// that PyTorch gets the same limit from the fraction however it rounds.
 void WheelAllocator::set_limit(std::optional<Bytes> limit) {
   const auto total = static_cast<double>(driver_.memory_info().total);
   const double fraction = limit ? (static_cast<double>(*limit) + 0.25) / total : 1;
@@ -192,7 +193,8 @@ void WheelAllocator::configure(std::string_view settings) {
 
 // --- reports -----------------------------------------------------------------------------------
 
-// PyTorch passes no call stacks. A free without a stack gets that of its request.
+// Notes an event of PyTorch's allocator, which passes no call stacks. A free without a stack gets
+// that of its request.
 void WheelAllocator::observe(const plimsoll_event& event) {
   const auto action = static_cast<Action>(event.action);
   std::uint32_t context = 0;
@@ -246,7 +248,8 @@ void WheelAllocator::reset_accumulated_statistics() {
   check(api_.reset_accumulated_statistics(device_));
 }
 
-// PyTorch's own figure includes private pools; the contract excludes them.
+// Returns the size of the default pool's largest free block. PyTorch's own figure includes private
+// pools; if there are any, the segments are searched instead.
 Bytes WheelAllocator::largest_free_block() const {
   Bytes largest = 0;
   if (pools_.begin() == pools_.end()) {

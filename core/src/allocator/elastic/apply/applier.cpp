@@ -12,7 +12,8 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   const Bytes dedicated = plan.new_memory(Tier::dedicated);
   const Bytes shared = plan.new_memory(Tier::shared);
   if (dedicated > 0 && !memory_.limit_allows(dedicated)) return false;
-  // Do not take memory piece by piece from other processes for a request that must fail.
+  // Refuses at once: a request that must fail in the end shall not first take memory from other
+  // processes, piece by piece.
   if (dedicated > kLargestOwnPiece && dedicated > memory_.dedicated_room()) return false;
   const bool may_share = dedicated + shared > 0 && space.tiers() != Tiers::dedicated;
   const Bytes shared_room = may_share ? memory_.shared_room() : 0;
@@ -32,8 +33,8 @@ bool Applier::apply(MappedSpace& space, Plan plan) {
   throw DriverError("give memory to addresses", status, reason);
 }
 
-// If the driver refuses dedicated memory although there seemed to be room, the piece is made of
-// shared memory where the space allows that, up to `shared_room`.
+// Creates the new pieces. If the driver refuses dedicated memory although there seemed to be room,
+// the piece becomes shared memory, if the space may have shared memory and `shared_room` suffices.
 Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings, Bytes shared_room,
                        NewPieces& made) {
   for (std::size_t i = 0; i < fillings.size(); ++i) {
@@ -51,8 +52,8 @@ Status Applier::create(const MappedSpace& space, std::vector<Filling>& fillings,
   return Status::success;
 }
 
-// Unmaps retired addresses, neighbours at once; if that fails, what was unmapped is a hole, and the
-// rest is as it was.
+// Unmaps retired addresses, adjacent ones in one call. If a call fails, the addresses unmapped so
+// far are holes and the rest is unchanged.
 Status Applier::clear(MappedSpace& space, std::vector<Address> retired) {
   std::ranges::sort(retired);
   for (auto next = retired.begin(); next != retired.end();) {
@@ -80,7 +81,7 @@ Status Applier::map(MappedSpace& space, const std::vector<Filling>& fillings,
     if (status != Status::success) break;
     mapped.push_back({filling.address, filling.size});
   }
-  // Access is given to each stretch of neighbours at once.
+  // Each stretch of adjacent addresses gets access in one call.
   for (std::size_t first = 0; status == Status::success && first < mapped.size();) {
     Address end = mapped[first].address;
     std::size_t next = first;
@@ -95,8 +96,8 @@ Status Applier::map(MappedSpace& space, const std::vector<Filling>& fillings,
   return status;
 }
 
-// A piece that moves within its space keeps its home, and returns to it as soon as it is free; a
-// piece that another space gets has its home there.
+// Enters moved and new pieces in the books. A piece that moves within its space keeps its home and
+// returns there as soon as it is free. A piece from another space gets its home here.
 void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, NewPieces pieces) {
   std::vector<std::size_t> moved;
   for (std::size_t i = 0; i < fillings.size(); ++i) {
@@ -123,7 +124,7 @@ void Applier::commit(MappedSpace& space, const std::vector<Filling>& fillings, N
     const bool is_new_here = piece.space != &space;
     if (is_new_here) piece.home = filling.address;
     if (pieces[i] == nullptr) {
-      // It has returned.
+      // `return_pieces` has put it back already.
     } else if (filling.is_mapped) {
       space.return_piece(filling.address, std::move(pieces[i]), age);
     } else {

@@ -29,7 +29,7 @@ Block* Growth::serve(const Request& request, bool prefers_shared) {
   return grow(request, prefers_shared);
 }
 
-// Gives a stream that makes its first large request the plan of its requests, and the area for it.
+// Gives a stream its plan, and the area of addresses for it, at the stream's first large request.
 void Growth::begin_plan(Arena& arena) {
   const Arena::Guard guard(arena);
   const StreamPlan* const plan = arenas_.next_plan(arena);
@@ -41,8 +41,8 @@ void Growth::begin_plan(Arena& arena) {
   arena.plan.emplace(*plan, area->address);
 }
 
-// Whether a plan is followed. Frees that its places wait for may be done by now; the memory of one
-// that was dropped is released.
+// Returns whether the arena follows a plan. First completes frees that the plan's places may wait
+// for, and releases the memory of a dropped plan.
 bool Growth::update_plan(Arena& arena) {
   if (arenas_.awaits_plan(arena)) begin_plan(arena);
   bool is_followed = false;
@@ -63,8 +63,9 @@ bool Growth::update_plan(Arena& arena) {
   return is_followed;
 }
 
-// If the place is free, but the stream still works with what was freed there, the host waits: what
-// is placed where must not depend on time.
+// Serves the request at its planned place; null if that is not possible. If the place is free, but
+// the stream still works with what was freed there, the host waits: where a request lies must not
+// depend on time.
 Block* Growth::follow_plan(const Request& request) {
   Arena& arena = request.arena();
   if (!update_plan(arena)) return nullptr;
@@ -88,8 +89,10 @@ Block* Growth::follow_plan(const Request& request) {
   return fill_planned(request, answer.address);
 }
 
-// Whole parts are mapped only for the request that comes next in the plan, and as long as memory is
-// not short: where the program deviates, one live block would hold all of a part.
+// Serves the request at its planned place if free memory is mapped there, if a part of the area can
+// be mapped, or if pieces return there; null otherwise. Whole parts are mapped only for the request
+// that comes next in the plan, and only while memory is not short: after a deviation from the plan,
+// one live block could hold a whole part.
 Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& answer) {
   MappedSpace& planned = request.arena().planned;
   const AddressRange range{answer.address, request.size};
@@ -105,7 +108,8 @@ Block* Growth::take_planned(const Request& request, const PlanFollower::Answer& 
   return has_returned ? take_at(request, range.address) : nullptr;
 }
 
-// Fills the place with free memory and new memory.
+// Serves the request at its planned place, after filling it with free and new memory; null if that
+// is not possible.
 Block* Growth::fill_planned(const Request& request, Address address) {
   MappedSpace& planned = request.arena().planned;
   const std::deque<Arena::Guard> givers = lock_givers(request.arena());
@@ -119,7 +123,8 @@ Block* Growth::take_at(const Request& request, Address address) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Locks the arenas that may give memory to `own`. They stay locked until their memory has moved.
+// Locks the arenas that may give memory to `own`. The caller holds the guards until the memory has
+// moved.
 std::deque<Arena::Guard> Growth::lock_givers(const Arena& own) {
   std::deque<Arena::Guard> givers;
   for (Arena& other : arenas_.all()) {
@@ -150,8 +155,8 @@ Block* Growth::grow(const Request& request, bool prefers_shared) {
   return block;
 }
 
-// Tries shared memory if the thread prefers it. If the policy is to spill, takes the dedicated
-// memory that is left, and shared memory for the rest.
+// Serves the request from shared memory if the thread prefers it. Otherwise, if the policy is to
+// spill, serves it from the dedicated memory that is left and shared memory for the rest.
 Block* Growth::grow_shared(const Request& request, bool prefers_shared) {
   if (prefers_shared) {
     if (Block* const block = grow_in(request.in(request.arena().shared))) return block;
@@ -179,7 +184,8 @@ Block* Growth::grow_in(const Request& request) {
   std::optional<Plan> plan = with_addresses(
       space, [&] { return plan_growth(arenas_, space, request.size, dedicated_room); });
   if (plan && plan->makes_memory()) {
-    // Also where new memory could be had: so a limit changes nothing until memory is refused.
+    // Whole free pieces come before new memory, even if the driver has some left. So a limit
+    // changes nothing until memory is refused.
     auto whole =
         with_addresses(space, [&] { return plan_whole_pieces(arenas_, space, request.size); });
     if (whole) plan = std::move(whole);
@@ -218,7 +224,8 @@ Block* Growth::take(const Request& request) {
   return block == nullptr ? nullptr : lending_.lend(block, request.requested);
 }
 
-// Takes free memory, or memory that returns without a call of the driver.
+// Serves the request from free memory, or from pieces that return without a driver call; null if
+// neither suffices.
 Block* Growth::take_or_return(const Request& request) {
   const Arena::Guard guard(request.arena());
   if (Block* const block = take(request)) return block;

@@ -10,23 +10,25 @@
 namespace plimsoll {
 namespace {
 
-constexpr StreamId kStream = 0;  // the device is idle, so any serves
+constexpr StreamId kStream = 0;  // the device is idle, so any stream will do
 
 }  // namespace
 
-// A few buffers that are used by turns: while one is copied from or to the card, another is written
-// or read.
+// A few buffers that take turns: while the card copies to or from one, the store is written from or
+// read into another.
 class SliceRing {
  public:
   struct Buffer {
     Address address = 0;
     std::optional<Event> copied = {};
-    // The part of the store's content that the buffer holds, if it does.
+    // The part of the content that the buffer holds and that must still be written to the store;
+    // `size` is 0 if there is none.
     Bytes offset = 0;
     Bytes size = 0;
   };
 
-  // Buffers for slices of `total` bytes. Throws what the pool throws if there is not even one.
+  // Allocates buffers for slices of `total` bytes. One buffer is enough: throws HostOutOfMemory
+  // only if the pool cannot allocate the first.
   SliceRing(Driver& driver, HostPool& pool, Bytes total)
       : driver_(driver), pool_(pool), slice_(std::min(total, kMostSlice)) {
     try {
@@ -50,7 +52,7 @@ class SliceRing {
   }
 
   [[nodiscard]] Bytes slice() const { return slice_; }
-  // The one that was used longest ago.
+  // Returns the buffer that was used longest ago.
   [[nodiscard]] Buffer& next() { return buffers_[turn_++ % buffers_.size()]; }
   [[nodiscard]] std::size_t count() const { return buffers_.size(); }
 
@@ -66,7 +68,7 @@ class SliceRing {
     buffer.copied = event;
     return recorded;
   }
-  // Waits for its copy.
+  // Waits until the buffer's copy is done.
   Status wait(Buffer& buffer) {
     if (!buffer.copied) return Status::success;
     const Event event = *std::exchange(buffer.copied, std::nullopt);
@@ -101,8 +103,9 @@ PausedMemory::~PausedMemory() {
   for (const Chunk& chunk : chunks_) backup_.pool->free(chunk.address);
 }
 
-// Chunks have few sizes, whatever the region's size, so that the next pause finds what this one
-// leaves: first those of the largest size, then powers of two.
+// Allocates the backup's chunks. They have few sizes, whatever the region's size, so that the next
+// pause can reuse the chunks that this one frees: first chunks of the largest size, then powers of
+// two.
 void PausedMemory::lock_chunks(Bytes total) {
   try {
     for (Bytes offset = 0; offset < total;) {
@@ -134,8 +137,8 @@ void PausedMemory::forget(const std::set<const Piece*>& pieces) {
   std::erase_if(pieces_, [&](const PausedPiece& each) { return pieces.contains(each.piece); });
 }
 
-// The pieces are handled in parts: while one is copied, the next or the last one is mapped or
-// unmapped.
+// Divides the pieces into batches, so that one batch is copied while the next one is mapped or the
+// previous one is unmapped.
 void PausedMemory::number_batches() {
   std::size_t batch = 0;
   Bytes size = 0;
@@ -160,7 +163,8 @@ std::vector<PausedMemory::Batch> PausedMemory::batches() {
   return batches;
 }
 
-// Calls function(address, backup, size) for each stretch of neighbours, whose backups are so, too.
+// Calls function(address, backup, size) for each run of pieces at adjacent addresses. Their backups
+// are adjacent, too.
 template <typename Function>
 Status PausedMemory::for_each_run(Batch batch, Function function) {
   for (std::size_t first = 0; first < batch.size();) {
@@ -177,7 +181,8 @@ Status PausedMemory::for_each_run(Batch batch, Function function) {
   return Status::success;
 }
 
-// Calls function(address, backup, size) for each stretch of neighbours, in parts of `most` bytes.
+// Calls function(address, backup, size) for each run of adjacent pieces, in parts of at most `most`
+// bytes.
 template <typename Function>
 Status PausedMemory::for_each_slice(Batch batch, Bytes most, Function function) {
   return for_each_run(batch, [&](Address address, Bytes backup, Bytes size) {
@@ -189,8 +194,8 @@ Status PausedMemory::for_each_slice(Batch batch, Bytes most, Function function) 
   });
 }
 
-// Calls function(address, place, size) for each part of the batch's memory that has its backup, at
-// `place`, in one chunk.
+// Calls function(address, place, size) for each part of the batch's memory whose backup lies in a
+// single chunk, at `place`.
 template <typename Function>
 Status PausedMemory::for_each_chunk(Batch batch, Function function) const {
   if (chunks_.empty()) return Status::success;
@@ -215,7 +220,7 @@ Status PausedMemory::copy_to_backup(Batch batch) const {
   });
 }
 
-// All content to the store, before anything is taken off the card.
+// Writes all content to the store, before any piece is taken off the card.
 Status PausedMemory::save() {
   if (pieces_.empty()) return Status::success;
   backup_.store->reserve(size());
@@ -260,7 +265,8 @@ Status PausedMemory::take_off() {
   if (backup_.store != nullptr) {
     if (const Status status = save(); status != Status::success) return status;
   }
-  // All copies are queued before anything is unmapped: a driver that refuses one has done no harm.
+  // All copies are queued before anything is unmapped, so nothing has changed if the driver refuses
+  // a copy.
   std::vector<std::pair<Batch, Event>> copies;
   Status status = Status::success;
   for (const Batch batch : batches()) {
@@ -270,8 +276,9 @@ Status PausedMemory::take_off() {
     if (status != Status::success) break;
     copies.emplace_back(batch, event);
   }
-  // A piece whose content is in page-locked memory is released while the next is copied. Other
-  // handles are kept to the last: to map them again undoes it all.
+  // If the content is in page-locked memory, a batch's pieces are released while the next batch is
+  // copied. Otherwise all pieces are released at the end, so that mapping them again undoes
+  // everything.
   const bool is_copied = !chunks_.empty();
   std::vector<PausedPiece*> unmapped;
   for (const auto& [batch, copied] : copies) {
@@ -290,13 +297,14 @@ Status PausedMemory::take_off() {
     for (PausedPiece* const each : unmapped) each->piece->release();
     return status;
   }
-  static_cast<void>(driver_.synchronize());  // queued copies still write to the backup
+  static_cast<void>(driver_.synchronize());  // queued copies may still write to the backup
   for (PausedPiece* const each : unmapped) undo_take_off(*each);
   static_cast<void>(driver_.synchronize());
   return status;
 }
 
-// The piece is unmapped. Where the driver refuses, it is off the card.
+// Maps an unmapped piece again and restores its content. If the driver refuses, the piece stays off
+// the card.
 void PausedMemory::undo_take_off(PausedPiece& each) {
   Piece& piece = *each.piece;
   const bool has_content = piece.has_memory();
@@ -308,7 +316,8 @@ void PausedMemory::undo_take_off(PausedPiece& each) {
   if (status == Status::success && !has_content) {
     status = load({&each, 1}, nullptr);
     if (status != Status::success) {
-      static_cast<void>(driver_.synchronize());  // nothing is unmapped that copies write to
+      // Copies to the piece must end before it is unmapped.
+      static_cast<void>(driver_.synchronize());
       static_cast<void>(driver_.unmap(piece.address, piece.size));
     }
   }
@@ -331,7 +340,7 @@ Status PausedMemory::put_back() {
       if (status == Status::success) status = put_on(batch, put);
       if (status == Status::success) status = load(batch, ring ? &*ring : nullptr);
     }
-  } catch (...) {  // the store
+  } catch (...) {  // the store failed
     static_cast<void>(driver_.synchronize());
     take_off_again();
     throw;
@@ -342,7 +351,7 @@ Status PausedMemory::put_back() {
   return status;
 }
 
-// Makes memory for the pieces that have none.
+// Creates and maps memory for the pieces that have none, and adds these pieces to `put`.
 Status PausedMemory::put_on(Batch batch, std::vector<Piece*>& put) {
   for (const PausedPiece& each : batch) {
     Piece& piece = *each.piece;

@@ -56,7 +56,7 @@ Bytes Pausing::resume(RegionId region, std::optional<Bytes>& refused) {
   PausedMemory& paused = entry->second;
   drop_freed_pieces(pool, paused);
   const Bytes size = paused.size_off();
-  if (size > memory_.dedicated_room()) {  // what is cached elsewhere makes room
+  if (size > memory_.dedicated_room()) {  // release what other pools have cached
     release_.empty_cache({});
     if (size > memory_.dedicated_room()) {
       refused = size;
@@ -111,7 +111,7 @@ std::vector<PausedPiece> Pausing::pieces_to_pause(const ElasticPool& pool) {
   return pieces;
 }
 
-// Pieces that are off the card and were freed meanwhile are dropped, unless a graph remembers them.
+// Drops the pieces that were freed while they were off the card, unless a graph remembers them.
 void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
   if (pool.is_held()) return;
   std::vector<std::unique_ptr<Piece>> freed;
@@ -132,7 +132,7 @@ void Pausing::drop_freed_pieces(const ElasticPool& pool, PausedMemory& memory) {
   memory.forget(dropped);
 }
 
-// Counts what came off the card, or back, since the last time.
+// Counts the pieces that left the card, or came back, since the last call.
 void Pausing::count(PausedMemory& memory) {
   Statistics& statistics = ledger_.statistics();
   for (PausedPiece& each : memory.pieces()) {

@@ -49,7 +49,8 @@ void QueuedWork::mark_idle(Arena& arena, bool wait) {
     age = arena.age;
   }
   Event event = 0;
-  if (driver_.record(arena.stream, event) != Status::success) return;  // then it gives nothing
+  // Without a marker the arena gives no memory away.
+  if (driver_.record(arena.stream, event) != Status::success) return;
   arena.marker = Arena::Marker{event, age};
   is_passed();
 }

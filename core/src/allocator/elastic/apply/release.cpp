@@ -92,7 +92,8 @@ void Release::release_free_pieces(MappedSpace& space) {
   Status status = Status::success;
   const std::vector<FreePiece> pieces = space.free_pieces(space.arena().idle_age);
   for (auto next = pieces.begin(); next != pieces.end();) {
-    const auto first = next;  // of a free block, whose pieces are unmapped at once
+    // All pieces of one free block are unmapped in one call.
+    const auto first = next;
     while (next != pieces.end() && next->block == first->block) ++next;
     const Address begin = first->piece->address;
     status = memory_.unmap({begin, std::prev(next)->piece->end() - begin});

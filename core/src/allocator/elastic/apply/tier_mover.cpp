@@ -13,7 +13,7 @@ Bytes TierMover::rebalance(Bytes most) {
   if (moves.empty()) return 0;
   work_.wait_for_device();
   static_cast<void>(clear_scratch());
-  release_.clear_all_retired();  // what moves is mapped nowhere else
+  release_.clear_all_retired();  // so no piece that moves has a second mapping
   const Status status = move(moves);
   Bytes moved = 0;
   std::set<Arena*> changed;
@@ -42,11 +42,12 @@ Bytes TierMover::rebalance(Bytes most) {
   return moved;
 }
 
-// The pieces of shared memory to move, and no more than `room` in sum: those of the blocks that
-// lived longest first. What other processes have stays: they would keep the old memory.
+// Returns the pieces of shared memory to move, in all at most `room` bytes, beginning with the
+// blocks that have lived longest. Pieces that were exported to other processes stay, because those
+// processes would keep the old memory.
 std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   std::vector<Move> moves;
-  std::set<const Piece*> taken;  // two blocks may have parts of a piece
+  std::set<const Piece*> taken;  // two blocks may lie in the same piece
   if (room < kGranule) return moves;
   for (Arena& arena : arenas_.all()) {
     if (arena.pool->is_paused) continue;
@@ -73,12 +74,12 @@ std::vector<TierMover::Move> TierMover::moves_within(Bytes room) {
   return moves;
 }
 
-// Puts new dedicated memory with the same content in the place of pieces that no queued work uses.
-// The books' pieces change afterwards, so frees need not wait for copies.
+// Copies pieces that no queued work uses into new dedicated memory, and maps that memory at their
+// addresses. The caller changes the books afterwards, so frees need not wait for the copies.
 Status TierMover::move(std::vector<Move>& moves) {
   Status status = prepare_scratch();
   if (status != Status::success) return status;
-  const Status filled = fill(moves);  // what there is no memory for stays
+  const Status filled = fill(moves);  // pieces for which there is no memory stay where they are
   Bytes size = 0;
   for (const Move& move : moves) size += move.by != nullptr ? move.piece->size : 0;
   if (size == 0) return filled;
@@ -101,7 +102,8 @@ Status TierMover::move(std::vector<Move>& moves) {
   return status == Status::success ? filled : status;
 }
 
-// Makes new memory for the first moves, as many as there is memory for, and maps it side by side.
+// Creates dedicated memory for as many moves as possible, from the first on, and maps it side by
+// side in the scratch range.
 Status TierMover::fill(std::vector<Move>& moves) {
   Address address = scratch_.address;
   for (Move& move : moves) {

@@ -11,13 +11,14 @@
 namespace plimsoll {
 
 MappedSpace::~MappedSpace() {
-  for (auto& [address, mapping] : mappings_) {  // of pieces that may outlive it
+  for (auto& [address, mapping] : mappings_) {  // the pieces of old mappings may outlive this space
     Block* const retired = mapping.retired;
     if (retired != nullptr && retired->piece != nullptr) retired->piece->forget(*retired);
   }
 }
 
-// The hot path sets only the fields in which a new block differs from one that was dropped.
+// Returns a new block. On the hot path, only those fields are set in which a new block differs from
+// a dropped one.
 Block* MappedSpace::make(Address address, Bytes size) {
   Block* const block = objects_.make_unset();
   block->address = address;
@@ -87,7 +88,7 @@ Block* MappedSpace::take_at(Address address, Bytes size) {
   return take_from(block, address, size);
 }
 
-// These bytes of a free block that has them.
+// Takes these bytes out of a free block that contains them.
 Block* MappedSpace::take_from(Block* block, Address address, Bytes size) {
   free_.erase(block);
   if (block->address < address) {
@@ -172,7 +173,7 @@ void MappedSpace::make_hole(Block* block) {
     absorb_next(block, next);
   }
   if (Block* const previous = block->previous; previous != nullptr && is_hole(previous)) {
-    absorb_next(previous, block);  // which stays where it is in the set
+    absorb_next(previous, block);  // `previous` keeps its place in the set
     return;
   }
   holes_.insert(block);
@@ -230,7 +231,8 @@ void MappedSpace::add_piece(Address address, std::unique_ptr<Piece> piece, std::
   free(block, age);
 }
 
-// From the first of its parts on, if the free block has been split since.
+// Takes the range out of the free block that contains it. If that block has been split since it was
+// looked up, `first` is its first part.
 Block* MappedSpace::take_out(Block* first, const AddressRange& range) {
   Block* block = first;
   while (block->address + block->size <= range.address) block = block->next;
@@ -367,7 +369,8 @@ void MappedSpace::give_way(Address address) {
   ++given_way_[address];
 }
 
-// The last that begins there or before, as far as is looked; null if none is known.
+// Returns the last retired block that begins at `address` or before. Looks at no more than
+// `kMostLooked` mappings; null if none of them is retired.
 Block* MappedSpace::last_retired(Address address) const {
   if (retired_count_ == 0) return nullptr;
   auto next = mappings_.upper_bound(address);

@@ -3,7 +3,7 @@
 namespace plimsoll {
 namespace {
 
-// A thread that ends has no placement any more.
+// The calling thread's placement. Its destructor ends the placement when the thread ends.
 struct OfThisThread {
   ~OfThisThread() { ThisThread::set_placement(std::nullopt); }
   std::optional<Placement> placement;

@@ -42,12 +42,15 @@ void PlanFollower::note(Bytes size, Address address) {
   }
   place_ = reached_ = kNone;
   const bool is_first = at_step_.requests == 0;
-  const bool has_filled = is_first && use_.bytes >= height_;  // a wrong plan costs up to that
+  // The first judgement comes once the requests add up to the area's height: a wrong plan costs no
+  // more memory than that.
+  const bool has_filled = is_first && use_.bytes >= height_;
   if (has_filled || use_.requests - at_step_.requests >= step_) judge_step();
 }
 
-// A section is gone through as often as in the plan. The program may go on with it all the same, or
-// leave it early: `other_` is then what comes.
+// Sets `next_` to the slot after this one. At the end of a section `next_` follows the plan: it
+// repeats the section as often as planned, then goes on. The program may repeat the section more
+// often or leave it early, so `other_` is the alternative.
 void PlanFollower::go_behind(std::uint32_t slot) {
   const std::size_t section = number_of_section(slot);
   if (section != section_) time_ = 0;
@@ -65,7 +68,7 @@ void PlanFollower::go_behind(std::uint32_t slot) {
   }
   if (range.repeats) other_ = range.begin;
   if (!is_last) return;
-  // The program goes on where the plan ends: with the step that was the last to repeat.
+  // After the end of the plan, the program is expected to repeat the last section that repeats.
   for (std::size_t each = plan_.sections.size(); each-- > 0;) {
     if (plan_.sections[each].times == 1) continue;
     next_ = each == 0 ? 0 : ends_[each - 1];

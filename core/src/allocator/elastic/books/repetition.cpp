@@ -25,7 +25,8 @@ bool Repetition::find_again(Bytes size) const {
   return is_following_ = find(by_context_, size, 1) || find(by_short_context_, size, kLeastStep);
 }
 
-// The latest request of this size that came after the same sizes as the next one does.
+// Sets `followed_` to the latest request of this size that came after the same `context` sizes as
+// the next request, at least `least_step` requests ago. Returns false if there is none.
 template <std::size_t context>
 bool Repetition::find(const Index<context>& index, Bytes size, std::size_t least_step) const {
   const std::uint32_t found = index.find(size);

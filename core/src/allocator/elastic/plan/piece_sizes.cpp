@@ -9,12 +9,12 @@
 namespace plimsoll {
 namespace {
 
-constexpr Bytes kOwnPiecePart = 32;  // of the arena, at most
+constexpr Bytes kOwnPiecePart = 32;  // a request's own piece is at most 1/32 of the arena
 constexpr Bytes kLargestPart = 16 * kMiB;
-constexpr Bytes kFewestParts = 64;  // of all reserved memory
+constexpr Bytes kFewestParts = 64;  // other pieces are 1/512 to 1/64 of all reserved memory
 constexpr Bytes kMostParts = 512;
 
-// The next piece, where so much is missing of a gap.
+// Returns the size of the next piece in a gap of which `missing` bytes have no memory yet.
 Bytes piece_size(const MappedSpace& space, Bytes missing, Bytes gap, Bytes reserved) {
   if (space.no_split()) return missing;
   if (space.small() || space.planned()) return kGranule;

@@ -6,9 +6,10 @@
 namespace plimsoll {
 namespace {
 
-// Prices of a byte. A piece cannot return to addresses that were unmapped, so a hole near by is
-// cheaper. Two places of a program that repeats itself may unmap each other's memory: each time
-// makes unmapping as dear again, until one of them lies elsewhere.
+// The prices of mapping and unmapping a byte. Unmapping is dearer than mapping a hole near by,
+// because no piece can return to unmapped addresses. In a program that repeats its steps, two
+// requests may unmap each other's memory in every step. So the price of an address rises each time
+// it is unmapped, until one of the two requests lies elsewhere.
 constexpr Bytes kPriceOfMapping = 1;
 Bytes price_of_unmapping(const MappedSpace& space, const Block* block) {
   return 6 * (1 + space.times_given_way(block->address));
@@ -25,7 +26,7 @@ struct Search {
   }
 };
 
-// Adds the blocks of a place from one end to the other.
+// Builds a place from its blocks, which are added from one end to the other.
 class PlaceBuilder {
  public:
   PlaceBuilder(const Search& search, Address address, bool is_upwards)
@@ -36,9 +37,9 @@ class PlaceBuilder {
   [[nodiscard]] bool is_done() const { return left_ == 0; }
   [[nodiscard]] Place take() { return std::move(place_); }
 
-  // So many bytes of the first block lie before the place.
+  // Leaves out the first `size` bytes of the first block, which lie before the place.
   void skip(Bytes size) { skipped_ = size; }
-  // False if the block cannot serve.
+  // Adds a block; returns false if it cannot be part of the place.
   bool add(const Block* block) {
     if (block == nullptr) return false;
     switch (state_of(block)) {
@@ -64,7 +65,8 @@ class PlaceBuilder {
     return true;
   }
 
-  // Not if the piece serves another part of the place already, or returns to one.
+  // Returns whether the piece can return to this retired address. It cannot if the place contains
+  // the piece already, at its present address or at another old address that was added before.
   [[nodiscard]] bool can_return(const Block* retired) const {
     const Piece& piece = *retired->piece;
     const auto is_in_place = [&](Address address) {
@@ -112,10 +114,11 @@ class PlaceBuilder {
   Bytes left_;
   Bytes skipped_ = 0;
   bool is_upwards_;
-  bool was_gap_ = false;  // the last block that was added
+  bool was_gap_ = false;  // whether the last block was part of a gap
 };
 
-// The place at `address`, with its blocks from `first` on: the lowest one, or else the highest.
+// Returns the place at `address`; nothing if one of its blocks cannot serve. `first` is the lowest
+// block of the place, or the highest one if `is_upwards` is false.
 std::optional<Place> place_along(const Search& search, const Block* first, Address address,
                                  bool is_upwards) {
   PlaceBuilder builder(search, address, is_upwards);
@@ -127,7 +130,7 @@ std::optional<Place> place_along(const Search& search, const Block* first, Addre
   return builder.take();
 }
 
-// A block that can serve, and the price of a byte of it.
+// A block that can be part of a place, and the price of one byte of it.
 struct Cell {
   const Block* block = nullptr;
   Bytes price = 0;
@@ -146,7 +149,7 @@ std::optional<Bytes> price_of(const Search& search, const Block* block) {
   return std::nullopt;
 }
 
-// The whole row around a block that can serve.
+// Returns all blocks in a row around `block` that can be part of a place.
 std::vector<Cell> row_around(const Search& search, const Block* block) {
   const Block* first = block;
   while (first->previous != nullptr && price_of(search, first->previous)) first = first->previous;
@@ -159,20 +162,21 @@ std::vector<Cell> row_around(const Search& search, const Block* block) {
   return row;
 }
 
-// A block at which a place could begin or end, and the least that the place can cost.
+// A block with which a place could begin or end, and the least that this place can cost.
 struct Candidate {
   const Block* block = nullptr;
   bool is_upwards = true;
   Bytes price = 0;
-  std::size_t number = 0;  // in the order in which they were found
+  std::size_t number = 0;  // the order in which candidates were found
 };
 
-// The first in a heap costs the least, and of equal ones was found first.
+// Orders a heap: the cheapest candidate comes first, and of equally cheap ones the one found first.
 bool is_later(const Candidate& a, const Candidate& b) {
   return a.price != b.price ? a.price > b.price : a.number > b.number;
 }
 
-// For each block of a row the place that begins there, or, `is_upwards` false, ends there.
+// Adds a candidate for each block of the row with which a place can begin or, if `is_upwards` is
+// false, end.
 void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_upwards,
                     std::vector<Candidate>& found) {
   const std::size_t count = row.size();
@@ -181,7 +185,7 @@ void add_candidates(const Search& search, const std::vector<Cell>& row, bool is_
   };
   Bytes size = 0;
   Bytes price = 0;
-  std::size_t next = 0;  // size and price are of the cells from `first` up to it
+  std::size_t next = 0;  // `size` and `price` are sums over the cells from `first` to before `next`
   for (std::size_t first = 0; first < count; ++first) {
     for (; next < count && size < search.size; ++next) {
       size += cell(next).block->size;
@@ -206,14 +210,15 @@ std::optional<Place> find_place(const MappedSpace& space, Bytes size, const Free
   const auto consider = [&](std::optional<Place> place) {
     if (place && (!best || place->price < best->price)) best = std::move(place);
   };
-  if (space.no_split()) {  // the block will be a whole piece, and nothing beside it
+  // A block of a no_split space is one whole piece, so it needs a hole.
+  if (space.no_split()) {
     for (const Block* const hole : space.holes()) {
       if (hole->size >= size) consider(place_along(search, hole, hole->address, true));
     }
     return best;
   }
   std::vector<Candidate> candidates;
-  Address seen = 0;  // up to there
+  Address seen = 0;  // end of the last row that was examined
   const auto look_around = [&](const Block* block) {
     if (block->address < seen || !price_of(search, block)) return;
     const std::vector<Cell> row = row_around(search, block);

@@ -11,17 +11,19 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kSoon = 6;                  // requests, of which a step has some more
-constexpr Bytes kLargestForSmall = 4 * kGranule;  // of the pieces that small requests pin
-constexpr Bytes kSizePerPriceOfStaying = 2;       // at least, of a request
-// So many pieces return where the stream is waited for. To map them takes half a millisecond.
+constexpr std::size_t kSoon = 6;  // coming requests that are looked at; a step has more
+constexpr Bytes kLargestForSmall = 4 * kGranule;  // the largest piece that a small request may pin
+// A request keeps its place if its size is at least twice the price.
+constexpr Bytes kSizePerPriceOfStaying = 2;
+// The host waits for the stream only if at least this many pieces return then. Mapping as many
+// pieces elsewhere would take half a millisecond.
 constexpr std::size_t kLeastToWaitFor = 16;
 
 // --- which free pieces there are
 
-// Offers the free pieces of the arena that can return to these addresses.
+// Adds the arena's free pieces that can return to these addresses to `pieces`.
 void offer_returning(const MappedSpace& space, const AddressRange& range, FreePieces& pieces) {
-  Block* block = nullptr;  // around the piece before, most often the next one's
+  Block* block = nullptr;  // around the previous piece; most often around the next one, too
   space.for_each_retired(range, [&](const Block& retired) {
     Piece* const piece = retired.piece;
     if (piece == nullptr || pieces.has(piece) || &piece->space->arena() != &space.arena() ||
@@ -38,7 +40,8 @@ void offer_returning(const MappedSpace& space, const AddressRange& range, FreePi
   });
 }
 
-// The free pieces of its own arena that may serve the space: the stream orders their reuse.
+// Returns the free pieces of the space's own arena that may serve the space. The stream orders
+// their reuse, so there is nothing to wait for.
 std::vector<FreePiece> own_sources(const MappedSpace& space) {
   const Arena& own = space.arena();
   if (!own.pool->may_give()) return {};
@@ -49,8 +52,8 @@ std::vector<FreePiece> own_sources(const MappedSpace& space) {
   return sources;
 }
 
-// All free pieces that may serve the space: its own arena's, and those of arenas whose work is
-// known to be done.
+// Returns all free pieces that may serve the space: those of its own arena, and those of other
+// arenas whose work on them is known to be done.
 std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& space) {
   std::vector<FreePiece> sources = own_sources(space);
   for (const Arena& other : arenas.all()) {
@@ -64,9 +67,9 @@ std::vector<FreePiece> sources_for(const Arenas& arenas, const MappedSpace& spac
   return sources;
 }
 
-// Puts the best pieces first: the arena's own before those of other arenas, what a plan wants back
-// behind the arena's others, then large ones. Among
-// equal ones those come first that were freed long ago, if the request recurs; else those of small
+// Puts the best pieces first. The arena's own pieces come before those of other arenas, and pieces
+// of its planned area after its other ones. Large pieces come before small ones. Among equally
+// large ones, those freed longest ago come first if the request recurs; otherwise those of small
 // free blocks, which are of less use where they are.
 void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recurs = false) {
   const auto is_better = [&](const FreePiece& a, const FreePiece& b) {
@@ -83,8 +86,9 @@ void sort_best_first(const Arena& own, std::vector<FreePiece>& pieces, bool recu
   std::ranges::sort(pieces, is_better);
 }
 
-// Puts pieces last that one of the next requests wants back, even after those of other arenas. That
-// request would unmap such a piece here, and another piece would have to be mapped in its place.
+// Puts those pieces last that one of the next requests wants back, even after pieces of other
+// arenas. Otherwise that request would unmap the piece here, and another piece would have to be
+// mapped in its place.
 void put_wanted_last(const MappedSpace& space, std::vector<FreePiece>& pieces) {
   const std::vector<AddressRange> coming = space.coming(kSoon);
   const auto is_wanted = [&](Address address) {
@@ -111,7 +115,8 @@ void lie_side_by_side(Address address, std::span<Filling> fillings) {
   }
 }
 
-// The pieces that return to the place; `pieces` has them no more.
+// Returns a filling for each piece that returns to the place, and removes these pieces from
+// `pieces`.
 std::vector<Filling> returns_to(const MappedSpace& space, const Place& place, FreePieces& pieces) {
   std::vector<Filling> fillings;
   for (const Address address : place.returned) {
@@ -123,9 +128,9 @@ std::vector<Filling> returns_to(const MappedSpace& space, const Place& place, Fr
   return fillings;
 }
 
-// A source that is more than the gap needs still comes before new memory, if there is room for it
-// beside the gap; but small requests do not pin a large source. Returns how much more it is than
-// `left`.
+// Takes a free piece that is larger than `left`, the unfilled rest of the gap, if there is room
+// beside the gap for the surplus. Such a piece still comes before new memory, but small requests do
+// not pin a large one. Returns the surplus; nothing if no piece was taken.
 std::optional<Bytes> take_larger(const MappedSpace& space, const Gap& gap, Tier tier, Bytes left,
                                  std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
   const auto larger = std::ranges::find_if(sources.rbegin(), sources.rend(), [&](const auto& each) {
@@ -142,7 +147,7 @@ std::optional<Bytes> take_larger(const MappedSpace& space, const Gap& gap, Tier 
   return fillings.back().size - left;
 }
 
-// Fills the gap from the sources as far as they fit, and with new memory for the rest. Shared
+// Fills the gap with free pieces as far as they fit, and with new memory for the rest. Shared
 // memory comes after all dedicated memory.
 void fill_gap(const MappedSpace& space, const Gap& gap, Bytes& dedicated_room,
               std::vector<FreePiece>& sources, std::vector<Filling>& fillings) {
@@ -179,7 +184,7 @@ Plan fill_place(const MappedSpace& space, const Place& place, FreePieces& pieces
   Plan plan{place.cleared, returns_to(space, place, pieces)};
   if (place.gaps.empty()) return plan;
   std::vector<FreePiece> sources = pieces.left();
-  std::erase_if(sources, [&](const FreePiece& source) {  // it serves where it is
+  std::erase_if(sources, [&](const FreePiece& source) {  // it lies in the place already
     const Piece& piece = *source.piece;
     return piece.space == &space && piece.address < place.extent.end() &&
            place.extent.address < piece.end();
@@ -204,9 +209,9 @@ std::optional<Plan> plan_return_anywhere(const MappedSpace& space, Bytes size) {
 
 bool stays(Bytes size, const Place& place) { return place.price <= size / kSizePerPriceOfStaying; }
 
-// The place where the program had the request in the step before, if little is to be mapped there;
-// else the cheapest. A request that lies elsewhere takes the place of another one, and that one
-// takes the place of the next, until all of a step is mapped anew.
+// Returns the place that the request had in the previous step, if little has to be mapped there;
+// otherwise the cheapest place. A request that changes its place takes that of another request,
+// which then takes the place of the next, until a whole step is mapped anew.
 std::optional<Place> place_for(const MappedSpace& space, Bytes size, const FreePieces& pieces,
                                std::optional<std::uint64_t> idle_age) {
   if (const Address address = space.expected(size)[0]; address != 0) {
@@ -222,7 +227,7 @@ std::optional<Plan> plan_return(const MappedSpace& space, Bytes size) {
   if (!space.arena().pool->may_give()) return std::nullopt;
   if (space.small()) return plan_return_anywhere(space, size);
   for (const Address address : space.expected(size)) {
-    if (address == 0) break;  // the rest are unknown
+    if (address == 0) break;  // no further place is known
     if (auto plan = plan_return_to(space, size, address)) return plan;
   }
   return std::nullopt;
@@ -291,10 +296,10 @@ std::optional<Plan> plan_whole_pieces(const Arenas& arenas, const MappedSpace& s
   std::ranges::stable_sort(sources, std::greater{}, size_of);
   Plan plan;
   Bytes total = 0;
-  for (auto next = sources.begin(); total < size; ++next) {  // the largest
+  for (auto next = sources.begin(); total < size; ++next) {  // take the largest piece that is left
     const auto suffices = [&](Bytes each) { return total + each >= size; };
     const auto enough = std::ranges::partition_point(next, sources.end(), suffices, size_of);
-    if (enough != next) {  // the smallest that suffices
+    if (enough != next) {  // or the smallest one that completes the size
       next = std::ranges::find(next, enough, size_of(*std::prev(enough)), size_of);
     }
     total += size_of(*next);

@@ -6,7 +6,8 @@
 namespace plimsoll {
 namespace {
 
-constexpr Bytes kPartsOfArea = 64;  // of an area, at least
+// An area has at least this many parts, unless its parts are granules.
+constexpr Bytes kPartsOfArea = 64;
 constexpr Bytes kLargestAreaPart = 32 * kMiB;
 
 Address border_of(const AddressRange& area) {
