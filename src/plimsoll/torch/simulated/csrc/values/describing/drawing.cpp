@@ -21,8 +21,8 @@ Description whole(double low, double high) {
   return made;
 }
 
-// Takes random_(self, from, to), (self, to), (self): up to the largest number that the type can
-// hold, or count to.
+// Describes random_(self, from, to), random_(self, to) and random_(self). The last one draws up to
+// the largest number that the type can hold, or can count to without gaps.
 Description integers(const Operands& of) {
   const c10::IValue& first = of.call().argument(1);
   const bool has_both = of.call().argument_count() == 4;
