@@ -33,8 +33,8 @@ bool is_mask(const at::Tensor& tensor) {
 struct Index {
   at::Tensor given;                      // undefined for a whole dimension, as in x[:]
   at::Tensor shape;                      // shape as int64; for a mask, known once nonzero has run
-  std::optional<std::size_t> places;     // for a mask, the number of its nonzero result
-  std::optional<std::size_t> converted;  // the number under which its int64 form is kept
+  std::optional<std::size_t> places;     // for a mask: where nonzero's result is kept
+  std::optional<std::size_t> converted;  // where the int64 form is kept
 };
 using Indices = std::vector<Index>;
 

@@ -115,7 +115,7 @@ void topk(Call& call) {  // (self, k, dim, largest, sorted)
     release_backwards(call, kept);
   }
   const std::int64_t k = call.argument(1).toInt();
-  if (call.argument(4).toBool() && k > 4096) {  // sorted separately, then copied back
+  if (call.argument(4).toBool() && k > 4096) {  // sorts the result and copies it back
     const std::size_t count = elements(self) / size * static_cast<std::size_t>(k);
     const std::size_t indices = call.temporary(count * 8);
     const std::size_t values = call.temporary(count * self.itemsize());
