@@ -129,7 +129,7 @@ class LiveEngines:
         }
 
     def tell(self, told: Callable[[int], None]) -> None:
-        """Calls `told` with the GPU of each engine, existing ones first."""
+        """Calls `told` with the GPU of each engine: the existing ones now, the others once made."""
         with self._lock:
             self._told = told
             there = sorted(self._limited)
@@ -147,13 +147,16 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Applies the program's settings; returns False if no open engine follows them.
+        """Applies settings that the program gave to PyTorch; also to engines that are opened later.
 
-        PyTorch's rules serve later requests by them, as PyTorch's own allocator does. Engines that
-        are opened later begin with them.
+        An engine with PyTorch's rules serves later requests by them, as PyTorch's own allocator
+        does.
+
+        Returns:
+            Whether the settings have an effect; False if the open engines do not follow settings.
 
         Raises:
-            InputError: If they are invalid; nothing is changed then.
+            InputError: If the settings are invalid; then nothing is changed.
         """
         with self._lock:
             try:
@@ -184,7 +187,7 @@ class LiveEngines:
 
 
 def _rules() -> str:
-    """Returns the rules of the installed PyTorch, or the newest known ones if none serves."""
+    """Returns the rules of the installed PyTorch; if it is missing or too old, the newest rules."""
     try:
         return rules_version()
     except InputError:
@@ -220,15 +223,18 @@ def put_in_place(
     keeps_account: bool,
     under_pytorch: bool = True,
 ) -> LiveEngines:
-    """Makes the engines of this process, and puts them under PyTorch; once, with one choice.
+    """Makes the engines of this process and puts them under PyTorch.
+
+    A process has one set of engines: further calls must have the same arguments.
 
     Args:
         allocator: The allocator's name.
-        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
+        conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
         tiers: The settings of memory tiers on every GPU.
         plan: The file of a plan of places that the elastic allocator follows.
-        keeps_account: Whether the engines keep the data of `LiveEngines.accounts`.
-        under_pytorch: Whether to put them under PyTorch, which an earlier call may have left out.
+        keeps_account: Whether the engines collect the data for `LiveEngines.accounts`.
+        under_pytorch: Whether to put the engines under PyTorch. If an earlier call did not, this
+            one does.
 
     Returns:
         The engines, one for each GPU that is used.

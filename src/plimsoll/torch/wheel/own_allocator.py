@@ -119,7 +119,7 @@ def is_unknown_cuda_build() -> bool:
 
 @contextmanager
 def _without_settings() -> Iterator[None]:
-    """Hides the allocator's settings: plimsoll reads them, and passes on those that count."""
+    """Hides the allocator's settings: plimsoll reads them and passes on the relevant ones."""
     hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
     try:
         yield

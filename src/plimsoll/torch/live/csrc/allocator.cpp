@@ -340,7 +340,7 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
 }
 
 void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
-  original_->enablePeerAccess(index, accessed);  // CUDA's own peer access, and the user's own pools
+  original_->enablePeerAccess(index, accessed);  // CUDA's peer access, for the user's own pools too
   device(accessed).add_peer(index);
 }
 

@@ -219,7 +219,7 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // possibly a mask's fill
+  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // perhaps masked_fill
     int masks = 0;
     bool only_masks = true;
     for (const c10::IValue& value : call.argument(1).toListRef()) {

@@ -536,7 +536,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
 }
 
 void replay_writes(std::uint64_t capture) {
-  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // by series, so that copies stay equal
+  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // old to new: copies stay equal
   for (CapturedWrite& write : captured_writes(capture)) {
     const auto storage = write.storage.lock();
     if (!storage) continue;

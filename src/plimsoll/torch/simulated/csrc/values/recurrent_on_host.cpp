@@ -306,7 +306,7 @@ void run_recurrent(const Call& call, torch::jit::Stack& stack) {
   // Only cuDNN would read this memory, in its backward pass; it stays zero.
   const Tensor reserve =
       at::zeros(call.results()[3].toTensor().sizes(), at::TensorOptions().dtype(at::kByte));
-  const bool are_flat = of.tensor("weight_buf").defined();  // the weights stay as they are
+  const bool are_flat = of.tensor("weight_buf").defined();  // in one buffer already
   const Tensor weights =
       are_flat ? Tensor() : flat(of["weight"].toTensorVector(), call.results()[4].toTensor());
   stack.insert(stack.end(), {net.as_sequence(net.output), net.typed(net.hidden),

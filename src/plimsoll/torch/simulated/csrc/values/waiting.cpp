@@ -41,7 +41,7 @@ struct Place {
   std::size_t bytes = 0;
   std::int64_t offset = 0;
   at::Tensor first;             // the value that changes start from
-  std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
+  std::optional<bool> is_open;  // the loop there has no end of its own; empty: not asked
   // Whether a condition there depends on the value; empty: Python was not asked yet.
   std::optional<bool> is_tested;
 };
