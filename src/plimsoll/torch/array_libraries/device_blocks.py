@@ -22,7 +22,7 @@ _MADE_BY_SOMEBODY = 3  # this number and all higher ones
 
 
 class Memory(Protocol):
-    """What array libraries need of a GPU's engine; the extension's `Engine` is one."""
+    """The part of a GPU's engine that array libraries use; the extension's `Engine` has it."""
 
     def allocate(self, size: int, stream: int) -> int:
         """Returns the address of a new block of `size` bytes.

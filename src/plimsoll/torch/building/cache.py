@@ -68,7 +68,7 @@ def who_else_may_write(path: Path) -> str | None:
         path: An absolute path that is not a link.
 
     Returns:
-        A line that names the user and the path; None if nobody else may.
+        A line that names the user and the path; None if there is no such user.
 
     Raises:
         OSError: If the path does not exist.

@@ -44,11 +44,11 @@ _SECONDS_BETWEEN_NEWS = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a library is built from, and how.
+    """The sources and settings from which a library is built.
 
     Attributes:
         name: The beginning of the file's name.
-        purpose: What the library is for; errors and progress lines say it.
+        purpose: The library's purpose, for errors and lines of progress.
         sources: The folder of its sources, which may also lie in folders inside it.
         flags: Compiler flags in addition to those of all libraries.
         libraries: The libraries of PyTorch that it is linked to.
@@ -259,8 +259,8 @@ class _News:
     """Prints on stderr what is done and how far it is, first at once and then at intervals.
 
     Args:
-        what: What is done.
-        expected: How long it usually takes.
+        what: The work that is done.
+        expected: The usual duration.
     """
 
     def __init__(self, what: str, expected: str) -> None:

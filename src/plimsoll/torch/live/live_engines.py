@@ -129,7 +129,7 @@ class LiveEngines:
         }
 
     def tell(self, told: Callable[[int], None]) -> None:
-        """Calls `told` with the GPU of each engine: the existing ones now, the others once made."""
+        """Calls `told` with each engine's GPU: now for existing engines, later for new ones."""
         with self._lock:
             self._told = told
             there = sorted(self._limited)

@@ -32,7 +32,7 @@ const char* name_of(bool is_log) {
   return is_log ? "aten::_sparse_log_softmax" : "aten::_sparse_softmax";
 }
 
-// Returns a number for each element that stands for its coordinates without the one in `dim`.
+// Returns a number for each element, made of its coordinates except the one in `dim`.
 // Elements with the same number belong to one softmax, a pool. -1 leaves out no coordinate.
 Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t dim) {
   (void)kernel.temporary(static_cast<std::size_t>(sparse.sparse_dim()) * 8);  // strides

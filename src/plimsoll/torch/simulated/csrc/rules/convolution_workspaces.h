@@ -12,7 +12,7 @@
 
 namespace plimsoll::simulated {
 
-// The kinds of convolutions: over 2-D images, 1-D lines and 3-D volumes. Back: transposed.
+// The kinds of convolutions: over 2-D images, 1-D lines or 3-D volumes; `Back` is transposed.
 enum Kind : std::int32_t { kImages, kImagesBack, kLines, kVolumes, kVolumesBack };
 
 // The bytes of a convolution's input, weight and output.

@@ -168,7 +168,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
   const std::size_t count = static_cast<std::size_t>(c10::multiply_integers(sizes));
   bool is_first = true;
-  std::int64_t slice = 1;  // elements that one position stands for
+  std::int64_t slice = 1;  // elements per position
   if (is_checked && count != 0) {
     for (const Index& index : indices) {
       if (!index.given.defined() || index.places || index.given.is_cpu()) continue;

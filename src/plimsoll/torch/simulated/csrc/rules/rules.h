@@ -37,7 +37,7 @@ inline std::size_t bits_of(const at::Tensor& tensor) { return tensor.itemsize() 
 
 constexpr std::size_t kFloat = 4;  // bytes of a partial sum: kernels accumulate in float
 
-// Returns a contiguous tensor without memory that stands for the shape of a result.
+// Returns the shape of a result: a contiguous tensor without memory.
 inline at::Tensor meta_empty(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().dtype(type).device(c10::DeviceType::Meta));
 }

@@ -15,7 +15,7 @@
 
 namespace plimsoll::simulated {
 
-// Where values come from, the most certain source first.
+// The source of values; the most certain one is first.
 enum class Source : std::uint8_t {
   computed,   // the same as on a GPU
   random,     // from a random generator, but other numbers than on a GPU
@@ -38,8 +38,8 @@ class Contents final : public ContentsOfAllocation {
     Source source = Source::described;
     Description description;
     c10::ScalarType type = c10::ScalarType::Byte;  // of the numbers that were written
-    bool is_unwritten = false;  // only the type is known: any number
-    std::uint64_t series = 0;   // the series from which the part is drawn
+    bool is_unwritten = false;                     // only the type is known: any number
+    std::uint64_t series = 0;                      // the series from which the part is drawn
     std::uint64_t first = 0;    // the position of the first element in the series
     std::uint64_t capture = 0;  // the CUDA graph's capture that wrote it; 0 for none
     Origin origin;

@@ -13,7 +13,7 @@ namespace plimsoll::simulated {
 
 // The functions of this file are thread-safe.
 
-// What is known of a device tensor as a whole.
+// The knowledge of a whole device tensor.
 struct Known {
   Source source = Source::described;
   Description description;
@@ -56,7 +56,7 @@ void note_same(const at::Tensor& tensor, const Known& as);
 
 // Draws the numbers that a captured graph writes anew, as for each replay of the graph.
 void replay_writes(std::uint64_t capture);
-// Copies what is known of one allocation's contents to another one.
+// Copies the knowledge of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);
 
 // Returns a device tensor over the dense memory of a host tensor. It takes no memory of the card

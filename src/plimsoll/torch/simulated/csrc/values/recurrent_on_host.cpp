@@ -29,7 +29,7 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // --- one step ------------------------------------------------------------------------------------
 
-// What a time step computed, kept for its gradients.
+// The results of a time step, kept for its gradients.
 struct CellStep {
   Tensor hidden;                // hidden state before the step
   Tensor cell;                  // LSTM: cell state before the step

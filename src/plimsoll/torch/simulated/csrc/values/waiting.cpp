@@ -29,7 +29,7 @@ constexpr std::int64_t kMostElements = 256;
 // After this many changes in vain, Python is asked whether to stop the program.
 constexpr std::int64_t kMostChanges = 1000;
 
-// What plimsoll remembers of a place in the program, a call stack, that reads unknown values.
+// The state of a place in the program, a call stack, that reads unknown values.
 struct Place {
   std::int64_t reads = 0;
   std::int64_t alike = 0;  // consecutive reads with unchanged memory

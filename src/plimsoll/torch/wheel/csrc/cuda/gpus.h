@@ -13,7 +13,7 @@
 
 namespace plimsoll::wheel {
 
-// How many GPUs PyTorch is told there are.
+// The number of GPUs that PyTorch sees.
 inline constexpr int kGpus = 64;
 
 // One simulated GPU. Without a driver, every call succeeds and does nothing.
