@@ -101,7 +101,7 @@ struct Assumption {
   std::uint32_t operation = 0;
   std::uint32_t what = 0;  // the number of its text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // for unknown memory: of the tensors of the call with the most
+  std::uint64_t bytes = 0;  // for unknown memory: the most that one call's tensors have
 };
 
 // Memory of uncertain size that a kernel takes and frees at once. Shared with Python.
@@ -204,7 +204,7 @@ class Runtime {
   [[nodiscard]] std::optional<Failure> failure();
   // Throws c10::AcceleratorError if an assertion in a kernel has failed.
   void refuse_after_failure();
-  // Throws if the device's stream is being captured: the host could wait for it forever.
+  // Throws if the device's stream is being captured: a wait for it would never end.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
   // Returns the number of the CUDA graph capture under way on the device; 0 for none.

@@ -18,17 +18,17 @@ using Rule = void (*)(Call&);
 enum Trait : std::uint16_t {
   kTakesIndices = 1 << 0,  // a list of indices, as in x[i, j]; host indices are moved to the device
   kOnLists = 1 << 1,       // runs on each tensor of a list
-  kMixesDevices = 1 << 2,  // like kMixesDevices refused, but by TensorIterator
-  kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its own text
+  kMixesDevices = 1 << 2,  // takes operands on several devices
+  kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its text
   kOverwrites = 1 << 4,    // the result does not depend on the written tensor's old contents
   kReadByHost = 1 << 5,    // the host waits for a value and uses it
   kMovesStorage = 1 << 6,  // computes nothing
-  kCopies = 1 << 7,        // takes gradients to be finite, so that a scaler does step
-  kFindsFinite = 1 << 8,   // keeps the old flag, as if gradients were finite: a scaler has to step
-  // several elements at one address
-  kNoOwnOverlap = 1 << 9,                             // shares part of an operand's memory
-  kNoPartialOverlap = 1 << 10,                        // shares any memory with an operand
-  kNoOverlap = 1 << 11,                               // any of an operand's memory
+  kCopies = 1 << 7,        // one kernel for all devices
+  kFindsFinite = 1 << 8,   // takes gradients to be finite, so that a scaler does step
+  // The kernel refuses to write to a tensor with this kind of overlap; see checks/overlap.h.
+  kNoOwnOverlap = 1 << 9,                             // several elements at one address
+  kNoPartialOverlap = 1 << 10,                        // shares part of an operand's memory
+  kNoOverlap = 1 << 11,                               // shares any memory with an operand
   kLikeIterator = kNoOwnOverlap | kNoPartialOverlap,  // the defaults of at::TensorIterator
 };
 using Traits = std::uint16_t;
