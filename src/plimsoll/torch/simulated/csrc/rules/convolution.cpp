@@ -188,7 +188,7 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   call.note_multiplication(work);
 }
 
-// Which arguments of an operation are the parameters.
+// The numbers of the arguments that hold an operation's parameters.
 struct Places {
   std::size_t padding, stride, dilation;
   std::size_t groups = 0;          // 0: no argument; the weight's shape implies it

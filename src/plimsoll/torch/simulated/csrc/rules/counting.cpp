@@ -19,7 +19,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the values on which a result's size depends; undefined if they are unknown.
+// Returns the values on which a result's size depends; undefined if they cannot be read. Notes an
+// assumption if a GPU may have other values.
 at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   const Source source = source_of(tensor);
   if (source > Source::random) call.assume(kSizeOfUnknown);

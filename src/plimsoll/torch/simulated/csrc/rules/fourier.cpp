@@ -48,7 +48,8 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   call.release_last();
 }
 
-// Returns whether cuFFT transforms the dimensions in one call: up to three, but not the first two.
+// Returns whether cuFFT transforms the dimensions in one call: up to three, unless they are the
+// first two.
 bool is_one_transform(const std::vector<std::int64_t>& dims) {
   return dims.size() == 1 || (dims.size() <= 3 && !(dims[0] == 0 && dims[1] == 1));
 }

@@ -40,7 +40,7 @@ void take_pointers(Call& call, std::size_t count) {
   call.release(first);
 }
 
-// Runs a routine for each matrix in turn, with a workspace of its own.
+// Takes and frees a workspace for each matrix, for routines that cuSOLVER runs one by one.
 void take_each(Call& call, std::size_t count, std::size_t bytes) {
   for (std::size_t i = 0; i < count; ++i) scratch(call, bytes);
 }

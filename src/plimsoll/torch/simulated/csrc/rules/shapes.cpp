@@ -33,8 +33,7 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
   call.allocate_all();
 }
 
-// --- connectionist temporal classification (CTC): aten/src/ATen/native/cuda/LossCTC.cu
-// ------------
+// --- connectionist temporal classification (CTC), as aten/src/ATen/native/cuda/LossCTC.cu --------
 
 // Takes three arrays on the device: the starts and lengths of targets, and the lengths of inputs.
 void ctc_lengths(Call& call) {

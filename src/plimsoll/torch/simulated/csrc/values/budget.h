@@ -29,8 +29,8 @@ class Budget {
 
  private:
   std::atomic<Values> values_ = Values::automatic;
-  std::atomic<std::int64_t> bytes_ = 0;  // that are taken now
-  std::atomic<double> operations_ = 0;   // that were taken so far
+  std::atomic<std::int64_t> bytes_ = 0;  // bytes taken now
+  std::atomic<double> operations_ = 0;   // operations taken so far
 };
 
 // Returns whether values are so few that they are always kept. Control flow depends on few values,

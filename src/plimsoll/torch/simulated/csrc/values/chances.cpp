@@ -81,7 +81,7 @@ Chance less_of_rest(Description of, double number, bool is_first, bool are_integ
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
                       bool are_integers) {
   if (const auto sure = less_by_bounds(one, other, or_equal)) return {*sure, true};
-  const bool is_first = other.is_constant();  // which of the two is distributed
+  const bool is_first = other.is_constant();  // `one` is the distributed one
   const Description& of = is_first ? one : other;
   if ((!is_first && !one.is_constant()) || of.atom_share() == 0) {
     return {chance_of_spread(one, other, or_equal, are_integers), is_random_pair(one, other)};

@@ -77,7 +77,7 @@ struct Description {
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
   // Describes truth values that depend on data: true with this share, but never certainly.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
-  // Describes how many of `most` elements meet something; `mean` are expected to.
+  // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
   // Adds a value that a share of the elements has. If both places are taken, the smallest atom
   // goes.

@@ -38,10 +38,10 @@ at::Tensor read_values(const at::Tensor& tensor);
 // values or makes room for new ones; undefined if the budget has no room.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
-// Notes where the elements come from that were just written to the tensor's values.
+// Notes the source of elements that were just written to the tensor's values.
 void note_values(const at::Tensor& tensor, Source source);
-// Does the same, and also notes their distribution and origin. The distribution is needed because
-// bounds are searched only in a few elements.
+// Notes the source of the written elements, and their distribution and origin. The distribution has
+// to be noted, because a search of a few elements finds only their bounds.
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
 // Notes the description of elements that were written, but have no values.
 void note_described(const at::Tensor& tensor, const Description& description);
@@ -54,7 +54,7 @@ void note_told(const at::Tensor& tensor, const at::Tensor& values, const Descrip
 // copy.
 void note_same(const at::Tensor& tensor, const Known& as);
 
-// Draws the numbers that a captured graph writes anew, as for each replay of the graph.
+// Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.
 void replay_writes(std::uint64_t capture);
 // Copies the knowledge of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);

@@ -34,7 +34,7 @@ struct CellStep {
   Tensor hidden;                // hidden state before the step
   Tensor cell;                  // LSTM: cell state before the step
   std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output. GRU: reset, update, new
-                                // and the hidden part of new. Otherwise the new state
+                                // and the hidden state's part of new. Others: the new state
   Tensor next_hidden;           // before the projection
   Tensor next_cell;
 };
