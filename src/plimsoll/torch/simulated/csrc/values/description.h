@@ -92,8 +92,9 @@ struct Description {
 
 // Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// Returns how many of `most` random draws hit, if `mean` are expected to. For the most or the least
-// memory, it returns a count that is hardly ever exceeded or missed.
+// Returns how many of `most` random draws hit; on average, `mean` do. For the most memory, it
+// returns a count that is hardly ever exceeded. For the least memory, it returns a count that is
+// hardly ever missed.
 double expected_of_random(double mean, double most);
 
 // Draws the numbers `first`, `first` + 1, … of a series. The number at a position of a series never
