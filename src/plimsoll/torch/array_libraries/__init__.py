@@ -1,5 +1,5 @@
-"""Libraries beside PyTorch whose arrays take their memory from plimsoll's engines.
+"""Makes array libraries other than PyTorch take their memory from plimsoll's engines.
 
-`serving` lists the libraries; each has a file that implements its interface. `device_blocks` is
-shared by all: a block, and the time from which its memory may be reused.
+`serving` lists the libraries; each has a file that implements its interface. All use
+`device_blocks`: a block of memory, and when its memory may be reused.
 """

@@ -1,12 +1,12 @@
 """Serves CuPy's arrays through `cupy.cuda.set_allocator`.
 
-CuPy requests bytes and gets memory with an owner, which dies with the last array. A block belongs
-to the stream that is current at its request, as in CuPy's own pool; a program that uses it on
-another stream has to wait there.
+CuPy asks for bytes and gets memory with an owner, which is destroyed with the last array that uses
+it. As in CuPy's own pool, a block belongs to the stream that is current when it is requested. A
+program that uses it on another stream has to synchronize the two.
 
-CuPy destroys a stream with the last reference to it. So plimsoll keeps the streams that it
-allocates on, the first 32 of each GPU, and these have free memory of their own. A program that
-makes a new stream for each step gets idle memory for the later ones.
+CuPy destroys a stream with the last reference to it. plimsoll therefore keeps a reference to the
+first 32 streams of each GPU that it allocates on; each of them has free memory of its own. If a
+program makes a new stream for each step, the later streams get idle memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ MOST_KEPT_STREAMS = 32
 
 
 class CupyAllocator:
-    """The allocator that `cupy.cuda.set_allocator` takes.
+    """The allocator that is passed to `cupy.cuda.set_allocator`.
 
     Args:
-        cupy: The module.
+        cupy: The module `cupy`.
         memories: The engines.
     """
 
@@ -40,7 +40,8 @@ class CupyAllocator:
         self._pointer, self._memory = cuda.MemoryPointer, cuda.UnownedMemory
         self._memories = memories
         self._failure = _failure_type(cuda.memory.OutOfMemoryError)
-        # Engine and order of default streams and kept streams, by GPU and number.
+        # The engine and the order for default streams and for kept streams, by GPU and stream
+        # number.
         self._sources: dict[tuple[int, int], tuple[Memory, Order]] = {}
         self._kept: dict[int, list[Any]] = {}
 
@@ -48,7 +49,8 @@ class CupyAllocator:
         """Returns a `cupy.cuda.MemoryPointer` to `size` bytes on the current GPU.
 
         Raises:
-            cupy.cuda.memory.OutOfMemoryError: If there is no memory, with PyTorch's text.
+            cupy.cuda.memory.OutOfMemoryError: If there is no memory, with PyTorch's error
+                text.
         """
         device: int = self._current_device()
         if size == 0:
@@ -64,7 +66,7 @@ class CupyAllocator:
     def _after_collecting(
         self, memory: Memory, order: Order, size: int, stream: object
     ) -> DeviceBlock:
-        """Collects garbage in reference cycles and tries again, as CuPy's own pool does."""
+        """Frees what Python's garbage collector finds, and tries again, as CuPy's own pool does."""
         gc.collect()
         try:
             return DeviceBlock(memory, order, size, stream)
@@ -73,7 +75,7 @@ class CupyAllocator:
             raise self._failure(size, total - free, str(error)) from None
 
     def _source(self, device: int, stream: Any) -> tuple[Memory, Order]:
-        """Returns the engine and the order of a stream that is new, or that is not kept."""
+        """Returns the engine and the order for a stream that is seen first, or that is not kept."""
         number: int = stream.ptr
         kept = self._kept.setdefault(device, [])
         lasts = self._is_cupys(stream) and len(kept) < MOST_KEPT_STREAMS
@@ -85,13 +87,13 @@ class CupyAllocator:
         return source
 
     def _is_cupys(self, stream: Any) -> bool:
-        """Returns whether CuPy alone destroys it: no ExternalStream or `Stream.from_external`."""
+        """Returns whether only CuPy destroys the stream: it is no ExternalStream and the like."""
         is_foreign = getattr(stream, "_foreign_stream_ref", None) is not None  # from CuPy 14 on
         return isinstance(stream, self._stream_type) and not is_foreign
 
 
 def _failure_type(base: Any) -> Any:
-    """Returns the class of CuPy's error with the engine's text, which says more than CuPy's own."""
+    """Returns a class of CuPy's error with the engine's text, which says more than CuPy's own."""
 
     class OutOfMemoryError(base):  # type: ignore[misc]
         def __init__(self, size: int, total: int, text: str) -> None:
@@ -108,11 +110,11 @@ def _failure_type(base: Any) -> Any:
 
 
 def check() -> None:
-    """Imports CuPy, which can be served at any time."""
+    """Imports CuPy. It can be served at any time, so nothing else is checked."""
     importlib.import_module("cupy")
 
 
 def serve(memories: Memories) -> None:
-    """Makes CuPy's arrays of this process take their memory from these engines, from now on."""
+    """Makes all CuPy arrays of this process take their memory from these engines from now on."""
     cupy = importlib.import_module("cupy")
     cupy.cuda.set_allocator(CupyAllocator(cupy, memories))

@@ -1,14 +1,14 @@
-"""Blocks of GPU memory for libraries, and when their memory may be reused.
+"""Blocks of GPU memory for array libraries, and when their memory may be reused.
 
-An engine keeps free memory by stream: the next request on a stream may reuse memory that was freed
-there, because the stream itself orders the two uses. That requires a stream which lives as long as
-the process and which the engine can identify. For other streams the engine has idle memory, which
-no queued work uses, so that any stream may begin with it. When such a block is freed, an event
-shows when it is idle again.
+An engine keeps free memory by stream. A request on a stream may get memory that was freed on the
+same stream, because the stream itself does the old work first. For this the stream must live as
+long as the process, and the engine must be able to identify it. For all other streams the engine
+keeps idle memory: no queued work uses it, so any stream may use it at once. When a block of idle
+memory is freed, an event shows when it is idle again.
 
-Streams are numbers here, as in CUDA's driver: 0 and 1 are the default stream, 2 is another stream
-in each thread (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in CUDA's cuda.h), and higher numbers are
-streams that a program made.
+Streams are numbers, as in CUDA's driver. 0 and 1 are the default stream, and 2 is each thread's own
+default stream (CU_STREAM_LEGACY and CU_STREAM_PER_THREAD in cuda.h). Higher numbers are streams
+that a program made.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DEFAULT_STREAM = 0
-_IDLE = 1  # the default stream's other number, under which the engine keeps idle memory
-_MADE_BY_SOMEBODY = 3  # and higher numbers
+_IDLE = 1  # also the default stream; the engine keeps idle memory under this number
+_MADE_BY_SOMEBODY = 3  # this number and all higher ones
 
 
 class Memory(Protocol):
-    """The functions of a GPU's engine that libraries need; the extension's `Engine` is one."""
+    """The part of a GPU's engine that array libraries use; the extension's `Engine` has it."""
 
     def allocate(self, size: int, stream: int) -> int:
-        """Returns the address of a block of `size` bytes.
+        """Returns the address of a new block of `size` bytes.
 
         Raises:
-            plimsoll._core.OutOfMemory: If there is no memory, with PyTorch's text.
+            plimsoll._core.OutOfMemory: If there is no memory, with the text of PyTorch's error.
         """
 
     def free(self, address: int) -> None:
         """Frees a block."""
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Delays the reuse of a freed block until the stream's work queued by then is done."""
+        """Delays a freed block's reuse until the stream has done what was queued at the free."""
 
     def memory_info(self) -> tuple[int, int]:
-        """Returns the free and the total bytes of the card."""
+        """Returns how many bytes of the card are free, and how many it has."""
 
 
 class Memories(Protocol):
@@ -54,12 +54,12 @@ class Memories(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """Shows the engine when a freed block may be reused.
+    """Tells the engine when a freed block may be reused.
 
     Attributes:
         stream: The stream whose free memory serves the request.
-        event_on: The stream whose queued work delays the block's reuse after its free; None if
-            `stream` orders that.
+        event_on: The stream whose queued work must be done before a freed block is reused; None if
+            the order of work on `stream` ensures that.
     """
 
     stream: int
@@ -67,26 +67,28 @@ class Order:
 
 
 ANY_STREAM = Order(_IDLE, DEFAULT_STREAM)
-"""The order for a block whose stream is unknown. An event on the default stream comes after the
-work of all streams except those that were made not to wait for it (cudaStreamNonBlocking).
+"""The order for a block that any stream may use.
+
+An event on the default stream waits for the work of all streams, except for streams that do not
+synchronize with it (cudaStreamNonBlocking).
 """
 
 
 def is_made(stream: int) -> bool:
-    """Returns whether a program made the stream, so that it may destroy it."""
+    """Returns whether a program made the stream, and so may destroy it."""
     return stream >= _MADE_BY_SOMEBODY
 
 
 def event_stream(stream: int) -> int:
-    """Returns the stream on which an event comes after the work that `stream` has queued.
+    """Returns the stream on which an event waits for the work that `stream` has queued.
 
-    For a thread's own default stream that is the default stream, which waits for it.
+    For each thread's own default stream, that is the default stream, which synchronizes with it.
     """
     return stream if is_made(stream) else DEFAULT_STREAM
 
 
 def order_of(stream: int, *, lasts: bool) -> Order:
-    """Returns the order of a request for work on a stream.
+    """Returns the order for a block that is used on a stream.
 
     Args:
         stream: The stream's number.
@@ -100,12 +102,12 @@ def order_of(stream: int, *, lasts: bool) -> Order:
 
 
 class DeviceBlock:
-    """A block that is freed with the last reference to it.
+    """A block of memory, freed with the last reference to this object.
 
     Args:
-        memory: The engine of its GPU.
+        memory: The engine of the block's GPU.
         order: When the block's memory may be reused.
-        size_bytes: More than 0.
+        size_bytes: The block's size, more than 0.
         keep: An object that has to live as long as the block, such as its stream.
 
     Raises:
@@ -115,7 +117,7 @@ class DeviceBlock:
     __slots__ = ("_event_on", "_keep", "_memory", "address")
 
     def __init__(self, memory: Memory, order: Order, size_bytes: int, keep: object = None) -> None:
-        self._memory: Memory | None = None  # until there is a block to free
+        self._memory: Memory | None = None  # None unless there is a block to free
         self.address = memory.allocate(size_bytes, order.stream)
         self._memory = memory
         self._event_on = order.event_on
@@ -125,8 +127,8 @@ class DeviceBlock:
         """Frees the block; a second call does nothing.
 
         Raises:
-            plimsoll.DriverError: If no event could be recorded, as in a capture of its stream. The
-                memory then stays allocated.
+            plimsoll.DriverError: If no event can be recorded, for example while the stream is
+                captured. The memory then stays allocated.
         """
         memory, self._memory = self._memory, None
         if memory is None:

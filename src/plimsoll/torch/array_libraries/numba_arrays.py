@@ -1,11 +1,11 @@
-"""Serves Numba's device arrays through its interface for external memory management (EMM).
+"""Serves Numba's device arrays through Numba's interface for external memory management (EMM).
 
-Numba does not pass streams: an array may be used on any, and Numba's own manager frees memory by
-cuMemFree, which waits for the device. Here an array gets idle memory, which no queued work uses,
-and when it dies, an event replaces the wait.
+Numba does not say on which stream an array is used; it may be any. Numba's own manager frees memory
+by cuMemFree, which waits for the device. Here, an array gets idle memory, which no queued work
+uses. When the array is destroyed, an event shows when its memory is idle again, so nothing waits.
 
-The interface is that of `numba.cuda.BaseCUDAMemoryManager`, version 1, which Numba and the package
-numba-cuda share. Page-locked and managed memory stay Numba's own.
+The interface is `numba.cuda.BaseCUDAMemoryManager`, version 1, the same in Numba and in the package
+numba-cuda. Page-locked and managed memory still come from Numba.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
 def manager_type(cuda: Any, memories: Memories) -> Any:
-    """Returns the class of which Numba makes one manager for each GPU.
+    """Returns a class; Numba makes one object of it, a memory manager, for each GPU.
 
     Args:
         cuda: The module `numba.cuda`.
@@ -38,13 +38,13 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
         cuda.HostOnlyCUDAMemoryManager,  # type: ignore[misc]
     ):
         def initialize(self) -> None:
-            """Does nothing, because the engine is made at its first use."""
+            """Does nothing: the engine is made when it is first used."""
 
         def memalloc(self, size: int) -> Any:
-            """Returns memory on the GPU of this context.
+            """Returns memory on the GPU of this object's context.
 
             Raises:
-                CudaAPIError: If there is no memory, with PyTorch's text.
+                CudaAPIError: If there is no memory, with the text of PyTorch's error.
             """
             try:
                 block = DeviceBlock(self._memory(), ANY_STREAM, max(size, 1))
@@ -55,12 +55,12 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
             return cuda.MemoryPointer(self.context, pointer, size, finalizer=block.free)
 
         def get_memory_info(self) -> Any:
-            """Returns the free and the total bytes of the card."""
+            """Returns how many bytes of the card are free, and how many it has."""
             free, total = self._memory().memory_info()
             return cuda.MemoryInfo(free=free, total=total)
 
         def get_ipc_handle(self, memory: Any) -> Any:
-            """Returns a handle for another process.
+            """Returns a handle with which another process can open the memory.
 
             Raises:
                 InputError: If the memory is mapped in pieces, for which CUDA has no such handle.
@@ -74,7 +74,7 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
 
         @property
         def interface_version(self) -> int:
-            """Returns the version of the interface."""
+            """Returns the version of the EMM interface."""
             return _INTERFACE_VERSION
 
         def _memory(self) -> Memory:
@@ -84,10 +84,10 @@ def manager_type(cuda: Any, memories: Memories) -> Any:
 
 
 def check() -> None:
-    """Imports Numba.
+    """Imports Numba and checks that plimsoll can still manage its memory.
 
     Raises:
-        InputError: If Numba manages its memory already.
+        InputError: If Numba has a memory manager already.
     """
     cuda = importlib.import_module("numba.cuda")
     if getattr(cuda.cudadrv.driver, "_memory_manager", None) is not None:
@@ -98,6 +98,6 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Makes Numba's device arrays of this process take their memory from these engines."""
+    """Makes all Numba device arrays of this process take their memory from these engines."""
     cuda = importlib.import_module("numba.cuda")
     cuda.set_memory_manager(manager_type(cuda, memories))

@@ -1,9 +1,9 @@
-"""Serves RMM's device buffers, also those of RAPIDS.
+"""Serves the device buffers of RMM, and so those of RAPIDS.
 
 Each GPU gets a `rmm.mr.CallbackMemoryResource`. RMM passes the stream on which a buffer is made and
-the stream on which it dies. The default stream orders the reuse of its buffers. Other streams may
-be destroyed at any time, so buffers there get idle memory, and an event on the stream where they
-die shows when the memory is idle again.
+the stream on which it is destroyed. On the default stream, the stream's own order allows reuse of
+the memory. Other streams may be destroyed at any time. So their buffers get idle memory; when a
+buffer is destroyed, an event on its stream shows when the memory is idle again.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class RmmCallbacks:
-    """The two functions of a `rmm.mr.CallbackMemoryResource`.
+    """The two functions that a `rmm.mr.CallbackMemoryResource` calls.
 
     Args:
         memories: The engines.
-        device: The GPU, by CUDA's number.
+        device: The GPU's number in CUDA.
     """
 
     def __init__(self, memories: Memories, device: int) -> None:
@@ -34,10 +34,10 @@ class RmmCallbacks:
         self._device = device
 
     def allocate(self, size: int, stream: Any) -> int:
-        """Returns the address of `size` bytes for work on the stream; 0 for no bytes.
+        """Returns the address of `size` bytes for work on the stream; 0 if `size` is 0.
 
         Raises:
-            MemoryError: If there is no memory, with PyTorch's text.
+            MemoryError: If there is no memory, with the text of PyTorch's error.
         """
         if size == 0:
             return 0
@@ -48,10 +48,10 @@ class RmmCallbacks:
             raise MemoryError(str(error)) from None
 
     def deallocate(self, address: int, _size: int, stream: Any) -> None:
-        """Frees memory once the stream's work queued by now is done.
+        """Frees memory; it is reused once the work that the stream has queued by now is done.
 
-        C++ calls it while it destroys buffers, so it raises nothing: it prints errors on stderr,
-        and the memory stays allocated.
+        C++ calls this function while it destroys buffers, so it must not raise. It prints errors on
+        stderr; the memory then stays allocated.
         """
         if address == 0:
             return
@@ -67,13 +67,13 @@ class RmmCallbacks:
 
 
 def _number(stream: Any) -> int:
-    """Returns the stream's number, by CUDA's stream protocol of a version and a number."""
+    """Returns a stream's number, the second item of `__cuda_stream__`; the first is a version."""
     _, number = stream.__cuda_stream__()
     return int(number)
 
 
 def check() -> None:
-    """Imports RMM.
+    """Imports RMM and checks its version.
 
     Raises:
         InputError: If it is too old to pass a stream.
@@ -87,7 +87,7 @@ def check() -> None:
 
 
 def serve(memories: Memories) -> None:
-    """Makes RMM's buffers of this process take their memory from these engines, from now on."""
+    """Makes all RMM buffers of this process take their memory from these engines from now on."""
     rmm = importlib.import_module("rmm")
     for device in range(count_gpus()):
         callbacks = RmmCallbacks(memories, device)

@@ -1,4 +1,4 @@
-"""Lists the array libraries and puts the engines under them."""
+"""The array libraries that plimsoll can serve: checks them, and makes them use its engines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from plimsoll.torch.array_libraries.device_blocks import Memories
 
 LibraryName = Literal["cupy", "numba", "rmm"]
-"""The libraries that `plimsoll.install` accepts."""
+"""The names of the libraries, as `plimsoll.install` takes them."""
 
 
 @dataclass(frozen=True)
 class _Library:
     title: str
-    package: str  # the name with which pip installs it
+    package: str  # the name for pip install
     check: Callable[[], None]
     serve: Callable[[Memories], None]
 
@@ -34,7 +34,7 @@ _served: set[LibraryName] = set()
 
 
 def check_libraries(names: Collection[LibraryName]) -> None:
-    """Checks that these libraries can be served, and imports them.
+    """Imports the libraries and checks that plimsoll can serve them.
 
     Raises:
         InputError: If one is not installed, is broken or too old, or has allocated memory already.
@@ -54,7 +54,7 @@ def check_libraries(names: Collection[LibraryName]) -> None:
 
 
 def serve_libraries(names: Collection[LibraryName], memories: Memories) -> None:
-    """Puts the engines under these libraries, once for each, after `check_libraries`."""
+    """Makes these libraries use the engines, once for each. Call `check_libraries` first."""
     for name in names:
         if name not in _served:
             _LIBRARIES[name].serve(memories)

@@ -1,4 +1,5 @@
-"""Libraries compiled against the installed PyTorch, in a folder that only their user can write to.
+"""Compiles libraries against the installed PyTorch; keeps them where only their user can write.
 
-Begin with `compiler`; `prebuilt` finds the libraries in a wheel, `versions` PyTorch's version.
+Begin with `compiler`. `prebuilt` finds libraries that a wheel contains, `versions` knows PyTorch's
+version.
 """

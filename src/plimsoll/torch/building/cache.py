@@ -1,7 +1,7 @@
-"""The folder of libraries that were built here, to which only the user can write.
+"""The folder of libraries that were built on this machine. Only the user can write to it.
 
-A file's last bytes, which the loader ignores, contain the digest of its contents. A file that a
-full disk or a bad sector has damaged is therefore recognized.
+The last bytes of a file, which the loader ignores, are a digest of the rest. So a file that a full
+disk or a bad sector has damaged is recognized.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_folder() -> Path:
-    """Returns the folder of this user's libraries, in XDG_CACHE_HOME, or else in ~/.cache.
+    """Returns the user's folder of libraries, in XDG_CACHE_HOME or else in ~/.cache.
 
     If other users could write there, or the user cannot, it is a folder of the user's own in the
     system's folder for temporary files.
@@ -35,7 +35,7 @@ def cache_folder() -> Path:
         InputError: If there is no folder to which only the user can write.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    # Links are resolved here and never again, so the checked path is the path that is used.
+    # Links are resolved once, here. So the path that is checked is also the path that is used.
     wanted = Path(base).resolve() / "plimsoll"
     problem = _prepare(wanted)
     if problem is None:
@@ -48,7 +48,7 @@ def cache_folder() -> Path:
 
 
 def _prepare(folder: Path) -> str | None:
-    """Makes a folder if there is none; returns the reason why it cannot be used."""
+    """Makes the folder if it does not exist; returns why it cannot be used, or None if it can."""
     try:
         for place in reversed([folder, *folder.parents]):
             if not place.is_dir():
@@ -62,13 +62,13 @@ def _prepare(folder: Path) -> str | None:
 
 
 def who_else_may_write(path: Path) -> str | None:
-    """Finds users, besides this one and root, who may change or replace a file or folder.
+    """Returns who, other than this user and root, may change or replace a file or folder.
 
     Args:
-        path: Absolute, and not a link.
+        path: An absolute path that is not a link.
 
     Returns:
-        One line with the user and the path, or None if there is none.
+        A line that names the user and the path; None if there is no such user.
 
     Raises:
         OSError: If the path does not exist.
@@ -77,7 +77,7 @@ def who_else_may_write(path: Path) -> str | None:
         facts = place.lstat()
         if stat.S_ISLNK(facts.st_mode):
             return f"{place} is a link"
-        # Root owns folders above all others; a library must belong to the user.
+        # Folders above may belong to root. The path itself must belong to the user.
         owners = {os.geteuid()} if place == path else {os.geteuid(), *_roots()}
         if facts.st_uid not in owners:
             return f"{place} belongs to another user"
@@ -88,7 +88,7 @@ def who_else_may_write(path: Path) -> str | None:
 
 
 def _roots() -> set[int]:
-    """Returns the owners of the system's folders: root, or `nobody` in a rootless namespace."""
+    """Returns who owns the system's folders: root, or `nobody` in a user namespace without root."""
     try:
         ranges = Path("/proc/self/uid_map").read_text().splitlines()
         has_root = any(line.split()[1] == "0" for line in ranges)
@@ -98,7 +98,7 @@ def _roots() -> set[int]:
 
 
 def seal(path: Path) -> None:
-    """Appends the digest to a finished file, which only the user may change from now on."""
+    """Appends the digest to a finished file; from now on only the user may write to the file."""
     with path.open("r+b") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         file.seek(0, os.SEEK_END)
@@ -107,7 +107,7 @@ def seal(path: Path) -> None:
 
 
 def is_usable(path: Path) -> bool:
-    """Returns whether a sealed file exists, undamaged and the user's own; if not, prints why."""
+    """Returns whether a sealed file exists, undamaged and the user's own; prints what is wrong."""
     try:
         problem = who_else_may_write(path)
         contents = path.read_bytes()
@@ -130,7 +130,7 @@ def _is_whole(contents: bytes) -> bool:
 
 @contextmanager
 def building(folder: Path) -> Iterator[Path]:
-    """Yields a folder to build in, and removes it afterwards; other builders wait meanwhile.
+    """Yields a folder to build in and removes it at the end; lets one process build at a time.
 
     It also removes files that a killed process left there.
 
@@ -150,12 +150,12 @@ def building(folder: Path) -> Iterator[Path]:
 
 
 def _wait_for(lock: int) -> None:
-    import fcntl  # missing on some systems that import this file
+    import fcntl  # missing on systems other than Unix, which import this file too
 
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         print("plimsoll: waiting for another process that builds", file=sys.stderr, flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks: at worst it is built twice
+    except OSError:  # a file system without locks: at worst two processes build the same
         return

@@ -1,10 +1,11 @@
 """Compiles native libraries against the installed PyTorch, once, and caches them.
 
-A `Recipe` describes a library. Its file's name contains PyTorch's version and a digest of all
-inputs. A wheel of plimsoll brings some prebuilt libraries: `prebuilt`.
+A `Recipe` describes a library. The name of the library's file contains PyTorch's version and a
+digest of everything the library is made from. plimsoll's wheel contains some libraries that are
+built already: see `prebuilt`.
 
 PyTorch's headers take longer to compile than all of plimsoll's sources. So each folder of sources
-is one translation unit: a file that includes them all.
+is compiled as one translation unit: a file that includes all its sources.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _INCLUDE = Path(__file__).parents[2] / "include"
-# The library exports only our names: another compiler's inline functions must not replace
-# PyTorch's.
+# The library exports only plimsoll's names. Otherwise its inline functions, made by another
+# compiler, could replace PyTorch's.
 _EXPORTS = Path(__file__).parent / "exports.map"
 _FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-w", "-pipe")
 _SECONDS_BETWEEN_NEWS = 10
@@ -43,18 +44,19 @@ _SECONDS_BETWEEN_NEWS = 10
 
 @dataclass(frozen=True)
 class Recipe:
-    """The inputs of a library.
+    """The sources and settings from which a library is built.
 
     Attributes:
-        name: Name of the library's file.
-        purpose: The library's purpose, for people.
-        sources: The folder of its sources; its folders may hold more.
-        flags: Compiler flags, besides those of all libraries.
-        libraries: PyTorch's libraries that it is linked to.
-        needs_cuda: Whether it includes the headers of CUDA's runtime.
-        check: A module that runs with the library's file if PyTorch is newer than the known
-            versions. It fails if the library does not work there, with the reason in its last line.
-        tables: The folder of its data files: the sources include NAME.txt and NAME.csv as NAME.inc.
+        name: The beginning of the file's name.
+        purpose: The library's purpose, for errors and lines of progress.
+        sources: The folder of its sources, which may also lie in folders inside it.
+        flags: Compiler flags in addition to those of all libraries.
+        libraries: The libraries of PyTorch that it is linked to.
+        needs_cuda: Whether its sources include the headers of CUDA's runtime.
+        check: A Python module that tests the library, for a PyTorch newer than the known versions.
+            It gets the library's file; if the library does not work, it fails and prints the
+            reason as its last line.
+        tables: The folder of its data files. The sources include NAME.txt or NAME.csv as NAME.inc.
         exports: The linker's script with the names that the library exports.
     """
 
@@ -76,7 +78,7 @@ def load(recipe: Recipe) -> ctypes.CDLL:
         InputError: Like `build`.
     """
     library = build(recipe)
-    for name in recipe.libraries:  # a prebuilt library does not know their folder
+    for name in recipe.libraries:  # a prebuilt library does not know where PyTorch's libraries are
         ctypes.CDLL(str(versions.torch_folder() / "lib" / f"lib{name}.so"))
     try:
         return ctypes.CDLL(str(library))
@@ -101,14 +103,14 @@ def find_built(recipe: Recipe) -> Path | None:
 
 
 def build(recipe: Recipe) -> Path:
-    """Returns the file of a library, and builds it if neither the package nor the cache has it.
+    """Returns the file of a library; builds it if neither the package nor the cache has it.
 
-    A build is announced on stderr.
+    A line on stderr announces the build.
 
     Raises:
-        InputError: If this is not Linux, or there is no compiler, or it fails, or there is no safe
-            folder for the library, or PyTorch is newer than the known versions and the library does
-            not work there.
+        InputError: If this is not Linux, if there is no compiler or it fails, or if there is no
+            safe folder for the library. If PyTorch is newer than the known versions and the library
+            does not work with it.
     """
     require_linux(recipe.purpose)
     found = find_built(recipe)
@@ -116,12 +118,12 @@ def build(recipe: Recipe) -> Path:
 
 
 def _build_here(recipe: Recipe) -> Path:
-    """Returns the file of a library in the cache, built if necessary."""
+    """Returns the file of a library in the cache; builds it if it is not there."""
     library = _place_of(recipe)
     if is_usable(library):
         return library
     with building(library.parent) as place:
-        if not is_usable(library):  # no other process has built it meanwhile
+        if not is_usable(library):  # false if another process has built it by now
             library.unlink(missing_ok=True)
             made = place / library.name
             with _ended_by_signals():
@@ -133,16 +135,16 @@ def _build_here(recipe: Recipe) -> Path:
 
 
 def _place_of(recipe: Recipe) -> Path:
-    """Returns the path of a library in the cache."""
+    """Returns the path that a library has in the cache."""
     versions.torch_version()
-    # It is linked to the PyTorch in this folder.
+    # The library is linked to the PyTorch in this folder, so the folder is part of the name.
     made_of = digest_of(recipe) + str(versions.torch_folder())
     digest = hashlib.sha256(made_of.encode()).hexdigest()
     return cache_folder() / f"{recipe.name}-torch{versions.torch_build()}-{digest[:16]}.so"
 
 
 def digest_of(recipe: Recipe) -> str:
-    """Returns the digest of a library's sources and flags, independent of the sources' folder."""
+    """Returns a digest of a library's sources and flags, wherever the sources are."""
     flags = " ".join([*_FLAGS, *recipe.flags]).replace(str(recipe.sources), "")
     digest = hashlib.sha256(flags.encode())
     folders = [recipe.sources, _INCLUDE]
@@ -158,7 +160,7 @@ def digest_of(recipe: Recipe) -> str:
 
 
 def _units(recipe: Recipe, place: Path) -> list[Path]:
-    """Writes the translation units, a file for each folder of sources."""
+    """Writes the translation units: for each folder of sources, a file that includes them all."""
     folders = sorted({path.parent for path in recipe.sources.rglob("*.cpp")})
     units = []
     for folder in folders:
@@ -198,7 +200,7 @@ def find_compiler(purpose: str, note: str = "") -> str:
 
 
 def _compile(recipe: Recipe, library: Path) -> None:
-    """Compiles a library for the installed PyTorch, with the compiler of this machine."""
+    """Compiles a library for the installed PyTorch with this machine's compiler."""
     compiler = compiler_for(recipe)
     torch = versions.torch_folder()
     news = _News(
@@ -254,11 +256,11 @@ def compile_library(
 
 
 class _News:
-    """Prints the work and its progress on stderr, at once and at intervals.
+    """Prints on stderr what is done and how far it is, first at once and then at intervals.
 
     Args:
-        what: The work.
-        expected: The expected duration.
+        what: The work that is done.
+        expected: The usual duration.
     """
 
     def __init__(self, what: str, expected: str) -> None:
@@ -273,7 +275,7 @@ class _News:
         self._print(f"{self._what}: {state}, {round(self._last - self._began)} s")
 
     def say_now_and_then(self, state: str) -> None:
-        """Prints the progress, unless it did so a moment ago; the first time it prints the work."""
+        """Prints the progress at intervals; the first call prints what is done."""
         if self._last is None:
             self._last = time.monotonic()
             self._print(f"{self._what}, {self._expected}")
@@ -285,7 +287,7 @@ class _News:
 
 
 def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]) -> str | None:
-    """Runs compilers, one for each processor at a time; returns the first one's error."""
+    """Runs compiler commands, at most one per processor at a time; returns the first error."""
     waiting = list(commands)
     running: list[tuple[subprocess.Popen[bytes], Path]] = []
     done = 0
@@ -313,19 +315,19 @@ def _run(commands: Sequence[list[str]], place: Path, tell: Callable[[str], None]
     return None
 
 
-# A shell leads the compiler's processes, and ends them all when the signal arrives that our process
-# died.
+# A shell that runs a compiler. When plimsoll's process dies, the shell gets SIGTERM and kills the
+# compiler with all its processes.
 _WITH_PARENT = ("/bin/sh", "-c", 'trap "kill -9 0" TERM; "$@" & wait $!', "sh")
-_SET_PARENT_DEATH_SIGNAL = 1  # of prctl
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl
 
 
 def _ending_with_parent() -> Callable[[], None]:
-    """Returns the function that a new process calls first; its library is loaded already."""
+    """Returns what a new process calls to get SIGTERM when its parent dies; libc is loaded here."""
     return partial(ctypes.CDLL(None).prctl, _SET_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a compiler and the programs that it started."""
+    """Kills a compiler and the processes that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -338,7 +340,7 @@ def _first_error(output: str) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Makes a signal that would end the process raise SystemExit, so that no files are left."""
+    """Turns signals that would end the process into SystemExit, so that no files are left."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -357,7 +359,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def _check(recipe: Recipe, library: Path) -> None:
-    """Tries a library with a PyTorch that plimsoll was not tested with."""
+    """Tests a library if plimsoll was not tested with this PyTorch; raises if it does not work."""
     if recipe.check is None or versions.is_known():
         return
     command = [sys.executable, "-P", "-m", recipe.check, str(library)]
@@ -371,11 +373,11 @@ def _check(recipe: Recipe, library: Path) -> None:
 
 
 def _cuda_includes() -> list[Path]:
-    """Returns folders with CUDA's runtime headers: from PyTorch's packages, or from a toolkit."""
+    """Returns the folders of CUDA's runtime headers, from Python packages or a CUDA toolkit."""
     packages = versions.torch_folder().parent
     folders = [*sorted(packages.glob("nvidia/cu[0-9]*/include"))]
     folders += sorted(packages.glob("nvidia/cuda_*/include"))
-    # with the headers that the first ones lack
+    # Triton's package has headers that NVIDIA's packages may lack.
     folders.append(packages / "triton/backends/nvidia/include")
     folders.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
     found = [

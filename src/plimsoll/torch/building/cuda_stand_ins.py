@@ -1,9 +1,9 @@
-"""Libraries compiled for CUDA, loaded beside a PyTorch that was built without it.
+"""Loads libraries that were compiled for CUDA under a PyTorch that was built without CUDA.
 
-Such a library needs missing ones: NVIDIA's, and PyTorch's own for CUDA. On simulated GPUs none of
-their code runs, because simulated kernels replace those for CUDA. So each missing library is
-replaced by one of its name that defines the needed names as functions that return errors, and as
-zeros.
+Such a library needs other libraries that are missing: NVIDIA's, and the CUDA parts of PyTorch. On
+simulated GPUs none of their code runs, because simulated kernels replace CUDA's. So plimsoll makes
+a stand-in for each missing library. It has the same name and defines the needed symbols: functions
+return errors, and data is zero.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MISSING = re.compile(r"(lib(?:cu|c10_cuda|torch_cuda|nv|nccl)[\w.-]*\.so[\w.]*): cannot open")
-"""The loader's message about a missing CUDA library."""
+"""Matches the loader's message about a missing CUDA library."""
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 _SYMBOL = re.compile(r"(\w+) +GLOBAL +DEFAULT +UND ([\w$.]+)(?:@([\w.]+))?")
-"""A line of `readelf --dyn-syms`: the kind of a needed name, the name, its version."""
+"""Matches a line of `readelf --dyn-syms` about a needed symbol: its kind, its name, its version."""
 _OF_DRIVER = re.compile(r"cu[A-Z]")
-"""The prefix of CUDA driver functions; the driver's library gives its names no version."""
+"""Matches names of CUDA's driver functions, which have no version in the driver's library."""
 _PRELUDE = """\
 #include <cxxabi.h>
 #include <cstdlib>
@@ -48,19 +48,19 @@ _PRELUDE = """\
 }
 """
 _NO_DEVICE = 100
-"""The error code of CUDA's runtime and driver."""
+"""CUDA's error code for "no device", in the runtime and in the driver."""
 
 
 @dataclass(frozen=True, order=True)
 class _Symbol:
-    """A name that a library needs; `version` is its version in the defining library, or ""."""
+    """A symbol that a library needs, with its version in the library that defines it, or ""."""
 
     version: str
     name: str
     is_data: bool
 
     def definition(self, number: int) -> str:
-        """Returns C++ that defines it."""
+        """Returns C++ code that defines the symbol."""
         if self.is_data:
             return (
                 f'extern "C" {{ extern char s{number}[] asm("{self.name}"); '
@@ -81,24 +81,24 @@ class _Symbol:
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
-"""The replacements, by the name of the missing library."""
+"""The stand-ins that are loaded, by the name of the missing library."""
 _defined: set[_Symbol] = set()
 
 
 def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
-    """Loads a replacement for a CUDA library that another library needs.
+    """Loads a stand-in for a missing CUDA library that another library needs.
 
     Args:
         error: The loader's error.
-        library: The file that needs it.
+        library: The file that could not be loaded.
 
     Returns:
-        Whether to try to load the library again.
+        Whether to try again to load the file.
 
     Raises:
-        InputError: If there is no readelf or no compiler, or no folder for the replacement.
+        InputError: If there is no readelf, no C++ compiler, or no folder to build the stand-in in.
     """
-    said = f"{error}\n{error.__cause__}"  # the message of PyTorch, or of the loader
+    said = f"{error}\n{error.__cause__}"  # PyTorch raises its own error from the loader's
     missing, undefined = _MISSING.search(said), _UNDEFINED.search(said)
     if missing is None and (undefined is None or not _loaded):
         return False
@@ -119,7 +119,7 @@ def stand_in_for(error: OSError | ImportError, library: Path) -> bool:
 
 
 def _asked_for(library: Path) -> set[_Symbol]:
-    """Returns the names that a library needs and neither PyTorch nor the system has."""
+    """Returns the symbols that a library needs and that neither PyTorch nor the system defines."""
     if shutil.which("readelf") is None:
         raise InputError(
             f"{library.name} was compiled for CUDA, which this PyTorch lacks. plimsoll can still "

@@ -1,8 +1,8 @@
-"""Finds the libraries in a wheel of plimsoll that are built already for some PyTorch releases.
+"""Finds libraries in plimsoll's wheel that were built in advance for some PyTorch releases.
 
-packaging/prebuilt.py builds them; an installation from source has none. The C++ headers of a
-release are the same in its CPU and CUDA builds, so one library serves all of them. It calls only
-functions of Python's stable ABI, so it serves every Python.
+packaging/prebuilt.py builds them; an installation from source has none. The CPU build and the CUDA
+builds of a release have the same C++ headers, so one library serves all of them. A library calls
+only functions of Python's stable ABI, so it serves every Python version.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from pathlib import Path
 from plimsoll.torch.building import versions
 
 FOLDER = Path(__file__).parent / "libraries"
-"""Only wheels have this folder."""
+"""The folder with the libraries. Only wheels have it."""
 _OFFICIAL = re.compile(r"(\d+\.\d+\.\d+)(\+(cpu|cu\d+))?")
-"""A release of PyTorch, and no build of other sources or for other makers' GPUs."""
+"""Versions of PyTorch's own releases for CPU and CUDA: not of other builds, nor for other GPUs."""
 _RELEASE = re.compile(r"-torch([\d.]+)-\w+\.so")
 
 
 def file_name(name: str, release: str, digest: str) -> str:
-    """Returns a library's file name, from its recipe's name, PyTorch's release and its digest."""
+    """Returns the file name of a library: the recipe's name, PyTorch's release, and the digest."""
     return f"{name}-torch{release}-{digest[:16]}.so"
 
 
 def find(name: str, digest: str) -> Path | None:
-    """Returns the library for the installed PyTorch, None without one.
+    """Returns the library for the installed PyTorch; None if there is none.
 
     Args:
-        name: The name of its recipe.
-        digest: The digest of its sources, so that another plimsoll's library is not found.
+        name: The name of the library's recipe.
+        digest: The digest of its sources: a library of other sources is not returned.
 
     Raises:
         InputError: If PyTorch is missing or too old.
@@ -43,7 +43,7 @@ def find(name: str, digest: str) -> Path | None:
 
 
 def note_of_releases(name: str) -> str:
-    """Returns the end of a line with the releases for which a library is here; "" for none."""
+    """Returns the end of an error: the releases with a prebuilt library; "" if there are none."""
     files = FOLDER.glob(f"{name}-torch*.so")
     releases = [match[1] for file in files if (match := _RELEASE.search(file.name))]
     if not releases:

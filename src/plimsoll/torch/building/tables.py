@@ -1,10 +1,10 @@
-"""Compiles data files into a library: each row becomes an initializer of C++.
+"""Turns data files into C++ initializers that a library includes, one for each row.
 
-A file is UTF-8 with one row a line; empty lines and lines that begin with # are comments. In a .txt
-a row is a name, `"aten::add",` in C++. In a .csv the first row names the columns. The other rows
-are integers, except for names in the column `name` and words with spaces in the column `words`:
-`{.name = "add", .batch = 64},`, so that the compiler compares the columns with the struct that they
-fill.
+A data file is UTF-8 with one row per line. Empty lines and lines that begin with # are ignored. In
+a .txt, a row is a name; it becomes `"aten::add",`. In a .csv, the first row names the columns, and
+the other rows are integers; only the column `name` has names, and the column `words` text with
+spaces. A row becomes `{.name = "add", .batch = 64},`, so the compiler checks the columns against
+the struct's fields.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _open(path: Path) -> _Rows:
 
 
 class _Rows:
-    """The rows of a file, and the number of the current line."""
+    """The rows of a data file, one after the other; an error names the line that was read last."""
 
     def __init__(self, path: Path, lines: list[str]) -> None:
         self._path = path
@@ -86,7 +86,7 @@ def _names(rows: _Rows) -> Iterable[str]:
 
 
 def read_numbers(path: Path) -> list[dict[str, int]]:
-    """Reads the rows of a .csv of integers alone, by their columns.
+    """Returns the rows of a .csv that has only integers, as dictionaries by column.
 
     Raises:
         InputError: If the file cannot be read, or a row is bad.
@@ -101,7 +101,7 @@ def _numbers(rows: _Rows) -> Iterable[str]:
 
 
 def _cells(rows: _Rows) -> Iterator[list[tuple[str, str]]]:
-    """Yields each row's cells with the names of their columns."""
+    """Yields the cells of each row, each with its column's name."""
     columns: list[str] = []
     for row in rows:
         cells = row.split(",")

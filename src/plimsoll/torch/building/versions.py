@@ -1,8 +1,9 @@
-"""The version of the installed PyTorch, and its rules. PyTorch is not imported.
+"""The installed PyTorch's version and the rules for it. PyTorch is not imported.
 
-include/plimsoll/torch_versions.inc lists the versions whose rules are known, and the first version
-of each rule. A newer PyTorch gets the rules of the newest known one, a notice, and a check when its
-library is built. docs/versions.md lists the tests under each version.
+include/plimsoll/torch_versions.inc lists the versions whose rules are known, and for each rule the
+first version that follows it. A newer PyTorch gets the rules of the newest known version and a
+notice, and libraries that are built for it are tested. docs/versions.md lists the tests under each
+version.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from plimsoll import _core
 from plimsoll.base.errors import InputError
 
 Version = tuple[int, int]
-"""Major and minor version."""
+"""The major and the minor version."""
 
 
 def _numbers(version: str) -> Version:
@@ -27,14 +28,14 @@ def _numbers(version: str) -> Version:
 
 
 OLDEST: Version = _numbers(_core.OLDEST_VERSION)
-"""The first version whose rules are known, and under which plimsoll runs."""
+"""The oldest version under which plimsoll runs."""
 NEWEST: Version = _numbers(_core.NEWEST_VERSION)
-"""The last version whose rules are known."""
+"""The newest version whose rules are known."""
 
 
 @dataclass(frozen=True)
 class Companions:
-    """The default versions of other packages that a PyTorch's CUDA builds require."""
+    """Which versions of CUDA and Triton a PyTorch's CUDA builds require by default."""
 
     cuda: str
     triton: str
@@ -48,11 +49,11 @@ _COMPANIONS = {
     (2, 14): Companions("13.0", "3.8"),
     (2, 15): Companions("13.2", "3.9"),
 }
-"""Companions by PyTorch's version; a version without a row has those of the one before."""
+"""The companions since each version of PyTorch, up to the next row."""
 
 
 def companions(version: Version) -> Companions:
-    """Returns the companions of a version, which is at least `OLDEST`."""
+    """Returns the companions of a version of PyTorch, which must be `OLDEST` or later."""
     return next(found for since, found in reversed(_COMPANIONS.items()) if since <= version)
 
 
@@ -60,12 +61,12 @@ _RULES = _core.torch_rules()
 
 
 def follows(rule: str, version: Version) -> bool:
-    """Returns whether a rule of torch_versions.inc holds in a version."""
+    """Returns whether a version of PyTorch follows a rule of torch_versions.inc."""
     return version >= _RULES[rule]
 
 
 def text(version: Version) -> str:
-    """Returns a version as people write it: "2.11"."""
+    """Returns a version in its usual form, "2.11"."""
     return f"{version[0]}.{version[1]}"
 
 
@@ -107,7 +108,7 @@ def torch_version() -> Version:
 
 
 def rules_version() -> str:
-    """Returns the version whose rules serve the installed PyTorch: its own, or the newest known.
+    """Returns the version whose rules hold for the installed PyTorch: its own, or the newest known.
 
     Raises:
         InputError: Like `torch_version`.

@@ -1,4 +1,4 @@
-"""plimsoll's allocator under PyTorch on a real GPU.
+"""Puts plimsoll's allocator under PyTorch on a real GPU.
 
 Begin with `live_engines` and `csrc/allocator.h`.
 """

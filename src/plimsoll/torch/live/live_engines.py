@@ -1,11 +1,12 @@
-"""plimsoll's allocators under PyTorch on a real GPU, or beside it for other libraries.
+"""plimsoll's allocators on a real GPU, under PyTorch or for other libraries alone.
 
 PyTorch's allocator is replaced before the first allocation; PyTorch initialises the new one when it
-initialises CUDA. An engine is made at the first use of its GPU, because it makes a context there.
+initialises CUDA. A GPU's engine is made when the GPU is first used, because the engine makes a
+context on the GPU.
 
-If the bridge cannot be built, PyTorch's interface for pluggable allocators is used instead. It
-allocates and frees, but PyTorch then has no statistics, no snapshots and no sharing of tensors
-between processes.
+If the bridge cannot be built, plimsoll uses PyTorch's interface for pluggable allocators instead.
+Allocating and freeing then works, but PyTorch has no statistics and no snapshots, and cannot share
+tensors between processes.
 """
 
 from __future__ import annotations
@@ -61,10 +62,9 @@ class _Choice:
 
 
 class LiveEngines:
-    """The engines of this process, by GPU.
+    """The engines of this process, one for each GPU.
 
-    An engine is never destroyed, so each GPU gets exactly one. No request is served before the
-    engine's limits hold.
+    An engine is never destroyed. It serves requests only once its limits have been set.
     """
 
     def __init__(self, choice: _Choice, *, keeps_account: bool) -> None:
@@ -75,8 +75,8 @@ class LiveEngines:
         self._plan_file = choice.plan
         self._keeps_account = keeps_account
         self._version = _rules()
-        # Reentrant: while an engine is made, the garbage collector may run a library's code that
-        # calls here again.
+        # Reentrant: while an engine is made, Python's garbage collector may run code that calls
+        # this object again.
         self._lock = threading.RLock()
         self._open: dict[int, _core.Engine] = {}
         self._limited: set[int] = set()
@@ -107,7 +107,7 @@ class LiveEngines:
         return self._open[device]
 
     def _follow_plan(self, engine: _core.Engine, device: int) -> None:
-        """Let the engine follow the plan of this rank and GPU; say so where there is none."""
+        """Makes the engine follow the plan of this rank and GPU; prints a line if there is none."""
         if self._plan is None or engine.fell_back is not None:
             return
         rank = rank_of_process()
@@ -119,7 +119,7 @@ class LiveEngines:
         print(printable(f"plimsoll: {self._plan_file} has no plan for {whose}"), file=sys.stderr)
 
     def plan_uses(self) -> dict[int, PlanUse]:
-        """How far the requests of each GPU that is used followed the plan; none without one."""
+        """Returns how well each used GPU's requests followed the plan; empty without a plan."""
         if self._plan is None:
             return {}
         return {
@@ -129,7 +129,7 @@ class LiveEngines:
         }
 
     def tell(self, told: Callable[[int], None]) -> None:
-        """Calls `told` with the GPU of each engine, existing ones first."""
+        """Calls `told` with each engine's GPU: now for existing engines, later for new ones."""
         with self._lock:
             self._told = told
             there = sorted(self._limited)
@@ -147,13 +147,16 @@ class LiveEngines:
             return dict(self._open)
 
     def configure(self, conf: str) -> bool:
-        """Applies the program's settings; returns False if no open engine follows them.
+        """Applies settings that the program gave to PyTorch; also to engines that are opened later.
 
-        PyTorch's rules serve later requests by them, as PyTorch's own allocator does. Engines that
-        are opened later begin with them.
+        An engine with PyTorch's rules serves later requests by them, as PyTorch's own allocator
+        does.
+
+        Returns:
+            Whether the settings have an effect; False if the open engines do not follow settings.
 
         Raises:
-            InputError: If they are invalid; nothing is changed then.
+            InputError: If the settings are invalid; then nothing is changed.
         """
         with self._lock:
             try:
@@ -166,7 +169,7 @@ class LiveEngines:
             return self._allocator == "native" or not self._open
 
     def accounts(self) -> list[Account]:
-        """Returns the use of each GPU."""
+        """Returns an account of each GPU's use."""
         plans = self.plan_uses()
         pinned_bytes = torch_pinned_bytes("peak") if sys.modules.get("torch") else None
         accounts = [
@@ -184,7 +187,7 @@ class LiveEngines:
 
 
 def _rules() -> str:
-    """Returns the rules of the installed PyTorch, or the newest known ones if none serves."""
+    """Returns the rules of the installed PyTorch; if it is missing or too old, the newest rules."""
     try:
         return rules_version()
     except InputError:
@@ -195,7 +198,7 @@ def _rules() -> str:
 class _Installed:
     choice: _Choice
     engines: LiveEngines
-    keep: Any = None  # the objects that C++ calls; None if PyTorch keeps its allocator
+    keep: Any = None  # what C++ calls, kept alive; None if PyTorch keeps its own allocator
 
 
 _installed: _Installed | None = None
@@ -207,7 +210,7 @@ def is_installed() -> bool:
 
 
 def is_under_pytorch() -> bool:
-    """Returns whether plimsoll's allocator is under PyTorch."""
+    """Returns whether PyTorch uses plimsoll's allocator."""
     return _installed is not None and _installed.keep is not None
 
 
@@ -220,15 +223,18 @@ def put_in_place(
     keeps_account: bool,
     under_pytorch: bool = True,
 ) -> LiveEngines:
-    """Makes the engines of this process, and puts them under PyTorch; once, with one choice.
+    """Makes the engines of this process and puts them under PyTorch.
+
+    A process has one set of engines: further calls must have the same arguments.
 
     Args:
         allocator: The allocator's name.
-        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
+        conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; None reads the environment.
         tiers: The settings of memory tiers on every GPU.
         plan: The file of a plan of places that the elastic allocator follows.
-        keeps_account: Whether the engines keep the data of `LiveEngines.accounts`.
-        under_pytorch: Whether to put them under PyTorch, which an earlier call may have left out.
+        keeps_account: Whether the engines collect the data for `LiveEngines.accounts`.
+        under_pytorch: Whether to put the engines under PyTorch. If an earlier call did not, this
+            one does.
 
     Returns:
         The engines, one for each GPU that is used.
@@ -270,15 +276,15 @@ def put_in_place(
 
 
 def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
-    """Replaces PyTorch's allocator; returns the objects that C++ calls from now on."""
-    rules_version()  # raises if this PyTorch cannot be served
+    """Replaces PyTorch's allocator; returns the objects that C++ calls, to be kept alive."""
+    rules_version()  # raises if PyTorch is missing or too old
     import torch
 
     other = torch.cuda.memory.get_allocator_backend()
     if other != "native":
         raise InputError(f"PyTorch runs on the allocator {other!r} already; a process has one")
     if conf is not None:
-        _settings(torch)(conf)  # for PyTorch's own settings there, such as those of pinned memory
+        _settings(torch)(conf)  # PyTorch's own settings, such as those of pinned memory
     tell_if_unknown()
     try:
         library = load(BRIDGE)
@@ -291,7 +297,7 @@ def _put_under_pytorch(engines: LiveEngines, conf: str | None) -> Any:
 
 
 def _check_sizes(tiers: Tiers, nvml: Nvml | None = None) -> None:
-    """Refuses sizes that no card and no host has, as far as they are known before CUDA runs."""
+    """Refuses sizes above every card's memory or the host's, as far as known before CUDA starts."""
     host = _core.host_memory()[1] // 2
     if tiers.shared_bytes is not None and tiers.shared_bytes > host:
         raise InputError(
@@ -314,7 +320,7 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
         try:
             handle: int = engines.open(device).handle
             return handle
-        except Exception as error:  # C++ raises any error at the request for memory
+        except Exception as error:  # C++ raises it again, at the request for memory
             text = str(error).encode()[: capacity - 1] + b"\0"
             ctypes.memmove(problem, text, len(text))
             return None
@@ -331,7 +337,8 @@ def _use_bridge(torch: Any, library: ctypes.CDLL, engines: LiveEngines) -> Any:
         raise InputError(_TOO_LATE)
     if status != 0:
         raise InputError("CUDA failed before the allocator could be put in place")
-    # Another library may open an engine first. PyTorch takes it over once it knows its GPUs.
+    # If another library opens an engine first, PyTorch's allocator adopts the engine as soon as
+    # CUDA is initialised.
     adopt = library.plimsoll_bridge_adopt
     adopt.argtypes, adopt.restype = [ctypes.c_int], None
     torch.cuda._lazy_call(lambda: engines.tell(adopt))
@@ -352,7 +359,8 @@ def _use_pluggable(torch: Any, engines: LiveEngines, reason: str) -> Any:
         torch._C._cuda_changeCurrentAllocator(allocator)
     except RuntimeError:
         raise InputError(_TOO_LATE) from None
-    # These functions use engines only, so every GPU gets one as soon as CUDA runs.
+    # The pluggable functions cannot open an engine, so each GPU gets its engine as soon as CUDA is
+    # initialised.
     torch.cuda._lazy_call(
         lambda: [engines.open(device) for device in range(torch.cuda.device_count())]
     )
@@ -378,7 +386,7 @@ def _settings(torch: Any) -> Callable[[str], None]:
 
 
 def _follow_settings(torch: Any, engines: LiveEngines) -> None:
-    """Passes the program's settings on to the engines."""
+    """Applies settings that the program gives to PyTorch later to the engines too."""
     set_in_torch = _settings(torch)
 
     def set_settings(conf: str) -> None:

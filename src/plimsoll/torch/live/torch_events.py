@@ -1,4 +1,4 @@
-"""The events of PyTorch's CUDA allocator, its own or plimsoll's, from the bridge."""
+"""The events of PyTorch's CUDA allocator, PyTorch's own or plimsoll's, which the bridge records."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from plimsoll.recordings.events import Frame
 
 
-# The state of autograd, in the bits below the number of a request's stack; csrc/recorder.cpp.
+# Bits below the number of a request's stack: autograd's state at the request (csrc/recorder.cpp).
 _RECORDS, _IN_BACKWARD, _BITS = 1, 2, 3
 
 
 class TorchEvents:
-    """PyTorch's CUDA allocator, its own or plimsoll's, through the bridge."""
+    """Records the events of PyTorch's CUDA allocator, PyTorch's own or plimsoll's."""
 
     is_simulated = False
 
@@ -34,7 +34,7 @@ class TorchEvents:
         backend = torch.cuda.memory.get_allocator_backend()
         if backend not in ("native", "plimsoll"):
             raise InputError(f"PyTorch's allocator {backend} tells nobody what it does")
-        torch.cuda.init()  # before that there is no allocator to follow
+        torch.cuda.init()  # without CUDA there is no allocator to track
         self._torch = torch
         self._library = load(BRIDGE)
         self._has_stacks = False
@@ -62,7 +62,7 @@ class TorchEvents:
             self._torch._C._cuda_record_memory_history = self._record_memory_history
 
     def _watch_history(self) -> None:
-        """Watches for the program's own recording of history, which then gathers stacks."""
+        """Watches for the program's own recording of history, which from then on gathers stacks."""
         self._record_memory_history = self._torch._C._cuda_record_memory_history
 
         def record_memory_history(*arguments: Any, **named: Any) -> Any:

@@ -1,5 +1,5 @@
-"""The functions that a program calls first: `install`, `record`, simulated GPUs.
+"""What a program calls first: `install`, `record`, and the simulation of GPUs.
 
-Processes that the program starts get the same, through `inherited` and the `sitecustomize` in
-`site`; `environment` reads the variables that request it.
+`inherited`, with the `sitecustomize` in `site`, passes the simulation on to processes that the
+program starts. `environment` reads the variable that asks for a recording.
 """

@@ -1,6 +1,7 @@
-"""The function that each `import torch` calls, by PyTorch's `torch.backends` entry points.
+"""The function that PyTorch calls at each `import torch`, by the entry points `torch.backends`.
 
-It therefore imports nothing unless the environment requests plimsoll.
+It must cost nothing in other programs, so it imports nothing unless the environment asks for
+plimsoll.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ import os
 
 
 def autoload() -> None:
-    """Follows PLIMSOLL_ALLOCATOR and similar variables; does nothing on simulated GPUs."""
+    """Does what PLIMSOLL_ALLOCATOR and similar variables ask for; nothing on simulated GPUs."""
     wanted = any(os.environ.get(f"PLIMSOLL_{name}") for name in ("ALLOCATOR", "REPORT", "RECORD"))
     if not wanted:
         return
     from plimsoll.engine.current import current_engines
 
-    if current_engines() is None:  # simulated GPUs have their engines
+    if current_engines() is None:  # simulated GPUs have engines already
         from plimsoll.torch.session.install import install_from_environment
 
         install_from_environment()

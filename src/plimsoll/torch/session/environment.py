@@ -1,4 +1,4 @@
-"""Records as PLIMSOLL_RECORD requests; without it nothing is imported."""
+"""Starts the recording that PLIMSOLL_RECORD asks for; imports nothing if it is not set."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def record_if_asked(torch: ModuleType) -> None:
-    """Records from the first use of CUDA on, if the environment requests it.
+    """Records from the first use of CUDA on, if PLIMSOLL_RECORD is set.
 
-    A process that does not use CUDA, such as a launcher, therefore leaves no recording.
+    So a process that does not use CUDA, such as a launcher, leaves no recording.
     """
     torch.cuda._lazy_call(_record)
 

@@ -1,7 +1,8 @@
-"""Gives every Python process that a program starts simulated GPUs too, however it is started.
+"""Gives simulated GPUs to every Python process that a program starts, in whatever way it starts it.
 
-The environment carries the means: PYTHONPATH begins with a folder that has a `sitecustomize`, and
-PLIMSOLL_SIMULATED contains, as JSON, the function that a process calls before it imports PyTorch.
+The new process inherits two environment variables. PYTHONPATH begins with a folder that contains a
+`sitecustomize`. PLIMSOLL_SIMULATED names, as JSON, the function that the process calls before it
+imports PyTorch.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def begin_started_with(begin: Callable[[dict[str, Any]], None], values: dict[str
     """Makes every process that this one starts call `begin` before it imports PyTorch.
 
     Args:
-        begin: A function of a module, which the new process imports.
-        values: The arguments of `begin`, which JSON can represent.
+        begin: A function at the top of a module, so that the new process can import it.
+        values: The argument of `begin`, which must be expressible in JSON.
     """
     asked = {"module": begin.__module__, "function": begin.__name__, "values": values}
     os.environ[_ASKED] = json.dumps(asked)
@@ -33,6 +34,6 @@ def begin_started_with(begin: Callable[[dict[str, Any]], None], values: dict[str
 
 
 def is_inherited(environment: Mapping[str, str]) -> bool:
-    """Returns whether a Python process with such an environment has simulated GPUs."""
+    """Returns whether a Python process started with this environment has simulated GPUs."""
     folders = environment.get("PYTHONPATH", "").split(os.pathsep)
     return bool(environment.get(_ASKED)) and _FOLDER in folders

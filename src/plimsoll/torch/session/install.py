@@ -1,7 +1,7 @@
-"""`plimsoll.install`, and the installation that the environment requests.
+"""`plimsoll.install`, and the installation that environment variables ask for.
 
-The allocator under PyTorch reports its counters, can be recorded, and keeps an account of its use.
-Other libraries get their memory from the same engines.
+The allocator under PyTorch publishes its counters, can be recorded, and accounts for its use. Array
+libraries such as CuPy get their memory from the same engines.
 """
 
 from __future__ import annotations
@@ -57,37 +57,37 @@ def install(
     numba: bool = False,
     rmm: bool = False,
 ) -> None:
-    """Puts plimsoll's allocator under PyTorch and other libraries, for this process.
+    """Makes PyTorch and other libraries use plimsoll's allocator in this process.
 
-    Call it before the first tensor on a GPU. All of torch.cuda's memory functions continue to work.
-    A second call with the same choice does nothing, or adds new libraries. On simulated GPUs it
-    sets the tiers; the allocator was chosen when the GPUs were simulated, and must be the same one.
+    Call it before the first tensor is made on a GPU. All of torch.cuda's memory functions continue
+    to work. A second call must have the same arguments, but may add libraries. On simulated GPUs,
+    `allocator` must be the one with which the GPUs are simulated, and only the tiers are set.
 
     >>> import plimsoll
     >>> plimsoll.install(policy="spill", dedicated="6GiB")  # doctest: +SKIP
 
     Args:
         allocator: "elastic", which wastes almost nothing, or "native", PyTorch's own rules.
-        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; by default those of the environment. "native"
-            honours every key, "elastic" `per_process_memory_fraction`.
-        policy: The action when dedicated memory is full, see `plimsoll.set_tiers`.
-        dedicated: The most of each card's own memory, as bytes or "6GiB".
-        shared: The most of the host's memory that each GPU may use; by default half of it.
-        rebalance: When spilled memory moves back to the card, see `plimsoll.set_tiers`.
+        conf: Settings in the form of PYTORCH_CUDA_ALLOC_CONF; by default, those of the environment.
+            "native" follows every key, "elastic" only `per_process_memory_fraction`.
+        policy: What happens when dedicated memory is full; see `plimsoll.set_tiers`.
+        dedicated: How much of each card's own memory may be used, in bytes or as "6GiB".
+        shared: How much host memory each GPU may use; by default, half of the host's memory.
+        rebalance: When spilled memory moves back to the card; see `plimsoll.set_tiers`.
         plan: The file of a plan of places, which "elastic" follows (docs/plans.md). Simulated GPUs
-            have theirs from the start.
-        pytorch: False leaves PyTorch alone, which then need not be installed: for programs that use
-            other libraries only.
-        cupy: CuPy's arrays come from the same memory. docs/live.md explains the libraries.
-        numba: Numba's device arrays come from it too. Call it before the first of them.
-        rmm: Buffers of RMM, and so those of RAPIDS, come from it too.
+            have their plan from the start.
+        pytorch: Whether PyTorch uses the allocator. With False, PyTorch need not be installed; this
+            is for programs that use only other libraries.
+        cupy: Whether CuPy's arrays use the allocator. docs/live.md explains the libraries.
+        numba: Whether Numba's device arrays use it. Call `install` before the first of them.
+        rmm: Whether buffers of RMM, and so those of RAPIDS, use it.
 
     Raises:
         InputError: If this is not Linux, PyTorch has no CUDA, or there is no GPU. If PyTorch or
-            Numba has allocated GPU memory already, or another choice is installed. If a library is
-            missing, or there are only simulated GPUs for it. If a size is larger than the memory,
-            or the configuration is invalid. A size that is too large for some cards only is found
-            at the first use of such a card; then all requests there fail.
+            Numba has allocated GPU memory already, or `install` was called with other arguments. If
+            a library is missing, or is to use simulated GPUs. If a size is larger than the memory,
+            or the configuration is invalid. A size that only some cards lack raises no error here:
+            when such a card is first used, all requests there fail.
     """
     if allocator not in _NAMES:
         raise InputError(f"unknown allocator {allocator!r}; there are {' and '.join(_NAMES)}")
@@ -121,7 +121,7 @@ def _check_pytorch() -> None:
 
 
 def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers) -> None:
-    """Checks the choice: simulated GPUs have their allocator from the start."""
+    """Refuses another allocator than the one that simulated GPUs have from the start."""
     if engines.allocator != allocator:
         raise InputError(
             f"the simulated GPUs have the {engines.allocator} allocator: choose --allocator "
@@ -132,11 +132,11 @@ def _use_simulated(engines: Engines, allocator: LiveAllocatorName, tiers: Tiers)
 
 
 def install_from_environment() -> None:
-    """Follows PLIMSOLL_ALLOCATOR and similar variables; ends the process if that is impossible.
+    """Installs what PLIMSOLL_ALLOCATOR and similar variables ask for, or ends the process.
 
-    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN have the values that `install` takes,
-    and PLIMSOLL_CUPY=1, _NUMBA and _RMM add libraries. If PyTorch has no CUDA, or there is no GPU,
-    it does nothing, because such a process uses no GPU.
+    PLIMSOLL_POLICY, _DEDICATED, _SHARED, _REBALANCE and _PLAN take the same values as the arguments
+    of `install`. PLIMSOLL_CUPY=1, _NUMBA=1 and _RMM=1 add libraries. In a process whose PyTorch has
+    no CUDA, or that has no GPU, nothing is installed, because the process uses no GPU.
     """
     name = os.environ.get("PLIMSOLL_ALLOCATOR") or "torch"
     try:
@@ -150,7 +150,7 @@ def install_from_environment() -> None:
 
         if torch.cuda.device_count() == 0:
             return
-        record_if_asked(torch)  # the allocator is in place by then
+        record_if_asked(torch)  # by the time CUDA is used, the allocator is installed
         if name != "torch":
             tiers = Tiers.parse(*(os.environ.get(f"PLIMSOLL_{key}") for key in _TIERS))
             asked = [one for one in _LIBRARIES if _is_on(f"PLIMSOLL_{one.upper()}")]
@@ -185,7 +185,7 @@ def _install(
 ) -> None:
     to = _report()
     was_there, was_under_pytorch = is_installed(), is_under_pytorch()
-    check_libraries(libraries)  # a refusal changes nothing
+    check_libraries(libraries)  # first, so that a refusal changes nothing
     engines = put_in_place(
         allocator, conf, tiers, plan=plan, keeps_account=bool(to), under_pytorch=under_pytorch
     )

@@ -1,4 +1,4 @@
-"""What a process says of the plan of places that it follows."""
+"""Tells the user how well a process's plan of places fits."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def tell_of_plan(engines: LiveEngines, plan: str, *, is_accounted: bool) -> None:
-    """Says in a line where the plan is made for another program, and at the end if it was dropped.
+    """Prints a line if the plan is for another program, and at the end if the plan was dropped.
 
     Args:
         engines: The engines that follow the plan.
-        plan: Its file.
-        is_accounted: The account of the process says at the end what came of the plan.
+        plan: The plan's file.
+        is_accounted: Whether the account of the process already says at the end how the plan did.
     """
     if difference := read_plan(plan).made_for.difference(_running_program()):
         print(printable(f"plimsoll: {plan} is a plan {difference}"), file=sys.stderr)
@@ -45,6 +45,6 @@ def _running_program() -> MadeFor:
     version = gpu = None
     with suppress(InputError, IndexError):
         gpu = gpu_profile(Nvml().read().gpus[0].name).name
-    with suppress(InputError):  # without PyTorch
+    with suppress(InputError):  # PyTorch is missing
         version = rules_version()
     return made_for(script or None, tuple(sys.argv[1:]), version, gpu)

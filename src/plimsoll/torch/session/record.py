@@ -1,8 +1,8 @@
-"""Recording a running program's GPU memory into a file, as it happens.
+"""Records the GPU memory of a running program into a file, event by event.
 
-`plimsoll.record("run.plim")` records PyTorch's allocator, plimsoll's or a simulated GPU's;
-PLIMSOLL_RECORD does so for a whole program, without a change to it. The file is complete at every
-moment: it opens even if the program is killed.
+`plimsoll.record("run.plim")` records PyTorch's allocator, plimsoll's, or a simulated GPU's.
+PLIMSOLL_RECORD records a whole program, which need not be changed. The file is complete at every
+moment: it can be opened even if the program is killed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ def record(
     ...     recording.mark("evaluation")
     ...     evaluate()
 
-    All GPUs of the process are recorded, from all threads. Each `step()` of an optimizer ends in a
-    mark named "step". The file grows while the program runs, memory does not; if the program dies,
-    the file opens up to its last tenth of a second. `plimsoll explain` and `plimsoll view` read it.
+    It records all GPUs of the process and all threads. The end of each optimizer's `step()` is
+    marked "step". The recording takes no memory that grows; only the file grows. If the program
+    dies, the file lacks at most the last tenth of a second. `plimsoll explain` and `plimsoll view`
+    read it.
 
     As a decorator it records each call of the function: the first into `run.plim`, the next into
-    `run-2.plim`, `run-3.plim` and so on. A call within a call is part of its recording.
+    `run-2.plim`, `run-3.plim` and so on. A recursive call belongs to the recording of the outer
+    call.
 
     Args:
-        path: Path of the file, a `.plim`, which must not exist.
-        stacks: Keep the Python call stack of each request.
-        allocator: Records this `plimsoll.Allocator`, and not the process's GPUs.
+        path: The file to write, a `.plim` that does not exist yet.
+        stacks: Whether to record the Python call stack of each request.
+        allocator: The `plimsoll.Allocator` to record instead of the process's GPUs.
 
     Returns:
         A context manager, which is also a decorator.
@@ -77,7 +79,7 @@ def events_of_process() -> EventSource:
     """Returns the events of this process's GPUs.
 
     Raises:
-        InputError: If it has no GPU.
+        InputError: If the process has no GPU.
     """
     simulation = running()
     if simulation is not None:
@@ -99,11 +101,11 @@ def events_of_process() -> EventSource:
 
 
 def record_from_environment() -> None:
-    """Records from now on to the end of the process, if PLIMSOLL_RECORD names a file.
+    """Records from now to the end of the process, if PLIMSOLL_RECORD names a file.
 
-    A process with a launcher's rank writes `run.rank0.plim` for `run.plim`. A process that a
-    recording process or `multiprocessing` started writes `run.PROCESS.plim`. The process ends if
-    the recording cannot begin.
+    If that file is `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`,
+    and a process that was started by a recording process or by `multiprocessing` writes
+    `run.PROCESS.plim`. If the recording cannot begin, the process ends.
     """
     name = os.environ.get(_FILE)
     if not name:
@@ -126,11 +128,11 @@ def _end(recorder: Recorder) -> None:
 
 
 def rank_recorder(path: Path) -> Recorder | None:
-    """Makes the recorder of this rank's GPUs, into `run.rank0.plim` for `run.plim`.
+    """Makes a recorder of this rank's GPUs, which writes `run.rank0.plim` if `path` is `run.plim`.
 
     Returns:
-        The recorder, which has not begun; None if this process has no rank, or another process of
-        the rank has the file.
+        The recorder, which has not begun. None if this process has no rank, or if another process
+        of the rank writes the file.
     """
     if rank_of_process() is None:
         return None
@@ -139,10 +141,10 @@ def rank_recorder(path: Path) -> Recorder | None:
 
 
 def own_path(path: Path) -> Path:
-    """Returns the path to which this process records, if its job is to record to `path`.
+    """Returns the file that this process writes if its job is recorded into `path`.
 
-    A process with a launcher's rank has `run.rank0.plim` for `run.plim`; a process that it starts
-    and that has this rank too has `run.rank0.PROCESS.plim`.
+    For `run.plim`, a process that has a rank from a launcher writes `run.rank0.plim`. A process
+    that it starts, which has the same rank, writes `run.rank0.PROCESS.plim`.
     """
     suffix = path.suffix or ".plim"
     rank, of_parent = rank_of_process(), os.environ.get(_OF_PARENT)

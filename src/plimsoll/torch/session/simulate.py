@@ -1,4 +1,4 @@
-"""Simulated GPUs for this process and those that it starts; each reports counters and records."""
+"""Simulates GPUs in this process and in those it starts; each process reports and records."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def simulate(
     begin: Callable[[dict[str, Any]], None] | None = None,
     values: dict[str, Any] | None = None,
 ) -> None:
-    """Makes the next `import torch` see the simulated GPUs, also in processes started here.
+    """Makes the next `import torch` see the simulated GPUs, also in processes started later.
 
     Args:
         simulation: The GPUs.
-        after_import: Called with the module `torch` once it is ready.
-        begin: Called in each process that is started, before PyTorch is imported there, to give it
-            GPUs by `simulate_started`; by default they get the same GPUs.
-        values: The arguments of `begin`.
+        after_import: Called with the module `torch` once it is imported.
+        begin: Called in each process that this one starts, before that process imports PyTorch. It
+            has to call `simulate_started`. By default, the processes get the same GPUs.
+        values: The argument of `begin`.
 
     Raises:
         InputError: If PyTorch is imported already.
@@ -48,19 +48,19 @@ def simulate(
 
 
 def simulate_started(setup: Setup, watch: Callable[[Simulation], None] | None = None) -> None:
-    """Gives a started process GPUs like those of the process that started it.
+    """Simulates GPUs in a process that a process with simulated GPUs has started.
 
-    It ends the process if that is impossible.
+    If that is impossible, it prints why and ends the process.
 
     Args:
-        setup: The setup of the `Simulation` there.
+        setup: The setup of the starting process's `Simulation`.
         watch: Called with the GPUs before PyTorch sees them.
     """
     if running() is not None:
         return
     try:
         simulation = Simulation(setup)
-        simulation.pretended_world = None  # the other processes were started too
+        simulation.pretended_world = None  # None: all ranks run, as processes of their own
         if watch is not None:
             watch(simulation)
         _simulate_here(simulation, record_if_asked)

@@ -1,4 +1,4 @@
-"""`plimsoll.simulated_operation`: the results and memory of a program's own operation."""
+"""`plimsoll.simulated_operation`: a program describes an operation of its own to the simulation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def simulated_operation(
 ) -> None:
     """Describes the results and the memory of an operation whose kernel cannot run without a GPU.
 
-    If there is a GPU it does nothing, so it can stay in the program. It may be called before the
-    operation is defined.
+    On a real GPU this function does nothing, so the call can stay in the program. It may come
+    before the operation is defined.
 
     >>> import plimsoll
     >>> plimsoll.simulated_operation(
@@ -35,16 +35,16 @@ def simulated_operation(
 
     Args:
         name: "library::operation", with its overload if it has one: "library::operation.out".
-        shapes: Called with the operation's arguments, whose tensors are shapes alone (on `meta`).
-            Returns the results as a fake implementation does, or their sizes, which then have the
-            type of the first tensor; a size that depends on data is
-            `torch.library.get_ctx().new_dynamic_size(max=...)`. Not needed for an operation that
+        shapes: A function of the operation's arguments, whose tensors are on `meta` and have only
+            shapes. It returns the results, as a fake implementation does, or just their sizes; the
+            results then have the first tensor's type. For a size that depends on data, it calls
+            `torch.library.get_ctx().new_dynamic_size(max=...)`. Leave it out for an operation that
             has a fake implementation, or that only writes to its arguments.
         workspace: The bytes that the kernel takes while it runs, or a function of the operation's
             arguments that returns them.
 
     Raises:
-        InputError: If the name is no operation's.
+        InputError: If the name is not of the form "library::operation".
     """
     if not _NAME.fullmatch(name):
         raise InputError(f'{name}: an operation is called "library::operation"')

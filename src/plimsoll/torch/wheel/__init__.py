@@ -1,6 +1,6 @@
-"""PyTorch's own allocator from its wheel, on simulated GPUs: for versions whose rules are unknown.
+"""PyTorch's own allocator, from its wheel, on simulated GPUs: for versions with unknown rules.
 
 Begin with `own_allocator`, which builds and loads the library. In `csrc`, `cuda` has the CUDA
-functions that PyTorch's allocator calls, and `allocator` has its functions as a table of plain C
-(`include/plimsoll/wheel_api.h`). The core's `WheelAllocator` uses the table.
+functions that PyTorch's allocator calls. `allocator` offers PyTorch's allocator as a table of plain
+C functions (`include/plimsoll/wheel_api.h`), which the core's `WheelAllocator` calls.
 """

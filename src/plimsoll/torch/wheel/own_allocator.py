@@ -74,9 +74,9 @@ def own_allocator() -> int:
 
 @cache
 def allocator_of_unknown() -> int:
-    """Returns `own_allocator` for a CUDA build whose rules plimsoll does not know; else 0.
+    """Returns `own_allocator` for a CUDA build whose rules plimsoll does not know; otherwise 0.
 
-    If that allocator cannot be built or loaded, a line on stderr says so, and the result is 0.
+    It also returns 0 if that allocator cannot be built or loaded; a line on stderr then says so.
 
     Raises:
         InputError: If PyTorch is not installed, or too old.
@@ -91,10 +91,12 @@ def allocator_of_unknown() -> int:
 
 
 def build_ahead(*, is_asked_for: bool) -> None:
-    """Builds the library before a script's process starts, whose writes may be discarded.
+    """Builds the library before a script's process starts.
+
+    The script's process could not keep it in the cache, if the script's writes are discarded.
 
     Args:
-        is_asked_for: Whether the script is to have this allocator under any version.
+        is_asked_for: Whether the user chose this allocator, whatever PyTorch's version is.
 
     Raises:
         InputError: Like `own_allocator`, if it is asked for.
@@ -102,7 +104,7 @@ def build_ahead(*, is_asked_for: bool) -> None:
     if is_asked_for:
         build(_LIBRARY)
     elif is_unknown_cuda_build():
-        with suppress(InputError):  # `allocator_of_unknown` says so
+        with suppress(InputError):  # `allocator_of_unknown` prints the error
             build(_LIBRARY)
 
 
@@ -117,7 +119,7 @@ def is_unknown_cuda_build() -> bool:
 
 @contextmanager
 def _without_settings() -> Iterator[None]:
-    """Hides the allocator's settings: plimsoll reads them, and passes on those that count."""
+    """Hides the allocator's settings: plimsoll reads them and passes on the relevant ones."""
     hidden = {name: os.environ.pop(name) for name in _SETTINGS if name in os.environ}
     try:
         yield

@@ -16,10 +16,11 @@ namespace {
 
 Allocator* the_allocator = nullptr;
 
-// The deleter of every tensor's memory.
+// Frees memory: the deleter of every tensor on a GPU.
 void delete_block(void* pointer) { the_allocator->free(pointer); }
 
-// With PYTORCH_NO_CUDA_MEMORY_CACHING, PyTorch's own allocator takes every request to the driver.
+// Returns whether PYTORCH_NO_CUDA_MEMORY_CACHING is set. PyTorch's own allocator then takes every
+// request to the driver.
 bool is_caching_forbidden() {
   static const bool is_forbidden = c10::utils::check_env("PYTORCH_NO_CUDA_MEMORY_CACHING") == true;
   return is_forbidden;
@@ -50,7 +51,7 @@ Installation install(const plimsoll_engine_api* table, OpenEngine open) {
     }
   }
   api = table;
-  // The allocator is never destroyed, because tensors may outlive everything else.
+  // Never destroyed: tensors may be freed at the very end of the process.
   the_allocator = new Allocator(original, open);
   if (device_count != 0) the_allocator->init(device_count);
   torch_allocator::allocator.store(the_allocator);
@@ -76,7 +77,7 @@ void Allocator::init(int device_count) {
   watch();
 }
 
-// With a single device, CUDA need not be called.
+// Returns the current device, without asking CUDA if there is only one.
 DeviceIndex Allocator::current_device() const {
   DeviceIndex index = 0;
   if (device_count_ != 1) C10_CUDA_CHECK(c10::cuda::GetDevice(&index));
@@ -149,8 +150,8 @@ void* Allocator::malloc(Device& device, size_t size, cudaStream_t stream) {
   if (begun_pools_.load(std::memory_order_relaxed) == 0) [[likely]] {
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   } else {
-    // A graph does not capture the taking of memory from the driver. It harms the graph only if the
-    // program frees that memory before the graph runs.
+    // Taking memory from the driver is allowed during a capture, because the graph does not capture
+    // it. It would do harm only if the program freed the memory before the graph runs.
     const c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
     status = api->malloc(engine, size, as_number(stream), 0, &address);
   }
@@ -180,9 +181,9 @@ void Allocator::note_first_block(const Device& device, const void* pointer) {
   }
 }
 
-// Makes the last attempts when an engine has no memory. The callbacks free memory that other
-// processes have finished with. PyTorch calls them before the driver; here the engine has counted
-// its failure by then.
+// Makes the last attempts after an engine found no memory. PyTorch's callbacks free memory that
+// other processes have finished using. PyTorch calls them before it asks the driver; here the
+// engine has already counted a failure.
 uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, int status) {
   uint64_t address = 0;
   const std::string text = api->last_error();
@@ -194,7 +195,7 @@ uint64_t Allocator::recover(Device& device, size_t size, cudaStream_t stream, in
     if (custom_pools_.is_last_resort(device.index())) {
       try {
         return as_number(original_->raw_alloc_with_stream(size, stream));
-      } catch (const c10::OutOfMemoryError&) {  // our error tells what the engine holds
+      } catch (const c10::OutOfMemoryError&) {  // the error below says what the engine holds
       }
     }
     throw_out_of_memory(device, size, text);
@@ -254,7 +255,7 @@ void Allocator::free(void* pointer) {
   }
 }
 
-// Frees a block and returns its device, which usually is the device of this thread's previous free.
+// Frees a block and returns its device. It tries the device of this thread's previous free first.
 Device* Allocator::free_in_engine(uint64_t address) {
   thread_local int last = 0;
   const auto is_freed_by = [address](Device& device) {
@@ -302,7 +303,7 @@ void Allocator::recordStream(const c10::DataPtr& pointer, c10::cuda::CUDAStream 
     original_->recordStream(pointer, stream);
     return;
   }
-  if (pointer.get_deleter() != &delete_block) return;  // another process counts the memory's users
+  if (pointer.get_deleter() != &delete_block) return;  // another process counts its uses
   plimsoll_place place{};
   const Device* device = owner(pointer.get(), &place);
   TORCH_INTERNAL_ASSERT(device != nullptr, "No allocated block can be found");
@@ -339,11 +340,12 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle) {
 }
 
 void Allocator::enablePeerAccess(DeviceIndex index, DeviceIndex accessed) {
-  original_->enablePeerAccess(index, accessed);  // CUDA's own peer access, and the user's own pools
+  original_->enablePeerAccess(index, accessed);  // CUDA's peer access, for the user's own pools too
   device(accessed).add_peer(index);
 }
 
-// Without peer access, only the peer form of a copy can handle mapped memory.
+// Copies memory between devices. If peer access is off, memory mapped in pieces can be copied only
+// by the peer form of the copy.
 cudaError_t Allocator::memcpyAsync(void* destination, int destination_device, const void* source,
                                    int source_device, size_t size, cudaStream_t stream,
                                    bool p2p_enabled) {

@@ -1,13 +1,13 @@
-// PyTorch's CUDA allocator, served by plimsoll's engines.
+// PyTorch's CUDA allocator, implemented by plimsoll's engines.
 //
-// A request finds the current device and stream, calls that device's engine, and returns: it takes
-// no lock, searches no map and uses no heap. The rest translates between PyTorch's types and the
-// engine's, and keeps PyTorch's rules for observers: who is called when, and with which locks
-// (none).
+// A request finds the current device and stream, calls the device's engine, and returns. It takes
+// no lock, searches no map and allocates nothing on the heap. The rest of this class translates
+// between PyTorch's types and the engines'. It also keeps PyTorch's rules for observers: who is
+// called when. No lock is held during these calls.
 //
-// PyTorch's own allocator, the original, still serves memory that no engine has: pools over the
-// user's own allocator (CustomPools), allocations with caching switched off, pointers from before,
-// and CUDA's own handles of other processes.
+// PyTorch's own allocator, the "original", still serves memory that does not come from an engine:
+// pools over the user's own allocator (CustomPools), requests while caching is switched off,
+// pointers from before the installation, and CUDA's own handles of other processes.
 #pragma once
 
 #include <array>
@@ -98,14 +98,14 @@ class Allocator final : public VersionedAllocator {
   void note_of_memory(const void* pointer, const std::string& text) override;
 
   void free(void* pointer);
-  // Takes over a GPU whose engine is open, perhaps for another library: from now on PyTorch's
-  // figures count it, and PyTorch's limit holds there.
+  // Takes over a GPU whose engine is open already, perhaps for another library. From now on
+  // PyTorch's statistics include the engine, and PyTorch's limit holds for it.
   void adopt(DeviceIndex index);
 
  private:
   Device& device(DeviceIndex index);
   [[nodiscard]] DeviceIndex current_device() const;
-  // Returns whether PyTorch's own allocator serves this thread's requests.
+  // Returns whether PyTorch's own allocator has to serve this request of the calling thread.
   [[nodiscard]] bool is_original_asked(DeviceIndex index, cudaStream_t stream) const;
   void* malloc(Device& device, size_t size, cudaStream_t stream);
   uint64_t recover(Device& device, size_t size, cudaStream_t stream, int status);
@@ -121,7 +121,7 @@ class Allocator final : public VersionedAllocator {
   const Original original_;
   const OpenEngine open_;
   std::atomic<bool> is_enabled_;
-  std::atomic<int> begun_pools_ = 0;  // of any kind, on any device
+  std::atomic<int> begun_pools_ = 0;  // pools of any kind, on any device
   int device_count_ = 0;
   std::array<Device, C10_COMPILE_TIME_MAX_GPUS> devices_;
   CustomPools custom_pools_;
@@ -134,7 +134,7 @@ class Allocator final : public VersionedAllocator {
   std::array<int64_t, C10_COMPILE_TIME_MAX_GPUS> rejections_seen_{};
 };
 
-// Returns the allocator that PyTorch uses; null before `install`.
+// Returns plimsoll's allocator if PyTorch uses it; null before `install`.
 Allocator* installed();
 
 enum class Installation { done, wrong_table, memory_in_use };

@@ -1,6 +1,6 @@
-// The allocator's private pools: those of CUDA graphs and torch.cuda.MemPool. A checkpoint is the
-// pool's live blocks. Going back to a checkpoint frees all blocks that are live now and allocates
-// the old blocks at the same addresses, because a graph contains their addresses.
+// The allocator's private pools, for CUDA graphs and torch.cuda.MemPool. A checkpoint is the list
+// of a pool's live blocks. To go back to a checkpoint, the allocator frees all blocks that are live
+// now and allocates the old ones at their addresses, because a graph contains these addresses.
 #include <c10/core/Device.h>
 
 #include <utility>
@@ -101,7 +101,7 @@ void Allocator::endAllocateToPool(DeviceIndex index, MempoolId_t pool) {
   --begun_pools_;
 }
 
-// PyTorch's own allocator marks the capture as well, for its own pools.
+// Also tells PyTorch's own allocator, which serves pools too.
 void Allocator::begin_graph_capture(DeviceIndex index) {
   check(api->begin_graph_capture(device(index).engine()));
   original_.mark_capture(index, true);

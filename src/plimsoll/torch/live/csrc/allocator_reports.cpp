@@ -1,4 +1,4 @@
-// The allocator's reports: statistics, snapshots, history.
+// The allocator's reports to PyTorch: statistics, snapshots, history.
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -39,7 +39,8 @@ void add(StatArray& to, const plimsoll_pool_stat& from) {
   add(to[static_cast<size_t>(StatType::LARGE_POOL)], from.large_pool);
 }
 
-// Adds an engine's statistics or PyTorch's: their counters have the same names.
+// Adds the statistics of an engine or of PyTorch's own allocator, whose counters have the same
+// names.
 template <typename Statistics>
 void add_all(DeviceStats& to, const Statistics& from) {
   add(to.allocation, from.allocation);
@@ -71,7 +72,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex index) {
     result.max_split_size = statistics.max_split_size;
     set_rejections(result, statistics.num_oom_rejections);
   }
-  if (custom_pools_.any()) {  // the peak is then at most the sum of both
+  if (custom_pools_.any()) {  // the sum's peak may be lower than the sum of the peaks
     add_all(result, original_->getDeviceStats(index));
   }
   return result;
@@ -109,7 +110,7 @@ void Allocator::emptyCache(MempoolId_t pool) {
 }
 
 void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
-  if (*largest == 0) {  // PyTorch first assumes all of the GPU's memory
+  if (*largest == 0) {  // PyTorch then starts with all of the GPU's memory
     const c10::cuda::CUDAGuard guard(index);
     size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(largest, &total));
@@ -119,7 +120,7 @@ void Allocator::cacheInfo(DeviceIndex index, size_t* largest) {
   }
 }
 
-// Returns all segments, or those of one pool.
+// Returns all segments of a device, or only those of one pool.
 std::vector<SegmentInfo> Allocator::segments(Device& device, MempoolId_t pool) {
   struct Search {
     const History* history;
@@ -182,7 +183,8 @@ SnapshotInfo Allocator::take_snapshot(MempoolId_t pool, bool includes_traces) {
   return result;
 }
 
-// Adds PyTorch's settings, and the memory that its own allocator holds for the user's own pools.
+// Adds to a snapshot what only PyTorch's own allocator knows: its settings, and the memory of pools
+// over the user's own allocator.
 void Allocator::add_original(SnapshotInfo& snapshot, MempoolId_t pool, bool includes_traces) const {
   SnapshotInfo theirs = original_.snapshot(pool);
   snapshot.config_metadata = std::move(theirs.config_metadata);
@@ -241,14 +243,15 @@ void Allocator::record(const HistoryRequest& request) {
 
 void Allocator::attachAllocatorTraceTracker(Tracker tracker) {
   history_.track(tracker);
-  // A snapshot is taken from both allocators, but counts as one event.
+  // A snapshot is taken from both allocators; it is reported once.
   original_->attachAllocatorTraceTracker([tracker = std::move(tracker)](const TraceEntry& entry) {
     if (entry.action_ != TraceEntry::SNAPSHOT) tracker(entry);
   });
   watch();
 }
 
-// Makes engines report events as long as the history or a tracker needs them.
+// Makes the engines report events, or stop, depending on whether the history or a tracker needs
+// them.
 void Allocator::watch() {
   const bool is_watched = history_.is_watched();
   for (int i = 0; i < device_count_; ++i) {

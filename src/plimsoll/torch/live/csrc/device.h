@@ -1,6 +1,6 @@
-// One GPU and its engine. The engine is opened at the first request, because that makes a context
-// on the GPU, and a process may see GPUs that it never uses. Until then this class keeps limits,
-// peers and the observer.
+// A GPU and its engine. The engine is opened at the first request, because opening makes a context
+// on the GPU, and a process may see GPUs that it never uses. Until then this class keeps the
+// settings: limit, peers and observer.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -17,14 +17,14 @@
 
 namespace plimsoll::live {
 
-// The engines' functions; set once, before the first use.
+// The table of the engines' functions; set once, before the first use.
 inline const plimsoll_engine_api* api = nullptr;
 
-// Opens the engine of a device, or writes the reason for a failure into `problem`. It may take the
-// interpreter's lock, so the caller must hold no lock.
+// Opens a device's engine. On failure it returns null and writes the reason into `problem`. It may
+// take the interpreter's lock, so the caller must not hold any lock.
 using OpenEngine = plimsoll_engine* (*)(int device, char* problem, size_t capacity);
 
-// Turns a failure into PyTorch's exception.
+// Throws PyTorch's exception if `status` is a failure.
 void check(int status);
 
 inline plimsoll_pool_id engine_pool(MempoolId_t pool) { return {pool.first, pool.second}; }
@@ -42,7 +42,7 @@ class Device {
     plimsoll_engine* engine = engine_.load(std::memory_order_acquire);
     return engine != nullptr ? engine : open();
   }
-  // Returns the engine; null before the first use of this GPU.
+  // Returns the engine; null if this GPU has not been used yet.
   [[nodiscard]] plimsoll_engine* engine_if_open() const {
     return engine_.load(std::memory_order_acquire);
   }
@@ -50,14 +50,14 @@ class Device {
   [[nodiscard]] DeviceIndex index() const { return index_; }
   [[nodiscard]] double fraction() const { return fraction_.load(); }
   void set_fraction(double fraction);
-  // Returns the most that may be reserved: the limit if there is one, otherwise all of the GPU's
-  // memory.
+  // Returns how many bytes may be reserved: up to the limit if there is one, otherwise all of the
+  // GPU's memory.
   [[nodiscard]] size_t allowed() const;
 
   void add_peer(int device);
   void set_observer(Observe observe, void* data);
 
-  // Returns the place of a pointer if it is in a live block of this GPU.
+  // Returns the place of a pointer in a live block of this GPU; none if it is not in one.
   [[nodiscard]] std::optional<plimsoll_place> locate(const void* pointer) const;
 
  private:
@@ -69,7 +69,7 @@ class Device {
   size_t total_ = 0;
   OpenEngine open_ = nullptr;
 
-  std::mutex settings_;  // protects the members below and their transfer to the engine
+  std::mutex settings_;  // protects the members below, and their transfer to the engine
   std::atomic<double> fraction_ = 1.0;
   std::vector<int> peers_;
   Observe observe_ = nullptr;

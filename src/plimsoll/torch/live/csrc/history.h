@@ -1,10 +1,11 @@
-// The history of torch.cuda.memory._record_memory_history: the last events of each GPU with their
-// stacks, the stacks of live blocks and segments, and annotations. It also calls trackers, which
-// observe every event.
+// The history that torch.cuda.memory._record_memory_history asks for: each GPU's last events with
+// their stacks, the stacks of live blocks and segments, and annotations. It also calls trackers,
+// functions that PyTorch's code attaches and that get every event.
 //
-// Engines report events only while a program records or tracks them; otherwise only `Call` runs,
-// which is one load. Stacks are gathered before the engine is called, because that may take the
-// interpreter's lock; the events of a call find its stack through a thread-local variable.
+// Engines report events only while the history or a tracker needs them; otherwise only `Call` runs,
+// which costs one load. The stack of a call is gathered before the engine is called, because
+// gathering may take the interpreter's lock. The events of the call then read the stack from a
+// thread-local variable.
 #pragma once
 
 #include <array>
@@ -22,13 +23,13 @@
 
 namespace plimsoll::live {
 
-// A ring of the last entries, oldest first.
+// A ring buffer of the most recent entries.
 template <typename Entry>
 class Ring {
  public:
   void set_capacity(size_t capacity) { capacity_ = capacity == 0 ? 1 : capacity; }
   void clear() {
-    std::vector<Entry>().swap(entries_);  // swap gives the memory back
+    std::vector<Entry>().swap(entries_);  // clear() would keep the memory
     oldest_ = 0;
   }
   void add(Entry entry) {
@@ -55,8 +56,7 @@ class Ring {
 
 class History {
  public:
-  // Gathers the stack for the following call of the engine in this scope, if stacks of this kind
-  // are kept.
+  // Gathers the call stack for the engine's call in this scope, if the history keeps such stacks.
   class Call {
    public:
     Call(const History& history, RecordContext level)
@@ -80,20 +80,20 @@ class History {
   void record(const HistoryRequest& request);
   void track(Tracker tracker);
   [[nodiscard]] bool is_enabled() const { return is_enabled_.load(std::memory_order_relaxed); }
-  // Returns whether the history or a tracker needs events.
+  // Returns whether the history or a tracker needs the engines' events.
   [[nodiscard]] bool is_watched() const;
 
-  // Returns, during the call of a tracker, the event's bytes in shared memory; PyTorch's entries
-  // have no field for them.
+  // Inside a tracker, returns how many bytes of the event are shared memory. PyTorch's entries have
+  // no field for this.
   [[nodiscard]] static uint64_t shared_of_event();
 
-  // The function that an engine calls, with the log of its device.
+  // The function that an engine calls for each event; `log` is the log of its device.
   static void observe(void* log, const plimsoll_event* event);
   [[nodiscard]] void* log(DeviceIndex device);
-  // Adds an entry with the program's note about a live block; from PyTorch 2.14 on.
+  // Adds an entry with a note that the program makes about a live block; since PyTorch 2.14.
   void add_note(DeviceIndex device, const plimsoll_event& block, const std::string& text);
-  // While it exists, this thread places a block at `address`. The allocator then makes a request of
-  // its own for the memory before that address.
+  // While this object exists, the thread allocates a block at a given address. To get there, the
+  // allocator first requests the memory before that address, as a block of its own.
   class Placing {
    public:
     explicit Placing(uint64_t address) { current() = {address, 0}; }
@@ -101,7 +101,7 @@ class History {
     Placing(const Placing&) = delete;
     Placing& operator=(const Placing&) = delete;
 
-    // Returns whether an event at `address`, of a new block or not, belongs to that request.
+    // Returns whether an event at `address` belongs to the request for the memory before it.
     static bool is_prefix(uint64_t address, bool is_new);
 
    private:
@@ -117,16 +117,16 @@ class History {
   [[nodiscard]] Context block_context(DeviceIndex device, uint64_t address) const;
   [[nodiscard]] Context segment_context(DeviceIndex device, uint64_t address) const;
 
-  // PyTorch keeps the stack of a segment with its first block, and a block that is cut off the
-  // front of another one starts without it. A segment therefore has its stack only until a request
-  // takes a part.
+  // PyTorch keeps a segment's stack with the segment's first block. A block that is cut off the
+  // front of another one has no segment stack. So a segment keeps its stack only until a request
+  // takes a part of it.
   [[nodiscard]] bool is_segment(DeviceIndex device, uint64_t address) const;
   void note_first_block(DeviceIndex device, uint64_t address, uint64_t size);
 
   void annotate(DeviceIndex device, const std::vector<std::pair<std::string, std::string>>& values);
   [[nodiscard]] std::vector<AnnotationEntry> annotations() const;
 
-  // Changes the calling thread's compile context.
+  // Change the calling thread's stack of compile contexts, which PyTorch notes in entries.
   static void push_compile_context(std::string text);
   static void pop_compile_context();
   static void set_metadata(std::string text);
@@ -142,10 +142,10 @@ class History {
   struct Log {
     History* history = nullptr;
     DeviceIndex device = 0;
-    mutable std::mutex mutex;  // protects the members below; nothing is called with it held
+    mutable std::mutex mutex;  // protects the members below; never held during a call elsewhere
     Ring<TraceEntry> ring;
     std::unordered_map<uint64_t, Context> blocks;
-    std::unordered_map<uint64_t, Segment> segments;  // segments whose stack is kept
+    std::unordered_map<uint64_t, Segment> segments;  // those whose stack is kept
   };
 
   void gather() const;
@@ -156,7 +156,7 @@ class History {
   std::atomic<RecordContext> level_ = RecordContext::NEVER;
   std::atomic<CreateContextFn> recorder_ = nullptr;
   std::atomic<bool> is_enabled_ = false;
-  std::atomic<uint64_t> skipped_ = 0;  // one bit for each action
+  std::atomic<uint64_t> skipped_ = 0;  // a bit for each action that is not kept
 
   mutable std::mutex mutex_;  // protects the members below
   std::shared_ptr<const Trackers> trackers_ = std::make_shared<Trackers>();

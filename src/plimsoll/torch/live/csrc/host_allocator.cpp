@@ -10,8 +10,8 @@ namespace plimsoll::live {
 
 namespace {
 
-// The deleter of every pinned tensor's memory. It may run while another exception unwinds the
-// stack.
+// Frees pinned memory: the deleter of every pinned tensor. It may run while an exception unwinds
+// the stack, so it must not throw.
 void delete_host_block(void* pointer) {
   if (pointer != nullptr) api->host_free(as_number(pointer));
 }
@@ -34,8 +34,8 @@ at::DurationStat torch_stat(const plimsoll_call_time& time) {
   return result;
 }
 
-// Two sets of names: PyTorch 2.9 calls the program's memory "allocated", later versions the memory
-// taken from the system.
+// Fills PyTorch's statistics. The names differ: in PyTorch 2.9 "allocated" is the memory that the
+// program holds, in later versions the memory taken from the system.
 template <typename Stats>
 void fill(Stats& result, const plimsoll_host_statistics& now) {
   if constexpr (requires { result.active_requests; }) {
@@ -59,13 +59,13 @@ void install_host_allocator(OpenEngine open) {
   try {
     original = at::getHostAllocator(c10::DeviceType::CUDA);
   } catch (const c10::Error&) {
-    return;  // this PyTorch keeps its pinned allocator where it cannot be replaced
+    return;  // this PyTorch cannot replace its pinned allocator
   }
-  // Never destroyed, because tensors may outlive everything else.
+  // Never destroyed: tensors may be freed at the very end of the process.
   at::setHostAllocator(c10::DeviceType::CUDA, new HostAllocator(original, open), kPriority);
 }
 
-// Returns the same engine as the device allocator has, whichever of the two opens it.
+// Returns a device's engine: the one of the device allocator, whichever of the two opens it first.
 plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   auto& known = engines_.at(static_cast<size_t>(index));
   if (plimsoll_engine* engine = known.load(std::memory_order_acquire)) return engine;
@@ -77,8 +77,8 @@ plimsoll_engine* HostAllocator::engine(DeviceIndex index) {
   return engine;
 }
 
-// Every GPU reaches the memory, so a GPU that already has a context serves the request: a new
-// context would cost a GPU hundreds of MiB.
+// Returns an engine for a request. Every GPU can reach pinned memory, so a GPU that has a context
+// already serves the request: a new context would take hundreds of MiB of a GPU.
 plimsoll_engine* HostAllocator::any_engine() {
   plimsoll_engine* known = any_engine_.load(std::memory_order_acquire);
   if (known == nullptr) [[unlikely]] {
@@ -105,8 +105,8 @@ void HostAllocator::copy_data(void* destination, const void* source, size_t size
   default_copy_data(destination, source, size);
 }
 
-// If the tensor's memory is ours, the context is the block's address; a tensor that wraps a part of
-// it has another context.
+// Notes that a stream uses pinned memory. For a tensor from this allocator, `context` is the
+// block's address; for a tensor over a part of a block it is not, so `pointer` is tried too.
 bool HostAllocator::record_event(void* pointer, void* context, c10::Stream stream) {
   plimsoll_engine* used = engine(stream.device_index());
   const c10::cuda::CUDAStream cuda_stream(c10::cuda::CUDAStream::UNCHECKED, stream);

@@ -1,8 +1,8 @@
-// PyTorch's allocator of pinned memory, over the process's pool of page-locked memory. It serves
-// `pin_memory()`, including a DataLoader's pinned batches.
+// An allocator for PyTorch's pinned memory that takes it from the process's pool of page-locked
+// memory. It serves `pin_memory()`, including a DataLoader's pinned batches.
 //
-// Settings of PyTorch's own pinned allocator have no effect on it (pinned_use_cuda_host_register,
-// pinned_reserve_segment_size_mb, pinned_use_background_threads).
+// Settings of PyTorch's own pinned allocator have no effect: pinned_use_cuda_host_register,
+// pinned_reserve_segment_size_mb, pinned_use_background_threads.
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
@@ -20,21 +20,21 @@ namespace plimsoll::live {
 
 class HostAllocator final : public at::HostAllocator {
  public:
-  // Takes PyTorch's own allocator as `original`, which still serves its live blocks.
+  // `original` is PyTorch's own allocator; it still serves its live blocks.
   HostAllocator(at::HostAllocator* original, OpenEngine open) : original_(original), open_(open) {}
 
   c10::DataPtr allocate(size_t size) override;
   void copy_data(void* destination, const void* source, size_t size) const override;
   bool record_event(void* pointer, void* context, c10::Stream stream) override;
   void empty_cache() override;
-  // Returns figures of this allocator's blocks; the driver's allocations of each size
-  // (`bucket_allocation`) are not counted.
+  // Returns the statistics of this allocator's blocks. They lack `bucket_allocation`, the driver's
+  // allocations of each size.
   at::HostStats get_stats() override;
   void reset_accumulated_stats() override;
   void reset_peak_stats() override;
 
-  // PyTorch reports a graph's capture from 2.10 on; older versions have no such functions to
-  // override.
+  // PyTorch reports captures of graphs since version 2.10. Older versions do not have these
+  // functions, so they are no overrides.
   using Filter = std::function<bool(c10::Stream)>;
   virtual void begin_allocate_to_pool(MempoolId_t pool, Filter filter);
   virtual void end_allocate_to_pool(MempoolId_t pool);
@@ -55,7 +55,7 @@ class HostAllocator final : public at::HostAllocator {
   std::vector<std::pair<MempoolId_t, Filter>> captures_;
 };
 
-// Installs it in place of PyTorch's; if that is not possible, PyTorch's stays.
+// Replaces PyTorch's pinned allocator if this PyTorch allows it.
 void install_host_allocator(OpenEngine open);
 
 }  // namespace plimsoll::live

@@ -7,8 +7,8 @@
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Returns 0 if PyTorch's allocator was replaced, 1 if the table comes from another plimsoll, 2 if
-// PyTorch's allocator holds memory already, and 3 if CUDA failed, with the reason on stderr.
+// Replaces PyTorch's allocator. Returns 0 on success, 1 if the table comes from another plimsoll, 2
+// if PyTorch's allocator holds memory already, and 3 if CUDA failed; the reason is then on stderr.
 PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
                                             plimsoll::live::OpenEngine open) {
   try {
@@ -21,8 +21,8 @@ PLIMSOLL_EXPORT int plimsoll_bridge_install(const plimsoll_engine_api* table,
   }
 }
 
-// Takes over an engine that was opened. If PyTorch cannot use it, PyTorch's next request there
-// gives the reason.
+// Takes over an engine that is open already. If PyTorch cannot use it, PyTorch's next request there
+// raises the error.
 PLIMSOLL_EXPORT void plimsoll_bridge_adopt(int device) {
   try {
     plimsoll::live::installed()->adopt(static_cast<c10::DeviceIndex>(device));

@@ -27,7 +27,7 @@ int64_t clock_us() {
   return static_cast<int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
 }
 
-// A request's number is that of its stack, above three bits for the state of autograd;
+// A request's number is its stack's number, shifted by three bits, which hold autograd's state.
 // torch_events.py reads them.
 constexpr uint32_t kRecords = 1, kInBackward = 2, kIsKnown = 4, kBits = 3;
 
@@ -36,21 +36,22 @@ Context number_stack() {
   stack_of_request = stack << kBits | kIsKnown;
   if (c10::GradMode::is_enabled()) stack_of_request |= kRecords;
   if (torch::autograd::get_current_node()) stack_of_request |= kInBackward;
-  return nullptr;  // PyTorch itself need not keep the stack
+  return nullptr;  // so PyTorch keeps no stack itself
 }
 
 bool ends_request(TraceEntry::Action action) {
   return action == TraceEntry::ALLOC || action == TraceEntry::OOM;
 }
 
-// Returns whether the event happens inside a request for memory.
+// Returns whether the event happens during a request for memory.
 bool is_of_request(TraceEntry::Action action) {
   return ends_request(action) || action == TraceEntry::SEGMENT_ALLOC ||
          action == TraceEntry::SEGMENT_MAP;
 }
 
-// PyTorch takes snapshots of all devices one after the other, in order, but reports device 0 for
-// each (c10/cuda/CUDACachingAllocator.cpp). plimsoll's allocators report the right device.
+// Returns an event's device. PyTorch's own allocator takes snapshots of all devices in order but
+// reports device 0 for each (c10/cuda/CUDACachingAllocator.cpp); plimsoll's allocators report the
+// right device.
 DeviceIndex device_of(const TraceEntry& entry) {
   if (entry.action_ != TraceEntry::SNAPSHOT || torch_allocator::get()->name() != "native") {
     return entry.device_;
@@ -110,8 +111,8 @@ void start_recording(const plimsoll_recorder_api* api, plimsoll_event_buffer* bu
 void stop_recording(bool gives_back_stacks) {
   sink.store(nullptr, std::memory_order_release);
   if (gives_back_stacks) {
-    // PyTorch drops its reference to the function before it stops calling the function, so
-    // recording stops first.
+    // PyTorch releases the function before it stops calling it. So recording is first set to never
+    // call the function, and then switched off.
     Original(torch_allocator::get())
         .record({true, number_stack, 1, RecordContext::NEVER, true, all_actions()});
     Original(torch_allocator::get()).record({false, nullptr, 1, RecordContext::NEVER, true, {}});
@@ -122,7 +123,8 @@ void stop_recording(bool gives_back_stacks) {
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))
 
-// Returns 0 if the recording started. Otherwise `problem` gets the reason, cut at `capacity`.
+// Starts a recording. Returns 0 if that succeeded; otherwise the reason is in `problem`, cut at
+// `capacity`.
 PLIMSOLL_EXPORT int plimsoll_recording_start(const plimsoll_recorder_api* api,
                                              plimsoll_event_buffer* buffer, int stacks,
                                              char* problem, size_t capacity) {

@@ -13,18 +13,19 @@ namespace plimsoll::live {
 
 namespace {
 
-// PyTorch's own handles begin with a small number, or are CUDA's, which are random.
+// How this file's handles begin. PyTorch's own handles begin with a small number, and CUDA's are
+// random.
 constexpr std::string_view kMagic = "plimsoll";
 
 struct Header {
   char magic[8];
   int64_t process;
-  uint64_t serial;  // distinguishes blocks that had the same descriptors one after the other
+  uint64_t serial;  // tells apart blocks that reused the same descriptors
   uint64_t count;
 };
 struct Piece {
   uint64_t size;
-  int64_t descriptor;  // in the exporting process
+  int64_t descriptor;  // its number in the exporting process
 };
 
 template <typename T>
@@ -40,7 +41,7 @@ void append(std::string& text, const T& value) {
   text.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// Closes its descriptors.
+// File descriptors, which the destructor closes.
 class Descriptors {
  public:
   Descriptors() = default;

@@ -1,10 +1,11 @@
-// Shares tensors with other processes. Memory of one driver allocation travels as CUDA's own
-// 64-byte handle, which every PyTorch understands, so PyTorch's allocator opens it. Mapped memory
-// travels as file descriptors: the handle names the process that owns them, and the receiver
-// fetches and maps them.
+// Shares tensors with other processes. If the memory is one driver allocation, it is sent as CUDA's
+// own 64-byte handle, which any PyTorch can open. If the memory was mapped in pieces, it is sent as
+// file descriptors: the handle names the process that owns them, and the receiver fetches and maps
+// them.
 //
-// A block's descriptors stay open as long as it lives, and its handle stays the same; PyTorch keeps
-// it alive until the last receiver is done. A handle that is opened twice gives the same mapping.
+// A block's descriptors stay open as long as the block lives, and its handle does not change.
+// PyTorch keeps the block alive until the last receiver is done. Opening a handle twice returns the
+// same mapping.
 #pragma once
 
 #include <atomic>
@@ -22,21 +23,21 @@ namespace plimsoll::live {
 
 class Sharing {
  public:
-  // Shares memory inside a live block of the device's engine.
+  // Returns a handle for memory inside a live block of the device's engine.
   torch_allocator::ShareableHandle share(Device& device, const void* pointer,
                                          const plimsoll_place& place);
-  // Returns whether the handle refers to mapped memory, so that `open` opens it.
+  // Returns whether a handle refers to memory mapped in pieces, which `open` opens.
   static bool is_ours(std::string_view handle);
   std::shared_ptr<void> open(Device& device, const std::string& handle);
 
   [[nodiscard]] bool has_exports() const { return count_.load(std::memory_order_relaxed) != 0; }
-  // Drops a block's export. Call it before the block is freed.
+  // Closes a block's descriptors. Call it before the block is freed.
   void forget(uint64_t block);
 
  private:
   struct Export {
     std::string handle;
-    uint64_t offset = 0;  // of the block in the memory behind the handle
+    uint64_t offset = 0;  // of the block, from the start of the handle's memory
     std::vector<int> descriptors;
   };
 
@@ -45,7 +46,7 @@ class Sharing {
   std::atomic<size_t> count_ = 0;
   uint64_t serial_ = 0;
   std::mutex mutex_;
-  std::unordered_map<uint64_t, Export> exports_;  // by block
+  std::unordered_map<uint64_t, Export> exports_;  // by the block's address
   std::unordered_map<std::string, std::weak_ptr<void>> imports_;
 };
 

@@ -1,7 +1,7 @@
-// The differences of PyTorch's allocator interface between versions; no other file knows them.
-// `VersionedAllocator` implements each version's form of a function by calling the newest form,
-// under a name of its own, which `Allocator` implements. `Original` goes the other way: it calls
-// PyTorch's own allocator in the form of its version.
+// The differences between PyTorch versions in the allocator's interface. No other file knows them.
+// In `VersionedAllocator`, each version's form of a function calls the newest form, which has its
+// own name and which `Allocator` implements. `Original` does the reverse: it calls PyTorch's own
+// allocator in the form of the running version.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -46,7 +46,7 @@ using OomRejectionObserver = torch_allocator::OomRejectionObserver;
 using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)>;
 #endif
 
-// The arguments of recordHistory.
+// The arguments of recordHistory, in all versions.
 struct HistoryRequest {
   bool is_enabled = false;
   CreateContextFn recorder = nullptr;
@@ -58,7 +58,7 @@ struct HistoryRequest {
 
 class VersionedAllocator : public torch_allocator::CUDAAllocator {
  public:
-  using CUDAAllocator::recordStream;  // the form that takes a c10::Stream
+  using CUDAAllocator::recordStream;  // also the form that takes a c10::Stream
 
   virtual SnapshotInfo take_snapshot(MempoolId_t pool, bool includes_traces) = 0;
   virtual void record(const HistoryRequest& request) = 0;
@@ -134,7 +134,7 @@ class VersionedAllocator : public torch_allocator::CUDAAllocator {
 #endif
 };
 
-// PyTorch's own allocator.
+// PyTorch's own allocator, with the same functions in all versions.
 class Original {
  public:
   explicit Original(torch_allocator::CUDAAllocator* allocator) : allocator_(allocator) {}
@@ -178,7 +178,7 @@ class Original {
   torch_allocator::CUDAAllocator* allocator_;
 };
 
-// Returns an event as PyTorch records it.
+// Makes an entry of PyTorch's history.
 inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size_t address,
                              size_t size, void* stream, MempoolId_t pool, int64_t time_us,
                              Context context, std::string compile_context,
@@ -194,7 +194,7 @@ inline TraceEntry make_entry(TraceEntry::Action action, DeviceIndex device, size
   return entry;
 }
 
-// Marks an entry as caused by the allocator itself.
+// Marks a history entry as caused by the allocator itself, not by the program.
 inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] const char* why) {
 #if PLIMSOLL_TORCH_AT_LEAST(15)
   entry.internal_metadata_ = why;
@@ -203,7 +203,8 @@ inline void set_internal([[maybe_unused]] TraceEntry& entry, [[maybe_unused]] co
 #endif
 }
 
-// Sets the order in which the pool's segments were made, which is the same in all processes.
+// Sets the segment's number in the order in which the pool's segments were made. The order is the
+// same in all processes.
 inline void set_registration([[maybe_unused]] SegmentInfo& segment, [[maybe_unused]] int number) {
 #if PLIMSOLL_TORCH_AT_LEAST(11)
   segment.registration_counter = number;

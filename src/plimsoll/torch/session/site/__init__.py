@@ -1,1 +1,1 @@
-"""A folder that comes first on the path of processes with simulated GPUs."""
+"""The folder that comes first on the Python path of processes with simulated GPUs."""

@@ -1,7 +1,8 @@
 """Gives a process simulated GPUs just before it imports PyTorch; other processes lose no time.
 
-Python imports the first `sitecustomize` on its path when it starts. `inherited` puts this file's
-folder on that path. The next `sitecustomize` on the path then runs as if this one did not exist.
+When Python starts, it imports the first `sitecustomize` on its path. `inherited` puts this file's
+folder first on that path. This file then runs the next `sitecustomize` on the path, so that the
+user's own one is not lost.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-TYPE_CHECKING = False  # like `typing`, whose import would take longer than everything here
+TYPE_CHECKING = False  # as in `typing`, whose import takes longer than this whole file
 if TYPE_CHECKING:
     from typing import Any
 
@@ -17,7 +18,7 @@ _ASKED = "PLIMSOLL_SIMULATED"
 
 
 class _BeforePyTorch:
-    """Begins the simulation when PyTorch is about to be imported, not when it is searched."""
+    """Begins the simulation when PyTorch is imported, not when a program only looks for it."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
@@ -34,7 +35,7 @@ class _BeforePyTorch:
         def create_module(spec: Any) -> Any:
             sys.meta_path.remove(self)
             _begin()
-            anew = find_spec(name)  # as the simulating function finds it
+            anew = find_spec(name)  # the simulation may have changed how PyTorch is found
             assert anew is not None
             assert anew.loader is not None
             loader.exec_module = anew.loader.exec_module  # type: ignore[method-assign]
@@ -51,14 +52,14 @@ def _begin() -> None:
     asked = json.loads(os.environ[_ASKED])
     try:
         module = importlib.import_module(asked["module"])
-    except ImportError as error:  # this Python belongs to another environment
+    except ImportError as error:  # another environment's Python
         print(f"plimsoll: this process has no simulated GPUs: {error}", file=sys.stderr)
         return
     getattr(module, asked["function"])(asked["values"])
 
 
 def _run_the_next() -> None:
-    """Imports the `sitecustomize` that this one hides, if there is one, in its place."""
+    """Imports the next `sitecustomize` on the path, which this one hides."""
     folder = os.path.dirname(__file__)  # noqa: PTH120
     sys.path[:] = [entry for entry in sys.path if entry != folder]
     own = sys.modules.pop(__name__)

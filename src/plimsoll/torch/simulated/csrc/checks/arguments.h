@@ -1,12 +1,12 @@
-// PyTorch's checks of an operation's tensors before any kernel runs: their devices, whether they
-// may be read, and whether written tensors overlap.
+// The checks of an operation's tensors that PyTorch makes before any kernel runs: devices, access,
+// overlap.
 #pragma once
 
 #include "operation/call.h"
 
 namespace plimsoll::simulated {
 
-// Raises PyTorch's error for tensors that the operation refuses.
+// Throws PyTorch's error if the operation refuses its tensors.
 void check_arguments(const Call& call);
 
 }  // namespace plimsoll::simulated

@@ -18,7 +18,7 @@ namespace plimsoll::simulated {
 namespace {
 
 constexpr int kAssertFailed = 710;  // cudaErrorAssert
-// If this many hits are expected, random draws have none with a chance below 1e-9.
+// If this many hits are expected of random draws, the chance of no hit is below 1e-9.
 constexpr double kSureHits = 21;
 
 bool is_within(double number, const Limits& limits) {
@@ -34,7 +34,7 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
   const auto [least, most] = at::aminmax(numbers);
   const double low = least.item<double>();
   const double high = most.item<double>();
-  // If the numbers contain NaN, both are NaN.
+  // Both are NaN if any number is NaN, and the comparison is false.
   if (low >= limits.low && high <= limits.high) return std::nullopt;
   const at::Tensor flat = numbers.to(at::kDouble).reshape({-1});
   const auto* const each = flat.const_data_ptr<double>();
@@ -44,7 +44,7 @@ std::optional<double> find_in_values(const at::Tensor& values, const Limits& lim
   return std::nullopt;
 }
 
-// Returns a bound of the description that is outside the limits, if the numbers certainly reach it.
+// Returns a bound of the description that is outside the limits, if some number certainly is.
 std::optional<double> find_surely_outside(const Description& of, const Limits& limits,
                                           std::int64_t count) {
   if (of.low > limits.high || of.high < limits.low) {
@@ -74,7 +74,7 @@ std::optional<double> find_surely_outside(const Description& of, const Limits& l
                                   "at a later call, unless CUDA_LAUNCH_BLOCKING is 1");
 }
 
-// Returns the tensor's known values, if any, for checks of kernels whose source Python reads.
+// Returns the tensor's known values, if any, for checks that plimsoll's Python code makes.
 std::optional<at::Tensor> known_or_none(const at::Tensor& tensor) {
   const at::Tensor values = known_values(tensor);
   return values.defined() ? std::optional(values) : std::nullopt;
@@ -144,7 +144,8 @@ void check_data(const Call& call) {
   std::string_view name = call.info().plain_name;
   if (name.ends_with('_')) name.remove_suffix(1);
   const CheckRow* const row = CheckTable::find(name);
-  // Kernels that a graph captures run later, on other data, so they are not checked now.
+  // If a graph is being captured, the kernel runs later and on other data, so it is not checked
+  // now.
   if (row != nullptr && runtime().current_capture(call.device()) == 0) row->check(call);
 }
 

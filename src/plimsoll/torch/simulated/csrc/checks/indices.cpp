@@ -1,4 +1,4 @@
-// Checks of indices: of elements, rows, classes, positions.
+// Checks of indices: of elements, of rows, of classes, of positions.
 #include <ATen/ops/sum.h>
 #include <c10/util/accumulate.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 
-// Returns the argument with this name in PyTorch's schema; undefined if it has none.
+// Returns the argument with this name in the operation's schema; undefined if it has none.
 Tensor named(const Call& call, const char* name) {
   const auto place = call.op().schema().argumentIndexWithName(name);
   return place ? call.tensor(static_cast<std::size_t>(*place)) : Tensor();
@@ -28,7 +28,7 @@ std::int64_t named_number(const Call& call, const char* name, std::int64_t other
 }
 
 Limits below(std::int64_t size) { return {0, static_cast<double>(size - 1)}; }
-// Returns the limits of an index that may also count from the end.
+// Returns the limits of an index that may be negative, counting from the end.
 Limits around(std::int64_t size) {
   return {-static_cast<double>(size), static_cast<double>(size - 1)};
 }
@@ -39,7 +39,7 @@ std::string dimension_text(std::int64_t dim, std::int64_t size) {
 
 constexpr const char* kIndex = "an index";
 
-// Checks x[i, j]. A mask covers as many dimensions as it has, and the host checks its shape.
+// Checks x[i, j]. A mask covers as many dimensions as it has; PyTorch checks its shape on the host.
 void of_elements(const Call& call) {  // (self, indices, ...)
   const Tensor self = call.tensor(0);
   std::int64_t dim = 0;
@@ -54,7 +54,7 @@ void of_elements(const Call& call) {  // (self, indices, ...)
   }
 }
 
-// Takes (self, dim, index, ...).
+// Arguments: (self, dim, index, ...).
 template <Limits (*Accepted)(std::int64_t)>
 void along_dimension(const Call& call) {
   const Tensor self = named(call, "self");
@@ -67,7 +67,8 @@ void along_dimension(const Call& call) {
   require_within(call.info().name, index, Accepted(size), kIndex, dimension_text(at, size));
 }
 
-// A tensor without elements cannot give an index its shape (restride_dim in
+// Checks an index along a dimension. PyTorch also refuses a tensor without elements, because it
+// gives the tensor the index's shape, for which the storage is too small (restride_dim in
 // aten/src/ATen/native/cuda/ScatterGatherKernel.cu).
 void scatter_or_gather(const Call& call) {
   const Tensor self = named(call, "self");
@@ -96,8 +97,8 @@ void require_rows(std::uint32_t operation, const Tensor& table, const Tensor& in
                  "the embedding, which has " + std::to_string(table.size(0)) + " rows");
 }
 
-// Selects rows like PyTorch's embedding. It is written out here so that an error names the
-// embedding.
+// Does what PyTorch's embedding does. It is written out so that an error names the embedding, and
+// not the index_select that PyTorch calls.
 Tensor embedding(const Tensor& table, const Tensor& indices, c10::SymInt /*padding_idx*/,
                  bool /*scale_grad_by_freq*/, bool /*sparse*/) {
   TORCH_CHECK(table.dim() == 2, "'weight' must be 2-D");
@@ -127,7 +128,7 @@ void of_classes(const Call& call) {
                  "the " + std::to_string(classes) + " classes");
 }
 
-// Positions from which a maximum was taken.
+// Checks max_unpool's indices: the positions that the maxima were taken from.
 void of_places(const Call& call) {  // (self, indices, output_size, ...)
   if (!call.argument(2).isIntList()) return;
   const std::vector<std::int64_t> sizes = call.argument(2).toIntVector();
@@ -167,8 +168,8 @@ void counted(const Call& call) {  // bincount(self, weights, minlength)
   TORCH_CHECK(!negative, "bincount only supports 1-d non-negative integral inputs.");
 }
 
-// Checks compressed rows or columns, (is_crow, compressed_idx, plain_idx, cdim, dim, nnz): the
-// bounds start at 0 and never fall, and each row or column has its indices once, in order.
+// Checks the compressed rows or columns of (is_crow, compressed_idx, plain_idx, cdim, dim, nnz).
+// The bounds start at 0 and never fall. Within a row or column, the indices rise and are different.
 void compressed(const Call& call) {
   const Tensor ends = known_values(call.tensor(1));
   const Tensor plain = known_values(call.tensor(2));
@@ -195,7 +196,7 @@ void compressed(const Call& call) {
   }
 }
 
-// Takes (data, reduce, *, lengths, indices, offsets, axis, unsafe, initial).
+// Arguments: segment_reduce(data, reduce, *, lengths, indices, offsets, axis, unsafe, initial).
 void segments(const Call& call) {
   const Tensor data = call.tensor(0);
   const Tensor lengths = known_values(named(call, "lengths"));

@@ -1,4 +1,4 @@
-// Checks of numbers: probabilities, rates, ranges of random numbers, a program's assertions.
+// Checks of numbers: probabilities, rates, ranges of random numbers, assertions of the program.
 
 #include <vector>
 
@@ -20,8 +20,8 @@ void loss_of_chances(const Call& call) {  // (self, target, ...)
   require_within(call.info().name, call.tensor(1), kChances, "a target", kRange);
 }
 
-// PyTorch's checks of the parameters of random numbers, which are the same for all devices; its
-// Meta kernels make some of them.
+// Does PyTorch's checks of a random operation's parameters, which are the same for all devices.
+// Some of them are in Meta kernels, which are therefore run.
 void drawn(const Call& call) {
   torch::jit::Stack stack;
   for (const c10::IValue& argument : call.arguments()) {
@@ -33,7 +33,8 @@ void drawn(const Call& call) {
   call.op().callBoxed(&stack);
 }
 
-// Takes random_(self, from, to), (self, to), (self); randint(low, high, ...), (high, ...).
+// Checks random_(self, from, to), random_(self, to), random_(self), randint(low, high, ...) and
+// randint(high, ...).
 void drawn_integers(const Call& call) {
   std::vector<std::int64_t> bounds;
   for (const c10::IValue& argument : call.arguments()) {
@@ -68,7 +69,7 @@ void rates(const Call& call) {  // poisson(self)
   require_within(call.info().name, call.tensor(0), kNotNegative, "a rate", "the range of rates");
 }
 
-// Weights of a choice must be finite and not negative, and each row needs one that is not zero.
+// Checks that the weights are finite and not negative, and that each row has a weight above zero.
 void weights_of_choice(const Call& call) {  // multinomial(self, num_samples, replacement)
   const Tensor weights = call.tensor(0);
   require_within(call.info().name, weights, {0, std::numeric_limits<double>::max()}, "a weight",
@@ -94,7 +95,7 @@ void asserted(const Call& call) {  // (self) or (self, assert_msg)
                        : "the program asserts what does not hold");
 }
 
-// Takes (self, bins, min, max). Without limits of its own it uses the data's.
+// Checks histc(self, bins, min, max). If min equals max, the kernel uses the data's own bounds.
 void binned(const Call& call) {
   const double low = call.argument(2).toScalar().toDouble();
   const double high = call.argument(3).toScalar().toDouble();
@@ -105,7 +106,7 @@ void binned(const Call& call) {
   TORCH_CHECK(!infinite, "range of [", *infinite, ", ", *infinite, "] is not finite");
 }
 
-// normal(mean, std), of tensors or a tensor and a number; normal_(self, mean, std)
+// Checks normal(mean, std), with tensors or with a number, and normal_(self, mean, std).
 void deviations(const Call& call) {
   if (call.info().is_in_place()) return drawn(call);
   const auto place = call.op().schema().argumentIndexWithName("std");

@@ -1,17 +1,17 @@
-// Overlapping memory: PyTorch refuses to write a tensor whose elements share memory with each
-// other, or with an operand.
+// PyTorch refuses to write to a tensor whose elements share memory with each other, or with an
+// operand. This file repeats the check.
 //
-// Structured operations compare their tensors in the function that computes the shapes, which
-// Call::infer runs on tensors that share storages as the arguments do. All other operations compare
-// them in the device's kernel (aten/src/ATen/MemoryOverlap.h); traits in the tables of rules/ say
-// which do.
+// For structured operations, the function that computes the shapes does the check; Call::infer runs
+// it on tensors that share storages as the arguments do. For all other operations, the device's
+// kernel does it (aten/src/ATen/MemoryOverlap.h). Traits in the tables of rules/ say which kernels
+// do.
 #pragma once
 
 #include "operation/call.h"
 
 namespace plimsoll::simulated {
 
-// Raises PyTorch's error if the operation's kernel refuses its arguments.
+// Throws PyTorch's error if the operation's kernel refuses overlapping arguments.
 void check_overlap(const Call& call);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// Checks of solvers of linear algebra: cuSOLVER's errors for matrices with non-finite numbers.
+// Checks of linear algebra: cuSOLVER's errors for matrices that contain infinity or NaN.
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_cholesky_ex.h>
 #include <c10/util/Exception.h>
@@ -30,8 +30,8 @@ void eigenvalues(const Call& call) {
   if (has_infinite(call.tensor(0))) refuse_to_converge("linalg.eigh", "eigen", 1);
 }
 
-// The routine for small matrices, and the routine for the values alone, return NaN instead (H100,
-// PyTorch 2.11).
+// Not for small matrices, nor for singular values alone: their routines return NaN instead of an
+// error (H100, PyTorch 2.11).
 void singular_values(const Call& call) {
   constexpr std::int64_t kSmall = 32;
   const at::Tensor matrices = call.tensor(0);
@@ -45,8 +45,8 @@ void singular_values(const Call& call) {
   }
 }
 
-// The results do not show the error, only cuSOLVER's status does. The host's LAPACK was observed to
-// write beyond its memory here.
+// Only cuSOLVER's status shows this error, not the results. The host must not try: its LAPACK was
+// seen to write outside its memory for such matrices.
 void general_eigenvalues(const Call& call) {
   TORCH_CHECK(!has_infinite(call.tensor(0)),
               "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnXgeev`: the "

@@ -1,4 +1,4 @@
-// Finds the row of a table for a key that the table may lack.
+// Finds the row for a key in a table that may lack that key.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the last row whose key is not above `wanted`, or the first row. Rows are in ascending
-// order.
+// Returns the last row whose key is at most `wanted`; the first row if there is none. Rows must be
+// in ascending order of their keys.
 template <typename Row, std::size_t count, typename Wanted, typename Key>
 const Row& nearest(const Row (&rows)[count], const Wanted& wanted, Key key) {
   const Row* const above =

@@ -1,4 +1,4 @@
-// Includes PyTorch's headers of process groups, after the headers of the operations that they use.
+// PyTorch's headers of process groups. The headers of operations that they need come first.
 #pragma once
 
 #include <ATen/ops/cat.h>

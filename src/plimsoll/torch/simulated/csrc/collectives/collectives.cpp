@@ -15,7 +15,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Times DDP's events by the host's clock.
+// Measures the times between DDP's events by the host's clock.
 class HostTimer final : public c10d::Timer {
  public:
   std::optional<std::int64_t> measureDifference(Event start, Event end) override {
@@ -26,8 +26,8 @@ class HostTimer final : public c10d::Timer {
   }
 };
 
-// plimsoll::add_backend gives the backend to a group, from which Python gets it: Python cannot make
-// an object of a class that it does not know.
+// plimsoll::add_backend: makes a backend and adds it to a process group, from which Python gets it.
+// Python itself cannot construct a C++ class that has no binding.
 void add_backend(const c10::intrusive_ptr<c10d::ProcessGroup>& to, c10::string_view name,
                  std::int64_t number, bool has_high_priority, bool is_successor) {
   const bool is_nccl = name == "nccl";

@@ -1,4 +1,4 @@
-// Communication between processes on simulated GPUs: torch.distributed's groups.
+// Registers torch.distributed's communication between processes on simulated GPUs.
 #pragma once
 
 #include "operation/written_out.h"

@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// A request to Python begins with its kind, and the answer with a status.
+// The first byte of a request to Python is its kind; the first byte of the answer is a status.
 constexpr char kPost = 'p';
 constexpr char kCollect = 'c';
 constexpr char kNeed = 'n';

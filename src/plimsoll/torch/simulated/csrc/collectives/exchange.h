@@ -1,5 +1,5 @@
-// Exchanges bytes between a group's ranks. Python passes them through the group's store:
-// plimsoll.torch.simulated.ranks.exchange.
+// Exchanges bytes between the ranks of a group. Python sends them through the group's store
+// (plimsoll.torch.simulated.ranks.exchange).
 #pragma once
 
 #include <cstdint>
@@ -9,31 +9,31 @@
 
 namespace plimsoll::simulated {
 
-// One exchange between all ranks of a group, or between two of them.
+// One exchange, between all ranks of a group or between two of them.
 struct Meeting {
   std::uint64_t group = 0;
   std::int32_t to = -1;    // the receiving rank; -1 for none
   std::int32_t from = -1;  // the sending rank; -1 for none, and -2 for any
   std::int32_t tag = 0;
-  std::string what;    // the call's name, such as "all_reduce"
-  std::string agreed;  // the properties that all ranks have to agree on, in words
+  std::string what;    // the call, such as "all_reduce"
+  std::string agreed;  // as text: what must be equal on all ranks
 };
 
-// Posts this rank's bytes without waiting, and returns the number of the meeting.
+// Sends this rank's bytes without waiting, and returns the meeting's number, with which to collect.
 std::uint64_t post(const Meeting& meeting, std::string_view given);
-// The bytes of all ranks.
+// What `collect` returns: the bytes of all ranks.
 struct Collected {
-  std::uint64_t series = 0;        // the same random number on all ranks of the meeting
-  std::int64_t from = -1;          // the sender's rank, if the receive was from any rank
-  std::vector<std::string> given;  // by rank in the group; a receive has the sender's bytes alone
+  std::uint64_t series = 0;        // a random number, the same on all ranks
+  std::int64_t from = -1;          // the sender's rank, after a receive from any rank
+  std::vector<std::string> given;  // by rank in the group; a receive has only the sender's
 };
-// Waits for all ranks. Throws if a rank will never take part.
+// Waits until all ranks have sent their bytes. Throws if a rank will never take part.
 Collected collect(std::uint64_t number);
-// Notes that a group needs a communicator on a device, for collectives or with these peers. Its
-// memory is taken the first time.
+// Notes that a group uses a communicator on a device, for collectives or with the ranks of the
+// pattern. The first use of a `key` takes the communicator's memory.
 void need_communicator(std::uint64_t group, int device, std::string_view key,
                        std::string_view pattern);
-// Drops the group's communicators and their memory.
+// Drops the group's communicators and frees their memory.
 void drop_communicators(std::uint64_t group);
 
 }  // namespace plimsoll::simulated

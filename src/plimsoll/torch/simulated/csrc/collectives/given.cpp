@@ -19,9 +19,9 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-// Ranks exchange values up to these sizes, and descriptions of larger tensors. Values that the
-// program would compute as well may be pickled objects, which it unpickles; assumed values are no
-// better than a description.
+// Up to these sizes, ranks exchange values; of larger tensors, they exchange descriptions. The
+// first limit is for computed values, because a program may send pickled objects and unpickle them.
+// The second is for assumed values, which are no better than a description.
 constexpr std::int64_t kMostComputedBytesGiven = std::int64_t{64} << 20;
 constexpr std::int64_t kMostBytesGiven = std::int64_t{4} << 20;
 
@@ -34,7 +34,7 @@ struct GivenHead {
 };
 static_assert(std::is_trivially_copyable_v<GivenHead>);
 
-// Returns the bounds of a sum, if all its terms have bounds.
+// Describes a sum of the ranks' elements, scaled by `share`, from the bounds of its terms.
 Description described_sum(const std::vector<Given>& of_ranks, double share) {
   double low = 0;
   double high = 0;
@@ -65,7 +65,7 @@ Description described(const std::vector<Given>& of_ranks, RedOp how) {
   return found;
 }
 
-// Reduces in place; both are host tensors.
+// Reduces `one` into `into`; both are host tensors.
 void fold(at::Tensor& into, const at::Tensor& one, RedOp how) {
   switch (how) {
     case RedOp::PRODUCT: into.mul_(one); return;

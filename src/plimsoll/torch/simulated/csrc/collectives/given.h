@@ -1,4 +1,4 @@
-// A rank's contribution to a collective: numbers if they are known, otherwise their description.
+// What a rank contributes to a collective: values if they are known, otherwise a description.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,27 +13,27 @@
 
 namespace plimsoll::simulated {
 
-// The elements of one tensor, in the order of its dimensions.
+// A rank's contribution from one tensor, with the elements in the order of its dimensions.
 struct Given {
   Known known;
   at::ScalarType type = at::kByte;
   std::int64_t count = 0;
-  at::Tensor values;  // on the host, flat; undefined if only `known` describes them
+  at::Tensor values;  // on the host, flat; undefined if there is only a description
 
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-// Reads this rank's contribution from a tensor.
+// Makes the contribution of this rank from a tensor.
 Given give(const at::Tensor& tensor);
-// Returns `count` elements from `first` on.
+// Returns `count` elements of a contribution, from `first` on.
 Given part_of(const Given& given, std::int64_t first, std::int64_t count);
-// Reduces the contributions of all ranks.
+// Combines the contributions of all ranks, as an all-reduce does.
 Given reduced(const std::vector<Given>& of_ranks, c10d::ReduceOp::RedOpType how);
-// Writes the contribution to the tensor's elements. Unknown elements are drawn, equally on all
-// ranks that pass the same `series`.
+// Writes a contribution to a tensor. Unknown elements are drawn; ranks that pass the same `series`
+// draw the same ones.
 void take(const at::Tensor& tensor, const Given& given, std::uint64_t series);
 
-// Encodes contributions as bytes for a process of the same program.
+// Converts contributions to bytes and back. The processes on both ends run the same program.
 std::string encode(const std::vector<Given>& given);
 std::vector<Given> decode(std::string_view bytes);
 

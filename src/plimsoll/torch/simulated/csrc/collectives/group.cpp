@@ -25,14 +25,15 @@ using at::Tensor;
 using c10d::OpType;
 using OfRanks = std::vector<std::vector<Given>>;
 
-// The watchdog's interval between looks for finished collectives (kWatchdogThreadSleepMillis).
+// How often the watchdog looks for finished collectives (kWatchdogThreadSleepMillis).
 constexpr double kWatchdogNs = 100e6;
-// Host time of a collective, and its GPU time before any bytes move. Estimated.
+// The host's time for a collective, and the GPU's time before any bytes move. Estimated.
 constexpr double kCollectiveHostNs = 40000;
 constexpr double kCollectiveNs = 15000;
-// The rate of NVLink between two H200s, in one direction. Estimated.
+// The rate of NVLink between two H200s in one direction. Estimated, not measured.
 constexpr double kLinkBytesPerNs = 350;
-// A stream of no program; work that is queued there is done at once.
+// A stream that no program uses. Nothing is queued on it, so it is always done now, at the host's
+// time.
 constexpr std::uint64_t kHostClock = std::numeric_limits<std::uint64_t>::max() - 7;
 constexpr std::string_view kLetGoLater =
     "when it lets go of a collective's tensors hangs on the host's pace";
@@ -52,7 +53,7 @@ const char* name_of(c10d::ReduceOp::RedOpType how) {
   return number < std::size(kNames) ? kNames[number] : "some operation";
 }
 
-// The property of a tensor on which all ranks have to agree: "1024 of float".
+// Returns what all ranks have to agree on for a tensor, such as "1024 of float".
 std::string count_of(const Tensor& tensor) {
   return std::to_string(tensor.numel()) + " of " + c10::toString(tensor.scalar_type());
 }
@@ -66,7 +67,7 @@ std::string counts_of(const std::vector<Tensor>& tensors) {
   return text;
 }
 
-// Returns each rank's contribution at that position.
+// Returns the contributions of all ranks that have this place in their lists.
 std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   std::vector<Given> given;
   for (const auto& rank : ranks) {
@@ -76,7 +77,8 @@ std::vector<Given> of_place(const OfRanks& ranks, std::size_t place) {
   return given;
 }
 
-// Returns the series for all ranks that receive the same part of a meeting.
+// Returns the series for a part of a meeting. All ranks that receive the part draw from the same
+// series.
 std::uint64_t series_of(std::uint64_t meeting, std::size_t part) {
   return (meeting + part + 1) * 0x9E3779B97F4A7C15ULL;
 }
@@ -85,7 +87,7 @@ Tensor slice(const Tensor& tensor, std::int64_t first, std::int64_t count) {
   return tensor.view({-1}).narrow(0, first, count);
 }
 
-// Makes a host tensor of numbers that are sent along.
+// Makes a host tensor of numbers, such as sizes, that are sent along with a tensor.
 Tensor host_numbers(const std::vector<std::int64_t>& numbers) {
   const WithContentsScope real;
   Tensor tensor = at::empty({static_cast<std::int64_t>(numbers.size())}, at::kLong);
@@ -98,7 +100,7 @@ std::vector<std::int64_t> numbers_of(const Given& given) {
   return {first, first + given.count};
 }
 
-// Returns the sizes in elements of a tensor's parts, one for each rank.
+// Returns how many elements each rank's part of a tensor has.
 std::vector<std::int64_t> parts_of(const Tensor& tensor, const std::vector<std::int64_t>& rows,
                                    int ranks) {
   const auto count = static_cast<std::size_t>(ranks);
@@ -124,7 +126,7 @@ bool is_on_device(const std::vector<Tensor>& tensors) {
   return !tensors.empty() && tensors[0].is_cuda();
 }
 
-// Makes a flat tensor for a list of equal ones (newLikeFlat).
+// Makes one tensor with room for a list of equal tensors, as PyTorch's newLikeFlat does.
 Tensor flat_like(const std::vector<Tensor>& tensors) {
   std::vector<std::int64_t> sizes{static_cast<std::int64_t>(tensors.size())};
   sizes.insert(sizes.end(), tensors[0].sizes().begin(), tensors[0].sizes().end());
@@ -203,10 +205,10 @@ void SimulatedGroup::launch(double bytes, const c10::Stream& stream,
   running_.push_back({shelf, ends});
 }
 
-// Ten times a second the watchdog's thread looks for collectives that are done on the GPU, and the
-// next collective then releases their tensors. With `most` of unknown data the watchdog looks late.
-// With `least` all collectives are done by then, however early: the host may be slow, as it is
-// while kernels are loaded.
+// Releases tensors as the watchdog does. Its thread looks ten times a second for collectives that
+// are done on the GPU, and the next collective then releases their tensors. When it looks is chosen
+// like unknown data: for the most memory, late; for the least, every collective counts as done,
+// because the host may be slow, as it is while kernels are loaded.
 void SimulatedGroup::let_go(c10::DeviceIndex device) {
   std::vector<std::shared_ptr<Shelf>> done;
   std::uint64_t open_bytes = 0;
@@ -217,7 +219,7 @@ void SimulatedGroup::let_go(c10::DeviceIndex device) {
     const double last = watched_since_ns_ + (looks * kWatchdogNs);
     double seen = last;
     if (unknown() == Unknown::most) seen = now - kWatchdogNs;
-    if (is_successor_) seen = now;  // the successor's watchdog looks at every collective
+    if (is_successor_) seen = now;  // the successor's watchdog looks each time
     if (unknown() == Unknown::least) seen = std::numeric_limits<double>::infinity();
     while (!running_.empty() && running_.front().ends_ns <= seen) {
       done.push_back(running_.front().shelf);
@@ -331,7 +333,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::broadcast(Tensors& tensors,
   const bool is_root = options.rootRank == getRank();
   if (!is_root) made.gives.clear();
   made.take = [tensor = tensors[0], root](const OfRanks& ranks, std::uint64_t series) {
-    // A root that does not run contributes what this rank has.
+    // A root that is not run has sent nothing: then the tensor keeps this rank's elements.
     if (!ranks[root].empty()) take(tensor, ranks[root][0], series);
   };
   return run(std::move(made), OpType::BROADCAST, options.asyncOp);
@@ -406,7 +408,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::allgather(std::vector<Tensors>& outputs,
       take(parts[rank], ranks[rank].at(0), series_of(series, rank));
     }
   };
-  Tensor flat;  // the kernel writes there, and copies follow
+  Tensor flat;  // the kernel writes here; then PyTorch copies
   if (is_nccl_ && !is_successor_ && is_even && inputs[0].is_cuda()) {
     const OperationScope scope(runtime().name("all_gather"), Role::temporary);
     flat = flat_like(parts);
@@ -484,7 +486,7 @@ SimulatedGroup::WorkPtr SimulatedGroup::reduce_scatter(Tensors& outputs,
   made.take = [output = outputs[0], how, mine](const OfRanks& ranks, std::uint64_t series) {
     take(output, reduced(of_place(ranks, mine), how), series_of(series, mine));
   };
-  Tensor flat;  // copies come first, and the kernel reads there
+  Tensor flat;  // PyTorch copies; then the kernel reads here
   if (is_nccl_ && !is_successor_ && have_equal_sizes(parts) && outputs[0].is_cuda()) {
     const OperationScope scope(runtime().name("reduce_scatter"), Role::temporary);
     flat = flat_like(parts);
@@ -514,8 +516,8 @@ SimulatedGroup::WorkPtr SimulatedGroup::alltoall_base(Tensor& output, Tensor& in
            series_of(series, (rank * ranks.size()) + mine));
     }
   };
-  // A single rank copies equal parts, but sends itself parts with given sizes by a kernel
-  // (measured).
+  // With a single rank, equal parts are copied. For parts of given sizes, the rank sends to itself
+  // by a kernel (measured).
   const bool is_even = to_take.empty() && to_give.empty();
   const std::string pattern = peers(true, true, !is_even);
   return run(std::move(made), OpType::ALLTOALL_BASE, options.asyncOp, pattern);
@@ -544,7 +546,8 @@ std::string SimulatedGroup::key_of_pair(int peer, c10::Device device) const {
          std::to_string(std::max(getRank(), peer));
 }
 
-// Always runs on a stream of its own, which PyTorch's allocator records.
+// Runs a send or a receive. It always has a stream of its own, which PyTorch's allocator notes for
+// the tensor.
 SimulatedGroup::WorkPtr SimulatedGroup::point_to_point(Collective collective, OpType type,
                                                        int peer) {
   const Tensors& some = collective.inputs.empty() ? collective.outputs : collective.inputs;

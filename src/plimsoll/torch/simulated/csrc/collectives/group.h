@@ -1,8 +1,8 @@
-// A process group's backend on simulated GPUs. It uses memory and streams as ProcessGroupNCCL does,
-// and acts as gloo for tensors on the host. exchange.h exchanges numbers with the other ranks.
+// The backend of a process group on simulated GPUs. It takes memory and streams as ProcessGroupNCCL
+// does; for host tensors it acts as gloo. The ranks exchange bytes by exchange.h.
 //
-// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; since 2.15 those of its
-// successor, which programs get under the same name.
+// The rules are those of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Since PyTorch 2.15 they
+// are those of its successor, which programs get under the same name.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class SimulatedGroup final : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // Takes the group's `number`, by which the exchange identifies it.
+  // `number` identifies the group in exchanges with other ranks.
   SimulatedGroup(std::string name, std::uint64_t number, int rank, int size, bool has_high_priority,
                  bool is_successor);
   ~SimulatedGroup() override;
@@ -76,14 +76,14 @@ class SimulatedGroup final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  // A collective that may still run, and the tensors that it holds.
+  // A collective that the watchdog may still see running, and the tensors it keeps alive.
   struct Running {
     std::shared_ptr<Shelf> shelf;
     double ends_ns;
   };
 
-  // Runs a collective. `pattern` gives the connections that NCCL makes: "ring", or the ranks that
-  // this one sends to and receives from.
+  // Runs a collective. `pattern` names the connections that NCCL makes for it: "ring", or the ranks
+  // that this rank sends to and receives from.
   WorkPtr run(Collective collective, c10d::OpType type, bool is_async,
               const std::string& pattern = kRing);
   WorkPtr run_on_host(Collective collective, c10d::OpType type, bool is_async);
@@ -91,12 +91,12 @@ class SimulatedGroup final : public c10d::Backend {
   [[nodiscard]] Collective make(const char* what, std::string agreed, Tensors inputs,
                                 Tensors outputs) const;
   c10::Stream stream_of(const std::string& key, c10::Device device);
-  // Queues the transfer of bytes, and lets the watchdog release the shelf's tensors.
+  // Queues the transfer of `bytes`. The watchdog may release the shelf's tensors once it is done.
   void launch(double bytes, const c10::Stream& stream, const std::shared_ptr<Shelf>& shelf);
-  // Releases the tensors of collectives that the watchdog has seen complete.
+  // Releases the tensors of all collectives that the watchdog has seen complete by now.
   void let_go(c10::DeviceIndex device);
-  // Returns the key of a communicator of two ranks alone, for pairs that the group's communicator
-  // does not serve.
+  // Returns the key of the communicator for sends between this rank and `peer`: one for the two
+  // alone, unless the group's communicator serves them.
   [[nodiscard]] std::string key_of_pair(int peer, c10::Device device) const;
   [[nodiscard]] std::string peers(bool sends, bool receives, bool with_itself = false) const;
 
@@ -104,7 +104,7 @@ class SimulatedGroup final : public c10d::Backend {
 
   std::string name_;
   bool is_nccl_;
-  bool is_successor_;  // the backend is ProcessGroupNCCL's successor
+  bool is_successor_;  // rules are those of ProcessGroupNCCL's successor
   std::uint64_t number_;
   bool has_high_priority_;
   c10::intrusive_ptr<Options> options_;
@@ -113,8 +113,8 @@ class SimulatedGroup final : public c10d::Backend {
   std::map<std::string, c10::Stream> streams_;
   std::deque<Running> running_;
   double watched_since_ns_;
-  at::Tensor barrier_;  // kept, as the successor does
-  // State between startCoalescing and endCoalescing.
+  at::Tensor barrier_;  // kept between barriers, as the successor does
+  // The state between startCoalescing and endCoalescing.
   bool is_coalescing_ = false;
   bool is_coalesced_async_ = false;
   std::vector<std::shared_ptr<Pending>> coalesced_;

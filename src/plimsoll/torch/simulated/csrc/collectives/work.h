@@ -1,4 +1,4 @@
-// A collective under way: its waiters, and the tensors that it holds.
+// A collective while it runs: what waits for it, and the tensors that it keeps alive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,25 +19,26 @@
 
 namespace plimsoll::simulated {
 
-// A collective on one rank: its tensors, and how it uses those of all ranks.
+// One rank's part in a collective: its tensors, and what it does with the contributions of all
+// ranks.
 struct Collective {
   Meeting meeting;
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
-  std::vector<at::Tensor> gives;  // in most collectives the inputs
+  std::vector<at::Tensor> gives;  // what this rank contributes; mostly the inputs
   std::function<void(const std::vector<std::vector<Given>>&, std::uint64_t series)> take;
-  double moved_bytes = 0;  // over this rank's slowest link
+  double moved_bytes = 0;  // how much passes this rank's slowest link
 };
 
-// Tensors that a collective works on, whose memory stays in use until it is done. The work and the
-// group's watchdog hold it. It is emptied when the program waits, or when the watchdog sees that
-// the collective is done.
+// The tensors of a collective, whose memory must not be reused before the collective is done. Both
+// the work and the group's watchdog hold the shelf. It is emptied when the program waits for the
+// work, or when the watchdog sees that the collective is done.
 class Shelf {
  public:
   void stash(const std::vector<at::Tensor>& tensors);
   void clear();
   [[nodiscard]] bool is_empty() const;
-  // Returns the bytes of tensors that only this shelf holds.
+  // Returns the bytes of tensors that nothing else keeps alive.
   [[nodiscard]] std::uint64_t own_bytes() const;
 
  private:
@@ -45,11 +46,12 @@ class Shelf {
   std::vector<at::Tensor> tensors_;
 };
 
-// A meeting whose result is taken once.
+// A meeting of ranks whose result this rank has not taken yet; it is taken once.
 class Pending {
  public:
   explicit Pending(Collective collective);
-  // Waits for the other ranks. Returns the sender's rank if the receive was from any rank.
+  // Waits for the other ranks and takes the result. Returns the sender's rank after a receive from
+  // any rank.
   std::int64_t finish();
 
  private:
@@ -62,15 +64,16 @@ class Pending {
 
 class SimulatedWork final : public c10d::Work {
  public:
-  // Makes a work on `device`, which is the CPU for collectives of the host.
+  // Makes a work on `device`; for collectives of host tensors, that is the CPU.
   SimulatedWork(int rank, c10d::OpType type, std::vector<std::shared_ptr<Pending>> pending,
                 std::vector<at::Tensor> outputs, c10::Device device);
 
-  // Notes that the work is queued. It ends when all work that is on the stream now ends.
+  // Notes that everything is queued: the work ends when the stream has done what is queued on it
+  // now.
   void record_end(const c10::Stream& stream);
-  // Makes `wait` block the host, as for a barrier.
+  // Makes `wait` block the host, as a barrier does.
   void block_host() { blocks_host_ = true; }
-  // Releases the tensors when the program requests the future, because that counts as waiting.
+  // Makes `getFuture` release the tensors: for this work, requesting the future counts as waiting.
   void let_go_with_future() { future_waits_ = true; }
   [[nodiscard]] const std::shared_ptr<Shelf>& shelf() const { return shelf_; }
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-// Functions of the interpreter that loaded this library.
+// Functions of the Python interpreter in whose process this library runs.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
@@ -24,7 +24,8 @@ extern void* PyExc_Exception;
 namespace plimsoll::simulated {
 namespace {
 
-// Only the exception's type can be raised later, so its message is printed here.
+// Raises the current Python exception in this thread later. Only its type can be passed on, so the
+// message is printed here.
 void raise_later(void* function) {
   PyThreadState_SetAsyncExc(PyThread_get_thread_ident(), PyErr_Occurred());
   if (PyErr_ExceptionMatches(PyExc_Exception) != 0) {

@@ -1,4 +1,4 @@
-// A Python function that the library calls, from any thread.
+// Calls Python functions from any thread of the library.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,20 @@
 
 namespace plimsoll::simulated {
 
-// Calls a Python function. An exception of the function, such as an interrupt from the terminal,
-// cannot pass through kernels, so the thread's program raises it as soon as it runs Python code
-// again.
+// A Python function. If it raises, for example because of Ctrl-C, the exception cannot pass through
+// kernels. The calling thread then raises it as soon as it runs Python code again.
 class Callback {
  public:
   Callback() = default;
-  // Takes a Python object that is never released.
+  // Keeps a Python object for good: it is never released.
   explicit Callback(void* function) : function_(function) {}
 
-  // Returns whether the function returned a true value; false if it raised. Takes the interpreter's
-  // lock.
+  // Calls the function. Returns whether its result is true in Python; false if it raised. Takes the
+  // interpreter's lock.
   bool operator()() const;
   bool operator()(std::uint64_t argument) const;
   bool operator()(std::uint64_t first, std::uint64_t second) const;
-  // Returns the bytes that the function returned; none if it raised.
+  // Calls the function with bytes, and returns the bytes it returned; empty if it raised.
   std::string ask(std::string_view bytes) const;
 
  private:

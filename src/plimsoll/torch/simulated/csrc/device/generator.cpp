@@ -15,7 +15,8 @@ using c10::DeviceType;
 
 bool next_generator_is_default = false;
 
-// The seed and offset of a Philox generator. They set a host generator, which draws the values.
+// The seed and offset of a Philox generator. The values come from a host generator that is set to
+// them.
 class Generator final : public c10::GeneratorImpl {
  public:
   explicit Generator(DeviceIndex index)
@@ -26,7 +27,7 @@ class Generator final : public c10::GeneratorImpl {
     offset_ = 0;
     is_chosen_ = true;
   }
-  // Forgets that the seed was chosen: a GPU would have another seed each time.
+  // Notes that the program did not choose the seed: on a GPU it would differ in each run.
   void forget_choice() { is_chosen_ = false; }
   [[nodiscard]] bool is_chosen() const { return is_chosen_; }
   void set_offset(std::uint64_t offset) override { offset_ = offset; }

@@ -6,12 +6,12 @@
 
 namespace plimsoll::simulated {
 
-// Returns a device's generator; a negative number means the current device.
+// Returns a device's default generator; a negative index means the current device.
 const at::Generator& default_generator(c10::DeviceIndex index);
 at::Generator new_generator(c10::DeviceIndex index);
-// Makes a new generator the device's default one while true.
+// While true, each new generator becomes its device's default.
 void make_next_generator_default(bool value);
-// Returns whether the program chose the seed of a device's generator.
+// Returns whether the program chose the generator's seed.
 bool has_chosen_seed(const at::Generator& generator);
 
 }  // namespace plimsoll::simulated

@@ -22,9 +22,9 @@ using c10::Stream;
 std::uint64_t queue(const Stream& stream) { return static_cast<std::uint64_t>(stream.id()); }
 plimsoll_device* gpu(DeviceIndex index) { return runtime().device(index).gpu; }
 
-// Polls whether work is done. Each poll takes time, so that a program which polls makes progress.
-// Each failed poll makes the next one take a little longer, so that a wait of any length ends after
-// some hundred polls, and at most a sixteenth too late.
+// Polls whether work is done. Each poll advances the clock, so that a program which polls in a loop
+// makes progress. After each failed poll the next one takes a little longer. So any wait ends after
+// some hundred polls, at most a sixteenth too late.
 class Polling {
  public:
   template <typename Question>
@@ -42,7 +42,7 @@ class Polling {
   std::atomic<double> next_ns_{kQueryNs};
 };
 
-// An event belongs to the device on which it was recorded.
+// An event, and the device on which it was recorded.
 struct RecordedEvent {
   DeviceIndex device = 0;
   std::uint64_t number = 0;
@@ -50,7 +50,7 @@ struct RecordedEvent {
   Polling polling;
 };
 
-// Returns the polling of a stream; it lives as long as the process.
+// Returns the polling state of a stream. The object lives as long as the process.
 Polling& polling_of(const Stream& stream) {
   static std::mutex mutex;
   static std::map<std::pair<DeviceIndex, c10::StreamId>, Polling> pollings;

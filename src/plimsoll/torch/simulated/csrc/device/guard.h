@@ -1,10 +1,10 @@
-// The device guard of CUDA: devices, streams and events, put in PyTorch's place for it.
+// The device guard of simulated CUDA devices, streams and events. It replaces PyTorch's own.
 #pragma once
 
 namespace plimsoll::simulated {
 
 // Installs the guard and the allocator. Call it again once PyTorch is loaded, because a CUDA build
-// then sets its own.
+// of PyTorch then installs its own guard.
 void install_guard();
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// Answers PyTorch's calls of CUDA besides kernels.
+// Answers PyTorch's calls to CUDA other than kernels.
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
@@ -71,7 +71,7 @@ struct Hooks final : at::CUDAHooksInterface {
   }
 };
 
-// PyTorch prefers these hooks to those of a CUDA build.
+// REGISTRY_PREFERRED: PyTorch uses these hooks even if it is a CUDA build with its own.
 const at::RegistererCUDAHooksRegistry registered(
     "CUDAHooks", c10::REGISTRY_PREFERRED, at::CUDAHooksRegistry(),
     at::RegistererCUDAHooksRegistry::DefaultCreator<Hooks>);

@@ -1,24 +1,24 @@
-// The difference between this process's memory and that on a real machine.
+// How this process's host memory differs from that of the same program on a real machine.
 #pragma once
 
 #include <cstdint>
 
 namespace plimsoll::simulated {
 
-// Bytes; shared with Python, which may place it in memory that several processes share.
+// In bytes. Shared with Python, which may place it in memory that several processes share.
 struct HostAccount {
-  std::int64_t absent = 0;       // of large host tensors, which have no contents here
-  std::int64_t most_absent = 0;  // the most since the last read
-  std::int64_t extra = 0;        // of values of device tensors, which only a simulation has
+  std::int64_t absent = 0;       // contents of large host tensors: absent in a simulation
+  std::int64_t most_absent = 0;  // the maximum of `absent` since the last read
+  std::int64_t extra = 0;        // values of device tensors: on the host only in a simulation
 };
 
-// Notes that large host tensors are made or die.
+// Each adds `bytes`, negative when tensors die, to the field of its name.
 void note_absent(std::int64_t bytes);
 void note_extra(std::int64_t bytes);
 
-// Keeps this process's account at this place from now on; earlier notes stay where they are.
+// Uses `account` from now on; what was added before stays in the previous one.
 void account_host_in(HostAccount* account);
-// Returns the account, and resets `most_absent`.
+// Returns a copy of the account, and resets `most_absent`.
 HostAccount read_host_account();
 
 }  // namespace plimsoll::simulated

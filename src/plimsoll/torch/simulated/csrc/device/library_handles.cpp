@@ -12,7 +12,8 @@ namespace {
 
 class HandlePool {
  public:
-  // Loads `first` with the first handle of a device, and `further` with each further one.
+  // Takes the memory of `first` for a device's first handle, and that of `further` for each later
+  // one.
   HandlePool(Library first, Library further) : first_(first), further_(further) {}
 
   int take(c10::DeviceIndex device) {
@@ -34,11 +35,11 @@ class HandlePool {
 
  private:
   struct Handles {
-    std::vector<int> free, unmade;  // `unmade`: handles for which the card had no room
+    std::vector<int> free, unmade;  // `unmade`: the card had no room for them
     int count = 0;
   };
 
-  // Returns a handle's number, and whether the card has its memory already.
+  // Returns a handle's number, and whether its memory has been taken already.
   std::pair<int, bool> claim(c10::DeviceIndex device) {
     const std::lock_guard lock(mutex_);
     Handles& of = handles_[device];
@@ -56,7 +57,7 @@ class HandlePool {
   std::map<c10::DeviceIndex, Handles> handles_;
 };
 
-// Pools are never destroyed, because they outlive every thread.
+// The pools are never destroyed: threads that end late still return handles to them.
 HandlePool& blas_pool() {
   static auto* const pool = new HandlePool(Library::blas, Library::blas_handle);
   return *pool;
@@ -79,7 +80,7 @@ class ThreadHandles {
   int of(c10::DeviceIndex device) {
     const auto place = handles_.find(device);
     if (place != handles_.end()) return place->second;
-    const int handle = pool_.take(device);  // may raise, and then the thread has no handle
+    const int handle = pool_.take(device);  // throws if the card has no room
     return handles_[device] = handle;
   }
 

@@ -1,15 +1,16 @@
-// The handles of cuBLAS and cuSOLVER. PyTorch gives threads a device's handles from a pool: the
-// main thread has one, and so has the thread of the backward pass. Later threads reuse the handles
-// of ended ones. Each handle takes memory of the card outside PyTorch's allocator.
+// The handles of cuBLAS and cuSOLVER. Each handle takes memory of the card outside PyTorch's
+// allocator. Each thread that uses a library gets a handle from the device's pool: the main thread
+// one, the thread of the backward pass another. Later threads reuse the handles of threads that
+// have ended.
 #pragma once
 
 #include <c10/core/Device.h>
 
 namespace plimsoll::simulated {
 
-// Returns the number of the calling thread's cuBLAS handle, and makes the handle if necessary.
+// Returns the number of the calling thread's cuBLAS handle; makes the handle at the first call.
 int blas_handle(c10::DeviceIndex device);
-// Makes the calling thread's cuSOLVER handle if it has none.
+// Makes a cuSOLVER handle for the calling thread if the thread has none.
 void need_solver_handle(c10::DeviceIndex device);
 
 }  // namespace plimsoll::simulated

@@ -12,7 +12,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// All allocations, by their first address.
+// All live allocations, by their first address.
 class Live {
  public:
   static Live& instance() {
@@ -26,7 +26,7 @@ class Live {
   void remove(const Allocation& allocation) {
     const std::lock_guard lock(mutex_);
     const auto place = by_address_.find({allocation.device, allocation.address});
-    // In a graph's memory, a later allocation may begin at the same address.
+    // In a CUDA graph's memory, a later allocation may have taken over this address.
     if (place != by_address_.end() && place->second == &allocation) by_address_.erase(place);
   }
   Allocation* find(c10::DeviceIndex device, std::uint64_t address) {
@@ -43,7 +43,7 @@ class Live {
   std::map<std::pair<c10::DeviceIndex, std::uint64_t>, Allocation*> by_address_;
 };
 
-// PyTorch's profiler counts blocks, whose sizes are multiples of this.
+// Blocks of PyTorch's allocator are multiples of this size, and PyTorch's profiler counts blocks.
 constexpr std::size_t kBlockBytes = 512;
 
 void tell_profiler(const Allocation& allocation, bool is_allocated) {
@@ -114,8 +114,8 @@ c10::Allocator* device_allocator() {
 }
 
 // PyTorch's other accessors of the pointer throw if a CUDA graph has overwritten the memory.
-// plimsoll also calls this function while a graph is replayed and while storages die, when nothing
-// may throw.
+// plimsoll also calls this function while a graph is replayed and while storages are destroyed,
+// where an exception must not be thrown.
 static const c10::DataPtr& unchecked_pointer(const c10::StorageImpl& storage) {
   return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
 }
@@ -151,7 +151,7 @@ std::size_t offset_of(const at::Tensor& tensor) {
 }
 
 void check_access(const at::Tensor& tensor) {
-  // Tensors of other layouts have no memory of their own; their parts are checked instead.
+  // Sparse and nested tensors have no memory of their own; their parts are checked instead.
   if (!tensor.is_cuda() || tensor.layout() != c10::kStrided) return;
   static_cast<void>(tensor.unsafeGetTensorImpl()->data());
 }

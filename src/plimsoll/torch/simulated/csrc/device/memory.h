@@ -1,4 +1,4 @@
-// The memory of simulated tensors: an address of the engine, and the knowledge of its contents.
+// The memory of simulated tensors: an address from the engine, and what is known of the contents.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@
 
 namespace plimsoll::simulated {
 
-// The knowledge of an allocation's contents; values/contents.h defines it.
+// What is known of an allocation's contents; values/contents.h has the implementation.
 class ContentsOfAllocation {
  public:
   virtual ~ContentsOfAllocation() = default;
@@ -21,9 +21,9 @@ struct Allocation {
   std::uint64_t address = 0;
   std::size_t size = 0;
   c10::DeviceIndex device = 0;
-  std::uint64_t serial = 0;  // numbers the device's allocations
-  at::Tensor host;           // the host tensor whose memory it is, if any
-  bool is_lent = false;      // the memory is a graph's, and not freed with the allocation
+  std::uint64_t serial = 0;  // the number of the allocation, counted per device
+  at::Tensor host;           // the host tensor that owns the memory, if any
+  bool is_lent = false;      // the memory belongs to a CUDA graph and is not freed with this
   std::unique_ptr<ContentsOfAllocation> contents;  // made by the first read or write
 
   Allocation(std::uint64_t address, std::size_t size, c10::DeviceIndex device,
@@ -35,38 +35,38 @@ struct Allocation {
 
 c10::Allocator* device_allocator();
 
-// Returns the allocation that a storage holds until it dies; null for any other storage.
+// Returns the allocation that a storage owns; null if the storage is not simulated device memory.
 Allocation* held_by(const c10::StorageImpl& storage);
-// Return the allocation that contains a tensor, whichever storage holds the allocation: DLPack and
-// __cuda_array_interface__ make a storage over another storage's memory. Null for a tensor without
-// memory, on no device, or reaching beyond an allocation. Neither throws.
+// Return the allocation that contains a tensor. Its owner may be another storage: DLPack and
+// __cuda_array_interface__ make storages over existing memory. Null for a tensor without memory, on
+// the host, or reaching beyond an allocation. Neither function throws.
 Allocation* allocation_of(const c10::StorageImpl& storage);
 Allocation* allocation_of(const at::Tensor& tensor);
 // Returns the bytes from the start of the tensor's allocation to the tensor's first element.
 std::size_t offset_of(const at::Tensor& tensor);
 
-// Throws PyTorch's error if a kernel uses a tensor whose memory PyTorch has marked as overwritten
-// by a later run of a CUDA graph.
+// Throws PyTorch's error if a later run of a CUDA graph has overwritten the tensor's memory.
 void check_access(const at::Tensor& tensor);
 
-// Returns the live allocation that contains an address of a device; null if there is none.
+// Returns the live allocation that contains a device's address; null if there is none.
 Allocation* allocation_at(c10::DeviceIndex device, std::uint64_t address);
 
-// Makes an allocation in memory that a graph keeps. The allocation frees the memory only after
-// `own`.
+// Makes an allocation over memory that a CUDA graph keeps. Releasing the allocation frees the
+// memory only if `own` was called.
 at::DataPtr lent_memory(std::uint64_t address, std::size_t size, c10::DeviceIndex device);
 void own(Allocation& allocation);
-// Notes that other code has freed the allocation's block.
+// Notes that other code has freed the allocation's block: releasing the allocation frees nothing.
 void disown(Allocation& allocation);
-// Frees the allocation's memory; the address stays.
+// Frees the allocation's memory, but keeps its address.
 void let_go(Allocation& allocation);
 
-// Takes memory, such as a workspace, that is held until the object dies.
+// Takes memory, for example a workspace; destroying the result frees it.
 at::DataPtr take_memory(std::size_t size);
 
-// Gives cached memory back to the driver.
+// Returns the device's cached memory to the driver, like torch.cuda.empty_cache().
 void empty_cache(c10::DeviceIndex index);
-// Returns the most that one request can get: the card's free memory, or a larger cached block.
+// Returns the size of the largest request that would succeed: the card's free memory, or a cached
+// block if one is larger.
 std::size_t largest_request(c10::DeviceIndex index);
 
 }  // namespace plimsoll::simulated

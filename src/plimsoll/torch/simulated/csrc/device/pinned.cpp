@@ -22,7 +22,7 @@ namespace {
 
 using DeviceStream = std::pair<c10::DeviceIndex, c10::StreamId>;
 
-// Returns the range of memory that contains an address, or the end.
+// Returns the range that contains an address; the end if none does.
 template <typename Ranges>
 auto within(Ranges& ranges, const void* address) {
   auto after = ranges.upper_bound(const_cast<void*>(address));
@@ -32,12 +32,12 @@ auto within(Ranges& ranges, const void* address) {
   return static_cast<const std::byte*>(address) < first + after->second.size ? after : ranges.end();
 }
 
-// Estimates how much of these ranges of memory, each a start and a size, the process has written,
-// from the kernel's answers for some pages of each. Pages that were only read share one page of
-// zeros.
+// Estimates how many bytes of these ranges, each a start and a size, the process has written. It
+// asks the kernel (/proc/self/pagemap) about some pages of each range. Pages that were only read do
+// not count: they all share one page of zeros.
 std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t>>& ranges) {
   constexpr std::size_t kPage = 4096;
-  constexpr std::size_t kMostPages = 256;  // the pages that the kernel is asked about
+  constexpr std::size_t kMostPages = 256;  // how many pages to ask about
   constexpr std::size_t kLeastOfEach = 4;
   constexpr std::uint64_t kOfThisProcessAlone = std::uint64_t{1} << 56;
   std::size_t total = 0;
@@ -63,9 +63,9 @@ std::uint64_t written_bytes(const std::vector<std::pair<const void*, std::size_t
   return static_cast<std::uint64_t>(written);
 }
 
-// PyTorch's pool of pinned memory returns powers of two, up to the sizes in its settings, and
-// caches freed blocks. A block that copies still use waits for them
-// (ATen/core/CachingHostAllocator.h).
+// PyTorch's pool of pinned memory. It rounds sizes up to powers of two, up to the sizes in its
+// settings, and caches freed blocks. While copies still use a freed block, the pool does not cache
+// it yet (ATen/core/CachingHostAllocator.h).
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t size) override {
@@ -75,7 +75,8 @@ class PinnedAllocator final : public c10::Allocator {
     std::size_t rounded = is_rounded ? std::bit_ceil(size) : size;
     reclaim();
     void* memory = nullptr;
-    // Blocks are sorted by the power of two that they fill at most.
+    // PyTorch keeps a list of free blocks for each power of two; a block of the next list is too
+    // large.
     const auto cached = free_.lower_bound(rounded);
     if (cached != free_.end() && cached->first <= std::bit_ceil(size)) {
       std::tie(rounded, memory) = *cached;
@@ -190,7 +191,7 @@ class PinnedAllocator final : public c10::Allocator {
   struct Block {
     std::size_t size = 0;
     std::size_t asked = 0;
-    std::set<DeviceStream> streams;  // streams whose copies use the block
+    std::set<DeviceStream> streams;  // the streams whose copies use the block
   };
   struct Event {
     c10::DeviceIndex device = 0;
@@ -204,12 +205,13 @@ class PinnedAllocator final : public c10::Allocator {
   };
   struct Registered {
     std::size_t size = 0;
-    std::uint64_t accounted = 0;  // the engine's address
+    std::uint64_t accounted = 0;  // its address in the engine
   };
 
   void* take(std::size_t size) {
     Runtime& state = runtime();
-    // Any device with a context serves; if none has one, the current device gets it.
+    // Pinned memory needs a context. Any device's context will do; if there is none, the current
+    // device gets one.
     const bool has_context = std::any_of(state.devices.begin(), state.devices.end(),
                                          [](const Device& each) { return each.is_used.load(); });
     if (!has_context) state.use(state.current_device());
@@ -267,8 +269,8 @@ class PinnedAllocator final : public c10::Allocator {
     statistics_.allocated_bytes.decrease(size);
   }
 
-  // Caches freed blocks whose copies are done, in the order of their frees, up to the first that is
-  // still in use.
+  // Caches freed blocks whose copies are done. It goes through them in the order of their frees and
+  // stops at the first that is still in use.
   void reclaim() {
     const plimsoll_device_api& gpus = *runtime().gpus;
     const auto is_done = [&](const Event& event) {
@@ -290,7 +292,7 @@ class PinnedAllocator final : public c10::Allocator {
   std::deque<Waiting> waiting_;
   std::multimap<std::size_t, void*> free_;
   std::map<void*, Registered> registered_;
-  std::map<void*, std::uint64_t> accounts_;  // the engine's address of each block
+  std::map<void*, std::uint64_t> accounts_;  // each block's address in the engine
   PinnedStatistics statistics_;
   PinnedLimits limits_;
 };

@@ -13,9 +13,9 @@ namespace plimsoll::simulated {
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* address);
 
-// Notes that a copy on a stream uses pinned memory, which is reused only after the copy.
+// Notes that a copy on a stream uses pinned memory: the pool reuses the block only after the copy.
 void note_pinned_use(const void* address, c10::DeviceIndex device, c10::StreamId stream);
-// Work like cudaHostRegister and cudaHostUnregister, with CUDA's error codes.
+// Do what cudaHostRegister and cudaHostUnregister do, and return CUDA's error codes.
 int pin(void* address, std::size_t size);
 int unpin(void* address);
 
@@ -26,14 +26,14 @@ struct Counter {
   void decrease(std::size_t amount);
 };
 struct PinnedStatistics {
-  Counter allocations, active_requests;   // the driver's, the program's
+  Counter allocations, active_requests;   // blocks taken from the driver; blocks in use
   Counter allocated_bytes, active_bytes;  // the same counters in bytes
-  Counter asked_bytes;                    // active_bytes before rounding
+  Counter asked_bytes;                    // active_bytes before the pool rounded sizes up
 };
 PinnedStatistics pinned_statistics();
-// Resets the peaks, or else the totals.
+// Resets the peaks if `peaks`, or else the totals.
 void reset_pinned_statistics(bool peaks);
-// The largest sizes that the pool rounds to powers of two, and that it caches: PyTorch's
+// The largest sizes that the pool rounds up to powers of two and that it caches: PyTorch's settings
 // pinned_max_round_threshold_mb and pinned_max_cached_size_mb.
 struct PinnedLimits {
   std::size_t rounded = std::numeric_limits<std::size_t>::max();
@@ -42,8 +42,8 @@ struct PinnedLimits {
 void limit_pinned(PinnedLimits limits);
 // Frees the pool's cached memory.
 void empty_pinned_pool();
-// Estimates the bytes of the pool that the process has written, and returns the bytes that the
-// program pinned itself.
+// The first estimates how many bytes of the pool the process has written. The second returns the
+// bytes that the program pinned itself.
 std::uint64_t pinned_written_bytes();
 std::uint64_t registered_bytes();
 

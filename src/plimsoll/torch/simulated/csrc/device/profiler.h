@@ -1,9 +1,9 @@
-// PyTorch's profiler on simulated GPUs: it reports memory operations, and no times.
+// Makes PyTorch's profiler work on simulated GPUs: it reports memory operations, but no times.
 #pragma once
 
 namespace plimsoll::simulated {
 
-// Registers it for profiles with ProfilerActivity.CUDA.
+// Registers the stubs that the profiler calls for ProfilerActivity.CUDA.
 void install_profiler();
 
 }  // namespace plimsoll::simulated

@@ -12,7 +12,7 @@
 
 #include "device/host_times.h"
 
-// Functions of the interpreter that loaded this library.
+// Functions of the Python interpreter in whose process this library runs.
 extern "C" {
 int PyGILState_Ensure();
 void PyGILState_Release(int state);
@@ -46,7 +46,7 @@ Runtime& Runtime::instance() {
 }
 
 void Runtime::initialize() {
-  // Without this, PyTorch takes no memory for pinned tensors.
+  // PyTorch takes no memory for pinned tensors until CUDA is initialized.
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   static std::once_flag once;
   std::call_once(once,
@@ -214,7 +214,8 @@ void Runtime::set_stream(c10::DeviceIndex index, c10::StreamId stream) {
 c10::StreamId Runtime::new_stream(c10::DeviceIndex index, int priority) {
   use(index);
   load(index, Library::streams);
-  // PyTorch uses its 32 streams of a priority in turn; the id contains the priority.
+  // PyTorch has 32 streams for each priority and hands them out in turn. The id contains the
+  // priority.
   const std::lock_guard lock(mutex_);
   const auto turn = next_stream_++ % 32;
   return (turn << 5) | (priority < 0 ? 3 : 1);
@@ -256,9 +257,9 @@ std::size_t Runtime::copy_assumptions(Assumption* to, std::size_t most) {
 
 std::uint32_t Runtime::stack(bool notes) {
   if (!record_stacks) return 0;
-  // An operation's autograd node takes its number before the operation runs.
+  // PyTorch numbers an operation's autograd node before the operation runs.
   const auto node = torch::autograd::get_current_node();
-  // A checkpoint that recomputes has Python's stack, which is more precise.
+  // When a checkpoint recomputes its forward pass, Python's own stack is more precise.
   std::uint32_t captured = 0;
   if (node == nullptr || c10::GradMode::is_enabled()) captured = recorder->capture_stack();
   if (node != nullptr && captured == 0) {

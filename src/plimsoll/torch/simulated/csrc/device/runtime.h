@@ -22,27 +22,27 @@
 
 namespace plimsoll::simulated {
 
-// A device's properties, on which rules depend. Shared with Python, as python/memory_layout.cpp
-// says.
+// The properties of a device that rules depend on. Shared with Python (see
+// python/memory_layout.cpp).
 struct DeviceProperties {
   std::int32_t multiprocessors = 0;
   std::int32_t major = 0;
   std::int32_t minor = 0;
   std::int32_t max_threads_per_multiprocessor = 0;
-  double bytes_per_ns = 0;         // device memory
+  double bytes_per_ns = 0;         // device memory's bandwidth
   double flops_per_ns = 0;         // fp32, outside tensor cores
-  double tensor_flops_per_ns = 0;  // in half precision
-  double copy_bytes_per_ns = 0;    // between host and device
+  double tensor_flops_per_ns = 0;  // half precision, on tensor cores
+  double copy_bytes_per_ns = 0;    // bus between host and device
 };
 
-// A device's work so far; times are since the start, on the simulated machine's clock. Shared with
-// Python.
+// The times of a device's work so far, in ns since the start, by the simulated machine's clock.
+// Shared with Python.
 struct Clock {
-  double ends_ns = 0;          // when all that is queued will be done
-  double compute_ends_ns = 0;  // like ends_ns, without copies from and to other places
-  double busy_ns = 0;          // while anything ran
-  double compute_ns = 0;       // while anything but such copies ran
-  double host_ns = 0;          // host time for queuing all this
+  double ends_ns = 0;          // when all queued work will be done
+  double compute_ends_ns = 0;  // the same, without copies between devices or with the host
+  double busy_ns = 0;          // how long the device had any work
+  double compute_ns = 0;       // the same, without such copies
+  double host_ns = 0;          // how long the host took to queue the work
   std::uint64_t kernels = 0;
 };
 enum class Work : std::uint8_t { compute, transfer };
@@ -52,8 +52,9 @@ struct StackTime {
   double ns = 0;
 };
 
-// Parts that a process loads on a card at their first use; the driver takes memory for each,
-// outside PyTorch's allocator. Python has the same order: engine/gpus/card_files.py, CONTEXT_PARTS.
+// Parts that the driver loads onto a card when a process first uses them. Each takes memory of the
+// card outside PyTorch's allocator. Python has the same order: engine/gpus/card_files.py,
+// CONTEXT_PARTS.
 enum class Library : std::uint8_t {
   kernels,
   streams,
@@ -70,20 +71,20 @@ struct Device {
   plimsoll_device* gpu = nullptr;
   DeviceProperties properties;
   std::atomic<std::uint64_t> allocations = 0;
-  std::atomic<std::uint64_t> live_bytes = 0;  // as requested
+  std::atomic<std::uint64_t> live_bytes = 0;  // before rounding
   std::atomic<bool> is_used = false;          // the device has a context
   std::atomic<std::uint32_t> loaded = 0;      // one bit for each Library
-  std::atomic<std::uint64_t> capture = 0;     // of the graph under way; 0 for none
+  std::atomic<std::uint64_t> capture = 0;     // the capture of a CUDA graph under way; 0 for none
   Clock clock;
   std::vector<StackTime> stack_times;  // indexed by stack number
 };
 
-// The purpose of a request; a new value needs a new entry in python/memory_layout.cpp. Both are
-// shared with Python.
+// The purpose of a request. A new value needs an entry in python/memory_layout.cpp. Role and Phase
+// are shared with Python.
 enum class Role : std::uint8_t { output, temporary, workspace, input, copy };
 enum class Phase : std::uint8_t { forward, backward };
 
-// The call site of a request; the history stores its number. Shared with Python.
+// The call site of a request; the memory history refers to it by number. Shared with Python.
 struct Site {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
@@ -93,29 +94,29 @@ struct Site {
   bool reserved = false;
 };
 
-// A value that the program read, or a fact that it needed, and that a simulation cannot know.
-// Shared with Python.
+// Something that the program used although a simulation cannot know it, such as the value of a
+// tensor. Shared with Python.
 struct Assumption {
   std::uint32_t stack = 0;
   std::uint32_t operation = 0;
-  std::uint32_t what = 0;  // number of a name
+  std::uint32_t what = 0;  // the number of its text, as name() returns it
   std::uint32_t count = 0;
-  std::uint64_t bytes = 0;  // for unknown memory: the bytes of the largest call's tensors
+  std::uint64_t bytes = 0;  // for unknown memory: the most that one call's tensors have
 };
 
-// Memory that a kernel takes and frees at once, whose size is uncertain. Shared with Python.
+// Memory of uncertain size that a kernel takes and frees at once. Shared with Python.
 struct UncertainMemory {
-  std::uint64_t allocations = 0;  // the device's allocations until then
+  std::uint64_t allocations = 0;  // how many allocations the device had before
   std::uint64_t stream = 0;
   std::uint64_t kind = 0;   // all memory of one kind has the same size
-  std::uint64_t bytes = 0;  // the size taken, perhaps 0, and the ends of its range
+  std::uint64_t bytes = 0;  // the size that was taken, perhaps 0; then its bounds
   std::uint64_t least = 0;
   std::uint64_t most = 0;
   std::int32_t device = 0;
   std::uint32_t reserved = 0;
 };
 
-// Assumptions that the report lists.
+// Texts of assumptions, as the report prints them.
 constexpr std::string_view kReadsUnknown = "the host read values that nobody knows";
 constexpr std::string_view kMappedUnknown =
     "a kernel wrote to memory of the host, which keeps the values from before";
@@ -126,21 +127,21 @@ constexpr std::string_view kSizeOfRandom =
 constexpr std::string_view kBeyondBudget = "its values were not computed: there are many";
 constexpr std::string_view kUndecidedCheck =
     "plimsoll could not decide the kernel's check of its data: the values were not computed";
-// The first line of CUDA's error after a failed check on the device.
+// The first line of CUDA's error once an assertion in a kernel has failed.
 constexpr const char* kDeviceAssert = "CUDA error: device-side assert triggered";
 constexpr std::string_view kWaits = "a loop waited for it, so it changed as in a healthy run";
 
-// Python functions that the library calls; all take the interpreter's lock.
+// Python functions that the library calls. Each call takes the interpreter's lock.
 struct Callbacks {
   Callback first_use;      // takes a device
   Callback load;           // takes a device and the number of a Library
   Callback out_of_memory;  // takes a device and the requested bytes
-  // Returns whether the calling thread's program is in a loop that has no end of its own.
+  // Returns whether the calling thread runs a loop without an end of its own.
   Callback is_in_open_loop;
-  // Returns whether a condition of the calling thread's program depends on the value that it reads
-  // now.
+  // Returns whether the value that the calling thread reads now decides a condition in the program.
   Callback is_tested;
-  // Returns whether to stop a program that waits at a call stack for a value that will never come.
+  // Returns whether to stop the program because it polls, at this call stack, for a value that will
+  // never come.
   Callback waits_for_ever;
   // Called when `most_events` is reached.
   Callback bound_reached;
@@ -148,7 +149,8 @@ struct Callbacks {
   Callback exchange;
 };
 
-// The exception that ends the program's main thread as soon as it runs Python code again.
+// The exception that ends the program. It is raised in the main thread as soon as that thread runs
+// Python code again.
 struct Ending {
   unsigned long thread = 0;  // Python's number of the thread
   void* exception = nullptr;
@@ -166,58 +168,58 @@ class Runtime {
   std::deque<Device> devices;
   int torch_version = 0;  // 211 for PyTorch 2.11
   bool record_sites = false;
-  std::atomic<bool> keeps_history = false;  // PyTorch records its history, with call stacks
+  std::atomic<bool> keeps_history = false;  // PyTorch records its memory history, with call stacks
   bool record_stacks = false;
-  bool is_over = false;  // the interpreter is ending, and the engines are gone
+  bool is_over = false;  // the interpreter is ending; the engines no longer exist
   std::atomic<std::uint64_t> events = 0;
   std::uint64_t most_events = 0;          // 0 for no bound
-  std::atomic<bool> has_failed = false;   // a check failed on a device
+  std::atomic<bool> has_failed = false;   // an assertion in a kernel failed
   std::atomic<bool> is_bad_fork = false;  // this is a child of a process that has used CUDA
 
   [[nodiscard]] const Device& device(c10::DeviceIndex index) const {
     return devices[static_cast<std::size_t>(index)];
   }
 
-  // Notes that CUDA is in use from now on, so children of this process may not use it.
+  // Notes that the process uses CUDA: from now on its forked children may not.
   void initialize();
-  // Prepares the use of a device, and makes its context the first time.
+  // Makes a device's context if this is its first use.
   void use(c10::DeviceIndex index);
-  // Loads a library on a device, if the process has not loaded it.
+  // Takes the memory of a library on a device, unless the process has loaded it there.
   void load(c10::DeviceIndex index, Library library);
-  // Takes the memory that a part of the context takes each time.
+  // Takes the memory of a part that takes it more than once, such as a library's handle.
   void load_again(c10::DeviceIndex index, Library library);
   // Makes the host wait for the current stream of a device.
   void synchronize(c10::DeviceIndex index);
-  // Advances the clock by the host's work.
+  // Advances the simulated clock by the time of the host's work.
   void pass_host_time(c10::DeviceIndex index, double ns);
   // Queues work on the current stream of a device.
   void launch(c10::DeviceIndex index, Work work, double ns);
-  // Ends the use of CUDA because a check failed on the device: every later call fails too.
+  // Records that an assertion in a kernel failed: every later CUDA call fails too.
   void fail(const std::string& why);
-  // The failed check, with its call stack; none if no check failed.
+  // The failed assertion, with its call stack; none if none failed.
   struct Failure {
     std::string why;
     std::uint32_t stack = 0;
   };
   [[nodiscard]] std::optional<Failure> failure();
-  // Throws c10::AcceleratorError once a check has failed on the device.
+  // Throws c10::AcceleratorError if an assertion in a kernel has failed.
   void refuse_after_failure();
-  // Throws if the stream is being captured, because a wait for it would never end.
+  // Throws if the device's stream is being captured: a wait for it would never end.
   void refuse_while_capturing(c10::DeviceIndex index) const;
 
   // Returns the number of the CUDA graph capture under way on the device; 0 for none.
   [[nodiscard]] std::uint64_t current_capture(c10::DeviceIndex index) const {
     return device(index).capture;
   }
-  // Begins or ends a capture, and returns its number.
+  // Begins or ends the capture of a CUDA graph, and returns the capture's number.
   std::uint64_t set_capturing(c10::DeviceIndex index, bool on);
-  // Queues the kernels of a captured graph, as its replay does.
+  // Queues the kernels of a captured graph, as a replay of the graph does.
   void launch_captured(std::uint64_t capture);
   void forget_capture(std::uint64_t capture);
-  // Returns the number of kernels and copies of a capture.
+  // Returns the number of kernels and copies in a captured graph.
   std::uint64_t captured_nodes(std::uint64_t capture);
 
-  // Streams and devices are per thread, as in CUDA.
+  // The current stream and the current device are per thread, as in CUDA.
 
   // Returns CUDA's error for a missing device, with advice on how to simulate it.
   [[nodiscard]] std::string no_such_device(int index) const;
@@ -229,27 +231,29 @@ class Runtime {
 
   std::uint32_t name(std::string_view text);
   [[nodiscard]] const std::string& name_at(std::uint32_t number);
-  // Copies up to `most` rows, and returns how many rows there are.
+  // Each copies up to `most` rows into `to`, and returns the total number of rows.
   std::size_t copy_sites(Site* to, std::size_t most);
   std::size_t copy_uncertain_memory(UncertainMemory* to, std::size_t most);
   std::size_t copy_assumptions(Assumption* to, std::size_t most);
-  // Copies rows that are indexed by stack number.
+  // Copies rows whose index is the number of a call stack.
   std::size_t copy_stack_times(c10::DeviceIndex index, StackTime* to, std::size_t most);
   [[nodiscard]] Clock clock(c10::DeviceIndex index);
-  // Returns the number of the calling thread's stack, or, in a backward pass, of the forward
-  // operation's stack. With `notes`, the backward pass of this operation will have that number too.
+  // Returns the number of the calling thread's call stack; in a backward pass, that of the forward
+  // operation. With `notes`, this number is kept for the backward pass of the operation that runs
+  // now.
   std::uint32_t stack(bool notes = true);
   std::uint32_t site(std::uint32_t operation, Role role);
   void assume(std::uint32_t operation, std::string_view what, std::uint64_t bytes = 0);
 
-  // Notes the memory that the calling thread's stream takes next, for a prediction.
+  // Notes that the calling thread's stream is about to take memory of uncertain size. Predictions
+  // need it.
   void note_uncertain(c10::DeviceIndex index, UncertainMemory memory);
 
   // Returns the number of the device's next allocation.
   std::uint64_t next_serial(c10::DeviceIndex device) {
     return devices[static_cast<std::size_t>(device)].allocations++;
   }
-  // Ends the program, because the simulation has its answer.
+  // Ends the program, because the simulation has learned what it was run for.
   void end_program() const;
   // Counts requests and frees; a free counts as two events, as in histories.
   void count_events(std::uint64_t count) {
@@ -264,14 +268,14 @@ class Runtime {
   std::vector<Site> sites_{Site{}};
   std::vector<Assumption> assumptions_;
   std::vector<UncertainMemory> uncertain_memory_;
-  std::deque<std::string> names_{""};  // elements keep their addresses
+  std::deque<std::string> names_{""};  // a deque, so that elements keep their addresses
   std::unordered_map<std::string, std::uint32_t> name_numbers_;
   std::unordered_map<std::uint64_t, std::uint32_t> site_numbers_;
   std::unordered_map<std::uint64_t, std::size_t> assumption_places_;
   std::vector<std::uint32_t> stack_of_sequence_;
   std::optional<Failure> failure_;
   std::int64_t next_stream_ = 0;
-  // A graph's kernels and copies, with their times in sequence.
+  // The kernels and copies of a captured graph: their total time and their number.
   struct CapturedWork {
     c10::DeviceIndex device = 0;
     double ns = 0;
@@ -283,7 +287,7 @@ class Runtime {
 
 inline Runtime& runtime() { return Runtime::instance(); }
 
-// The thread's current operation, to which its allocations belong.
+// The thread's current operation; the thread's allocations are attributed to it.
 struct CurrentOperation {
   std::uint32_t name = 0;
   Role role = Role::output;
@@ -303,7 +307,8 @@ class OperationScope {
   CurrentOperation saved_;
 };
 
-// Makes a device the thread's current one while it exists; a negative number changes nothing.
+// Makes a device the thread's current one while this object exists; a negative number changes
+// nothing.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex index) : before_(runtime().current_device()) {

@@ -23,7 +23,7 @@ std::size_t storage_bytes(const at::Tensor& shape) {
 
 at::Tensor meta_like(const at::Tensor& tensor, MetaStorages* storages) {
   if (!tensor.defined() || tensor.is_meta()) return tensor;
-  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;  // a plain number
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;  // a Python number
   const bool has_storage = tensor.has_storage();
   c10::Storage storage;
   if (storages != nullptr && has_storage) {

@@ -13,16 +13,16 @@ namespace plimsoll::simulated {
 
 inline bool is_simulated(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
 
-// Returns the bytes that a tensor of this shape needs, from the start of its storage.
+// Returns the bytes of the storage that a tensor of this shape needs.
 std::size_t storage_bytes(const at::Tensor& shape);
-// Makes a new tensor of that shape on the device.
+// Makes a tensor on the device with the shape of `shape`.
 at::Tensor make_tensor(const at::Tensor& shape, c10::DeviceIndex device);
-// Makes a tensor with this shape and no memory. Tensors that are made with the same `storages`
-// share storages as their originals do.
+// Makes a tensor with this shape and no memory. If two tensors share a storage, their copies share
+// one too, provided that both copies are made with the same `storages`.
 using MetaStorages = std::unordered_map<const c10::StorageImpl*, c10::Storage>;
 at::Tensor meta_like(const at::Tensor& tensor, MetaStorages* storages = nullptr);
 
-// Visits every tensor within a value; some may be undefined.
+// Calls `visit` with every tensor within a value; some may be undefined.
 template <typename Visit>
 void for_tensors(const c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {
@@ -34,7 +34,7 @@ void for_tensors(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-// Replaces every tensor within a value.
+// Returns the value with every tensor in it replaced.
 template <typename Replace>
 c10::IValue map_tensors(const c10::IValue& value, const Replace& replace) {
   if (value.isTensor()) return replace(value.toTensor());

@@ -13,8 +13,8 @@ namespace plimsoll::simulated {
 
 constexpr c10::DispatchKey kVirtualKey = c10::DispatchKey::CustomRNGKeyId;
 
-// While it exists, this thread's new host tensors have contents, whatever their size: the
-// simulation's own tensors, and a compiler's.
+// While this object exists, new host tensors of this thread have contents, whatever their size. The
+// simulation's own tensors and those of PyTorch's compiler need contents.
 class WithContentsScope {
  public:
   WithContentsScope() { enter(); }
@@ -22,7 +22,7 @@ class WithContentsScope {
   WithContentsScope(const WithContentsScope&) = delete;
   WithContentsScope& operator=(const WithContentsScope&) = delete;
   static bool is_entered() { return depth != 0; }
-  // Enter and leave for callers in Python, which call them in pairs.
+  // For Python, which cannot hold the object: call them in pairs.
   static void enter() { ++depth; }
   static void leave() { --depth; }
 

@@ -17,8 +17,8 @@ namespace {
 
 using WorkspaceKey = std::tuple<c10::DeviceIndex, int, c10::StreamId>;
 
-// Workspaces of cuBLAS and cublasLt. As in PyTorch each library has a map, and the maps are freed
-// one after the other.
+// The workspaces of cuBLAS and cublasLt. PyTorch keeps one map for each library and frees the maps
+// one after the other; so does this class.
 class Workspaces {
  public:
   bool has(bool lt, const WorkspaceKey& key) {

@@ -1,4 +1,5 @@
-// Copies between the host and devices: their temporaries, their waits, and the knowledge of values.
+// Copies between the host and devices: their temporary memory, their waits, and what is known of
+// the values.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/aminmax.h>
@@ -25,8 +26,8 @@ namespace {
 
 using at::Tensor;
 
-// Describes host integers for which there is no room: their bounds, and how many equal a bound, as
-// in padding and masks.
+// Describes host integers that are too many to be copied: their bounds, and which share equals a
+// bound, as padding and masks do.
 Description described(const Tensor& from) {
   const at::ScalarType type = from.scalar_type();
   const bool is_read =
@@ -50,7 +51,7 @@ Description described(const Tensor& from) {
   return made;
 }
 
-// Copies from the host with values, as long as there is room for them.
+// Copies values from the host, as long as the budget has room for them.
 void copy_from_host(const Tensor& to, const Tensor& from) {
   const double cost = static_cast<double>(to.numel());
   const bool is_few = are_few(allocation_of(to)->size, to.scalar_type());
@@ -135,7 +136,8 @@ void move(const Tensor& to, const Tensor& from, bool non_blocking) {
   copy_values(to, from);
 }
 
-// The order of temporaries is that of PyTorch's copy kernel (aten/src/ATen/native/cuda/Copy.cu).
+// Implements aten::copy_. Temporaries are taken in the order of PyTorch's copy kernel
+// (aten/src/ATen/native/cuda/Copy.cu).
 Tensor& copy_(Tensor& self, const Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   check_access(self);

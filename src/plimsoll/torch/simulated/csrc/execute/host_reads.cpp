@@ -1,4 +1,4 @@
-// The host's reads from a device: values, and whether tensors are equal.
+// The host's reads from a device: of single values, and of whether tensors are equal.
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/equal.h>
 
@@ -37,7 +37,7 @@ bool equal(const Tensor& self, const Tensor& other) {
   return true;
 }
 
-// Returns whether the values equal those on a GPU and are not too many.
+// Returns whether the values are those that a GPU would have, and few enough to be read.
 bool is_known(const Tensor& tensor) {
   return source_of(tensor) == Source::computed && can_be_read(tensor);
 }

@@ -1,4 +1,4 @@
-// The choice between several kernels of PyTorch: of attention, and of losses of sequences.
+// Chooses between PyTorch's kernels: for attention, and for the CTC loss.
 #include <optional>
 
 #include "device/runtime.h"
@@ -17,7 +17,8 @@ std::int64_t fused_sdp_choice(const Tensor& query, const Tensor& key, const Tens
       {query, key, value, mask.value_or(Tensor()), dropout, is_causal, enable_gqa});
 }
 
-// cuDNN's own kernel takes host targets of 32 bits; PyTorch's kernel takes any.
+// Always returns false, because plimsoll simulates PyTorch's own kernel. Notes an assumption where
+// PyTorch would take cuDNN's kernel, which needs host targets of 32 bits.
 template <typename Lengths>
 bool use_cudnn_ctc_loss(const Tensor& log_probs, const Tensor& targets, Lengths, Lengths,
                         std::int64_t blank) {
@@ -34,8 +35,7 @@ bool use_miopen_ctc_loss(const Tensor&, const Tensor&, Lengths, Lengths, std::in
   return false;
 }
 
-// plimsoll::can_use_attention serves torch.backends.cuda.can_use_flash_attention and similar
-// functions.
+// plimsoll::can_use_attention: implements torch.backends.cuda.can_use_flash_attention and its like.
 bool can_use_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                        const std::optional<Tensor>& mask, double dropout, bool is_causal,
                        bool enable_gqa, std::int64_t backend) {
@@ -53,7 +53,7 @@ void add_choices(WrittenOut& kernels) {
   autograd->impl("scaled_dot_product_attention", TORCH_FN(scaled_dot_product_attention));
   kernels.add("_use_cudnn_ctc_loss", TORCH_FN(use_cudnn_ctc_loss<at::IntArrayRef>));
   kernels.add("_use_cudnn_ctc_loss.Tensor", TORCH_FN(use_cudnn_ctc_loss<const Tensor&>));
-  // This operation exists since PyTorch 2.13.
+  // PyTorch has this operation since version 2.13.
   if (c10::Dispatcher::singleton().findSchema({"aten::_use_miopen_ctc_loss", ""})) {
     kernels.add("_use_miopen_ctc_loss", TORCH_FN(use_miopen_ctc_loss<at::IntArrayRef>));
     kernels.add("_use_miopen_ctc_loss.Tensor", TORCH_FN(use_miopen_ctc_loss<const Tensor&>));

@@ -1,4 +1,4 @@
-// This folder's hand-written kernels: each file adds its own.
+// One function for each file of hand-written kernels in this folder; each registers its kernels.
 #pragma once
 
 #include "operation/written_out.h"

@@ -1,5 +1,5 @@
-// Kernels that no PyTorch operation launches: Triton's kernels of compilers, programs and
-// libraries. plimsoll does not know their computations, so it describes what they write.
+// Kernels that no PyTorch operation launches: Triton kernels of torch.compile, of programs and of
+// libraries. plimsoll does not know what they compute, so it describes the tensors that they write.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Describes the written tensors from now on, and returns the device that writes.
+// Marks the written tensors as unknown values of their type, and returns the device of the launch.
 c10::DeviceIndex begin(at::TensorList written) {
   Runtime& state = runtime();
   const c10::DeviceIndex device = state.current_device();
@@ -30,12 +30,12 @@ c10::DeviceIndex begin(at::TensorList written) {
   return device;
 }
 
-// plimsoll::launch launches a kernel on the current device and stream, which reads and writes
-// `bytes` of tensors.
+// plimsoll::launch: launches a kernel on the current device and stream that reads and writes
+// `bytes` in all.
 //
-// `product`, unless empty, gives the number of matrices, rows, columns and terms. `tile` gives
-// rows, columns and terms of a block, buffers, warps, whether 32-bit numbers may be rounded, and
-// whether terms are adjacent. Both have `type`.
+// `product` holds the number of matrices, rows, columns and terms, or is empty. `tile` holds rows,
+// columns and terms of a block, buffers, warps, whether 32-bit numbers may be rounded to TF32, and
+// whether terms are adjacent in memory. `type` is the number type of both operands.
 void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
             at::IntArrayRef tile, at::ScalarType type) {
   Runtime& state = runtime();
@@ -46,15 +46,15 @@ void launch(at::TensorList written, double bytes, at::ArrayRef<double> product,
     const auto size = [&](std::size_t index) { return static_cast<double>(tile[index]); };
     const Product made{product[0], product[1], product[2], product[3], type, tile[5] != 0};
     const TemplateTile of{size(0), size(1), size(2), size(3), size(4), tile[6] != 0};
-    // The kernel reads and writes the rest once a block is multiplied.
+    // The kernel reads and writes its other operands once a block is multiplied.
     const double besides = std::max(0.0, bytes - made.bytes()) / on.bytes_per_ns;
     time = std::max(time, template_ns(made, of, on) + besides);
   }
   state.launch(device, Work::compute, time);
 }
 
-// plimsoll::launch_product launches a library's own kernel on the current device and stream; sizes
-// are those of plimsoll::launch.
+// plimsoll::launch_product: launches a library's own matrix product on the current device and
+// stream. `sizes` is like `product` of plimsoll::launch.
 void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::ScalarType type) {
   TORCH_CHECK(sizes.size() == 4, "matrices, rows, columns, terms");
   Runtime& state = runtime();
@@ -63,8 +63,8 @@ void launch_product(at::TensorList written, at::ArrayRef<double> sizes, at::Scal
   state.launch(device, Work::compute, multiplied_ns(product, state.device(device).properties));
 }
 
-// plimsoll::launch_attention launches a kernel like PyTorch's flash attention on the current device
-// and stream.
+// plimsoll::launch_attention: launches a kernel like PyTorch's flash attention on the current
+// device and stream.
 void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_causal, bool drops,
                       bool is_backward) {
   TORCH_CHECK(shape.size() == 4, "heads of all sequences, rows, key rows, width");
@@ -81,7 +81,7 @@ void launch_attention(at::TensorList written, at::IntArrayRef shape, bool is_cau
   state.launch(device, Work::compute, multiplied_ns(work, state.device(device).properties));
 }
 
-// plimsoll::attention_splits returns the number of parts.
+// plimsoll::attention_splits: returns into how many parts flash attention splits the keys.
 std::int64_t attention_splits(std::int64_t blocks, std::int64_t processors,
                               std::int64_t key_blocks) {
   const auto size = [](std::int64_t value) { return static_cast<std::size_t>(value); };

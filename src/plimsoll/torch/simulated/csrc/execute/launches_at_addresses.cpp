@@ -1,5 +1,5 @@
-// Kernels of libraries that get the addresses of tensors, without PyTorch. Their computations are
-// unknown, so what they write is described, and not computed.
+// Kernels of libraries that get plain addresses and bypass PyTorch. What they compute is unknown,
+// so the tensors that they write are described instead of computed.
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace plimsoll::simulated {
 namespace {
 
-// plimsoll::launch_at launches a kernel on the current device and stream. Addresses outside the
+// plimsoll::launch_at: launches a kernel on the current device and stream. Addresses outside the
 // device's tensors are ignored.
 //
-// The kernel reads or writes `most` bytes from each address on, or the whole rest if `most` is 0.
-// `product`, unless empty, gives rows, columns and terms.
+// The kernel reads or writes `most` bytes from each address on, or up to the end of the allocation
+// if `most` is 0. `product` holds rows, columns and terms of a matrix product, or is empty.
 void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t most,
                at::ArrayRef<double> product) {
   Runtime& state = runtime();
@@ -45,7 +45,7 @@ void launch_at(at::IntArrayRef written, at::IntArrayRef operands, std::int64_t m
   const DeviceProperties& on = state.device(device).properties;
   double time = moving_ns(moved, on);
   if (product.size() == 3) {
-    // Numbers of 8 and of 4 bits are multiplied at least as fast as half precision.
+    // Timed as half precision; products of 8-bit and 4-bit numbers are at least as fast.
     time = std::max(time,
                     multiplied_ns(Product{1, product[0], product[1], product[2], at::kHalf}, on));
   }

@@ -23,20 +23,21 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Operations that have their own CUDA kernel in a CUDA build, although a build without CUDA would
-// compose them of further operations.
+// Operations with their own CUDA kernel in a CUDA build. A build without CUDA would run them as
+// several other operations.
 constexpr const char* kCudaKernels[] = {
 #include "cuda_kernels.inc"
 };
 
-// plimsoll::assume notes an assumption that Python makes; `bytes` is its memory, if it has any.
+// plimsoll::assume: notes an assumption that plimsoll's Python code makes. `bytes`: the memory
+// concerned, 0 if none.
 void assume(c10::string_view operation, c10::string_view what, std::int64_t bytes) {
   runtime().assume(runtime().name(operation), what, static_cast<std::uint64_t>(bytes));
 }
 
 class LateOperators;
-LateOperators* late_operators = nullptr;  // the dispatcher keeps it for good
-// True if operations were registered since new ones were last taken over.
+LateOperators* late_operators = nullptr;  // never destroyed: the dispatcher keeps it
+// True if operations were registered since take_over_new last ran.
 std::atomic<bool> has_new_operators = false;
 
 struct Silence final : c10::WarningHandler {
@@ -69,9 +70,8 @@ void take_over(const c10::OperatorName& name) {
   put_kernel(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&simulate>());
 }
 
-// Returns whether Python code registered a kernel for CUDA. Such a kernel is composed of
-// operations, which are simulated, and so runs unchanged; the dispatcher's dump names the file that
-// registered it.
+// Returns whether an operation's CUDA kernel was registered by Python code, by the file that the
+// dispatcher's dump names. Such a kernel runs unchanged: it calls operations, which are simulated.
 bool is_python_kernel(const c10::OperatorHandle& op) {
   const std::string dump = op.dumpState();
   const std::string start = "\nCUDA: registered at ";
@@ -83,8 +83,8 @@ bool is_python_kernel(const c10::OperatorHandle& op) {
   return file.ends_with(".py") || file.starts_with('<');
 }
 
-// Operations that are registered after the start, as by libraries that are imported later. They are
-// noted when their schema is registered; their kernels follow.
+// Collects operations that are registered after the start, for example by libraries imported later.
+// A listener hears of the schema; the kernels are registered afterwards.
 class LateOperators final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
@@ -96,17 +96,20 @@ class LateOperators final : public c10::OpRegistrationListener {
     const std::lock_guard lock(mutex_);
     std::erase(waiting_, op.operator_name());
   }
-  // The dispatcher reports all existing operations when a listener is added.
+  // Starts to collect. Before, the dispatcher reported all operations that exist already, as it
+  // does when a listener is added.
   void start() {
     const std::lock_guard lock(mutex_);
     has_started_ = true;
   }
-  // Takes over operations that have a kernel for CUDA by now, and keeps the rest for the next time.
+  // Simulates the collected operations that have a CUDA kernel by now; the rest wait for the next
+  // call.
   void take_over_new() {
     has_new_operators = false;
     std::vector<c10::OperatorName> names;
     {
-      // The lock is not held below, because the dispatcher calls this with its own lock held.
+      // The lock must not be held below: the dispatcher calls this object while it holds its own
+      // lock, so calling the dispatcher with this lock held could deadlock.
       const std::lock_guard lock(mutex_);
       names.swap(waiting_);
     }
@@ -145,7 +148,7 @@ void simulate_all_but(const WrittenOut& written_out) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::string text = full_name(name);
-    // Collectives are composed of copies.
+    // c10d's collectives are composed of copies, which are simulated.
     if (written_out.has(text) || text.starts_with("c10d::") || is_composed(text)) continue;
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasSchema()) continue;

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kNoMemoryBesides = "its kernel takes no memory besides its results";
 constexpr const char* kMayTakeMore = ", but may take about as much as its tensors";
 
-// Resizes an output as the kernel does.
+// Resizes an output to the result's shape, as PyTorch's kernels do.
 void resize_to(const at::Tensor& target, const at::Tensor& shape) {
   if (!is_simulated(target) || !shape.defined() || target.sizes() == shape.sizes()) return;
   target.resize_(shape.sizes());
@@ -50,7 +50,8 @@ c10::IValue make_result(const Call& call, std::size_t index) {
   return map_tensors(shape, [&](const at::Tensor& of) -> at::Tensor {
     if (!of.defined() || !of.is_meta()) return of;
     if (result.kind == Result::Kind::fresh) {
-      // Each result of a list is on the device of its operand, and the operands come first.
+      // Each result of a list operation is on the device of its operand. The lists' operands are
+      // the first inputs of the call.
       const bool is_elsewhere = info.has(kOnLists) && call.inputs()[element].is_cuda();
       return make_tensor(of,
                          is_elsewhere ? call.inputs()[element++].device().index() : call.device());
@@ -62,7 +63,7 @@ c10::IValue make_result(const Call& call, std::size_t index) {
 
 void do_steps(Call& call);
 
-// Runs one step.
+// Runs the steps of a call, one by one.
 struct Do {
   Call& call;
 
@@ -104,7 +105,7 @@ void do_steps(Call& call) {
   for (const Step& step : call.take_steps()) std::visit(Do{call}, step);
 }
 
-// Adds up the bytes of arguments and results.
+// Returns the bytes of all arguments and results.
 std::uint64_t tensor_bytes(const Call& call) {
   Touched touched;
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
@@ -119,7 +120,7 @@ std::uint64_t tensor_bytes(const Call& call) {
   return static_cast<std::uint64_t>(touched.bytes());
 }
 
-// Queues the kernel.
+// Queues the operation's kernel on its stream.
 void launch(const Call& call) {
   Runtime& state = runtime();
   if (call.assumed_memory() != nullptr) {
@@ -139,9 +140,9 @@ void launch(const Call& call) {
   state.launch(call.device(), Work::compute, time);
 }
 
-// Counts the writes to a list in place, as the kernels of _foreach_ operations do themselves
-// (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel above this one counts the
-// write.
+// Increases the version counters of a list's tensors that the kernel wrote, as PyTorch's _foreach_
+// kernels do (aten/src/ATen/native/cuda/Foreach*.cu). For a single tensor, a kernel that the
+// dispatcher calls earlier does it.
 void count_writes(const Call& call) {
   if (!call.info().plain_name.starts_with("_foreach_") || !call.info().is_written[0]) return;
   for_tensors(call.argument(0), [](const at::Tensor& tensor) {

@@ -1,4 +1,4 @@
-// Runs an operation: its checks, its rule, and then the rule's steps.
+// Runs an operation: first its checks, then its rule, then the steps that the rule appended.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,7 +6,7 @@
 
 namespace plimsoll::simulated {
 
-// The kernel for every operation on CUDA tensors.
+// The kernel that PyTorch calls for every simulated operation on CUDA tensors.
 void run_simulated(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// Finds the elements that are not zero; their number depends on values.
+// Implements aten::nonzero and selections, whose results' sizes depend on values.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/nonzero.h>
 
@@ -17,13 +17,15 @@ namespace {
 
 using at::Tensor;
 
-// Returns cub's scratch for counting: a partial sum for each of 40 blocks on every multiprocessor.
+// Returns the bytes of cub's temporary storage for counting: a partial sum for each of 40 blocks on
+// every multiprocessor.
 std::size_t count_scratch(std::int64_t numel, int multiprocessors) {
   if (numel <= 4096) return 1;
   return (static_cast<std::size_t>(multiprocessors) * 40 * 4 + 255) / 256 * 256 + 255;
 }
 
-// Returns cub's scratch for selecting: the state of each tile, aligned twice.
+// Returns the bytes of cub's temporary storage for selecting: the state of each tile, aligned
+// twice.
 std::size_t select_scratch(std::int64_t numel) {
   const std::size_t tiles = (static_cast<std::size_t>(numel) + 4223) / 4224 + 32;
   return (tiles * 8 + 255) / 256 * 256 + 256 + 255;
@@ -35,7 +37,7 @@ double longest(const Tensor& tensor) {
   return static_cast<double>(most);
 }
 
-// Returns how many elements are not zero, as far as the description says.
+// Returns the expected number of nonzero elements, by the description of the tensor's values.
 std::int64_t expected_true(const Description& of, const Tensor& tensor) {
   const auto count = static_cast<double>(tensor.numel());
   if (of.is_constant()) return of.low != 0 ? tensor.numel() : 0;
@@ -53,7 +55,7 @@ std::int64_t expected_true(const Description& of, const Tensor& tensor) {
 // The elements that a mask or an index selects.
 struct Selected {
   std::int64_t count = 0;
-  Tensor places;  // undefined if they are unknown
+  Tensor places;  // their indices; undefined if they are unknown
 };
 
 Selected select(const Tensor& self) {
@@ -67,7 +69,8 @@ Selected select(const Tensor& self) {
   if (can_be_read(self)) {
     const WithContentsScope real;
     if (const Tensor values = read_values(self); values.defined()) {
-      // PyTorch reads the values twice, and another thread may write to them in between.
+      // PyTorch reads the values twice. The clone keeps another thread from changing them in
+      // between.
       Tensor places = at::nonzero(values.clone());
       return {places.size(0), places};
     }
@@ -75,7 +78,7 @@ Selected select(const Tensor& self) {
   return {expected_true(known.description, self), {}};
 }
 
-// Finds nonzero elements: exactly if the values are known.
+// Implements aten::nonzero. The number of elements is exact if the values are known.
 Tensor nonzero(const Tensor& self) {
   check_access(self);
   const OperationScope scope(runtime().name("aten::nonzero"), Role::output);
@@ -84,7 +87,7 @@ Tensor nonzero(const Tensor& self) {
   const DeviceScope device(index);
   const Source source = source_of(self);
   const auto [found, places] = select(self);
-  // Counts, then writes all positions of one dimension after those of another.
+  // PyTorch counts the elements first, then writes their indices, one dimension after the other.
   const auto temporary = [](std::size_t bytes) {
     const OperationScope temporaries(runtime().name("aten::nonzero"), Role::temporary);
     return take_memory(bytes);
@@ -114,15 +117,17 @@ Tensor nonzero(const Tensor& self) {
   return result;
 }
 
-// plimsoll::likely makes this share of truth values true where only data decides.
+// plimsoll::likely: expects the share `share` of a truth tensor to be true if its values depend
+// only on unknown data.
 void likely(const Tensor& truth, double share) {
   const Known known = known_of(truth);
   const bool is_open = !known.description.is_constant() && !known.description.is_random();
   if (known.source >= Source::assumed && is_open) note_described(truth, Description::likely(share));
 }
 
-// plimsoll::mostly makes this share of numbers equal `at` where only data decides. If data is
-// chosen for the most memory, it is half of them, so that there are some of either kind.
+// plimsoll::mostly: expects the share `share` of numbers to equal `at` if they depend only on
+// unknown data. If unknown values are chosen for the most memory, the share is half, so that both
+// kinds occur.
 void mostly(const Tensor& numbers, double at, double share) {
   const Known known = known_of(numbers);
   if (known.source < Source::assumed || unknown() == Unknown::least) return;

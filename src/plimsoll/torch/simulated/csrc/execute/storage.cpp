@@ -1,4 +1,5 @@
-// Device tensors without contents, and their storage: resized, exchanged, used on another stream.
+// Makes device tensors without contents; resizes and exchanges their storage, and notes its use on
+// other streams.
 #include <ATen/EmptyTensor.h>
 
 #include <string>
@@ -106,7 +107,7 @@ Tensor& set_nothing(Tensor& self) {
       self, c10::Storage(c10::Storage::use_byte_size_t(), 0, device_allocator(), true), 0, {0}, {});
 }
 
-// plimsoll::resize_storage serves torch.UntypedStorage.resize_.
+// plimsoll::resize_storage: implements torch.UntypedStorage.resize_.
 void resize_storage_of(const Tensor& self, std::int64_t bytes) {
   resize_storage(*self.storage().unsafeGetStorageImpl(), static_cast<std::size_t>(bytes),
                  self.device().index());
@@ -115,7 +116,7 @@ void resize_storage_of(const Tensor& self, std::int64_t bytes) {
 void record_stream(Tensor& self, c10::Stream stream) {
   if (!self.has_storage()) return;
   check_access(self);
-  // PyTorch's allocator ignores memory that it did not give to this storage.
+  // PyTorch's allocator ignores record_stream for memory that it did not give to this storage.
   const Allocation* const allocation = held_by(*self.storage().unsafeGetStorageImpl());
   if (allocation == nullptr) return;
   Runtime& state = runtime();
@@ -124,7 +125,7 @@ void record_stream(Tensor& self, c10::Stream stream) {
                                static_cast<std::uint64_t>(stream.id()));
 }
 
-// plimsoll::map_host returns page-locked host memory as the current device sees it.
+// plimsoll::map_host: returns a tensor on the current device over page-locked host memory.
 Tensor map_host_tensor(const Tensor& host) {
   TORCH_CHECK(host.device().is_cpu() && host.is_non_overlapping_and_dense(),
               "only a dense tensor of the host can be mapped");
@@ -134,7 +135,7 @@ Tensor map_host_tensor(const Tensor& host) {
   return map_host(host, device);
 }
 
-// plimsoll::unowned makes a tensor over the same memory without keeping the memory alive.
+// plimsoll::unowned: makes a tensor over the same memory that does not keep the memory alive.
 Tensor unowned(const Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   at::DataPtr pointer(storage._mutable_data_ptr_no_checks().get(), tensor.device());
@@ -144,7 +145,7 @@ Tensor unowned(const Tensor& tensor) {
       .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
 }
 
-// plimsoll::refuse_access makes each use of the tensor raise an error with the reason.
+// plimsoll::refuse_access: makes every later use of the tensor raise an error with the text `why`.
 void refuse_access(const at::Tensor& tensor, c10::string_view why) {
   tensor.unsafeGetTensorImpl()->release_storage_and_set_meta_custom_data_ptr_error_msg_(
       std::string(why));

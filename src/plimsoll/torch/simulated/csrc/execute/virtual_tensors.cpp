@@ -23,9 +23,10 @@ namespace {
 using at::Tensor;
 
 constexpr std::size_t kLeastBytes = std::size_t{1} << 20;
-// The host's cost of filling an element.
+// The host's cost of filling an element, in operations of the budget.
 constexpr double kPerElement = 100;
-// Integers are indices and counts, which programs do read, so they get contents up to this size.
+// Integers up to this size always get contents: they are often indices and counts, which programs
+// read.
 constexpr std::size_t kLeastIntegerBytes = std::size_t{256} << 20;
 
 struct Mapping {
@@ -64,8 +65,8 @@ class MappingAllocator final : public c10::Allocator {
   bool is_budgeted_;
 };
 
-// The first allocator serves tensors without contents, the second those that the budget has room
-// for.
+// The first allocator serves tensors without contents. The second serves tensors with contents, as
+// far as the budget has room.
 c10::Allocator* virtual_allocator() {
   static auto* const allocator = new MappingAllocator(false);
   return allocator;
@@ -78,7 +79,7 @@ c10::Allocator* budgeted_allocator() {
 constexpr c10::DispatchKeySet kHost{c10::DispatchKey::CPU};
 constexpr c10::DispatchKeySet kVirtual{c10::DispatchKey::CPU, kVirtualKey};
 
-// The allocator and the keys of a host tensor that PyTorch would make otherwise.
+// The allocator and the dispatch keys of a large host tensor.
 struct Place {
   c10::Allocator* allocator;
   c10::DispatchKeySet keys;
@@ -122,7 +123,7 @@ Tensor host_empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
   return at::detail::empty_strided_cpu(size, stride, dtype, layout, device, pin_memory);
 }
 
-// Returns whether a tensor is on a GPU, or on `meta`, which has no contents either.
+// Returns whether a tensor is on a GPU or on the `meta` device, where it has no contents either.
 bool is_elsewhere(const Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); }
 
 bool has_device_tensor(const c10::IValue& value) {
@@ -134,7 +135,7 @@ bool has_device_tensor(const c10::IValue& value) {
   return false;
 }
 
-// Makes a result of a skipped operation.
+// Makes a result for an operation that is not computed.
 Tensor unknown_like(const Tensor& shape) {
   if (!shape.defined() || !shape.is_meta()) return shape;
   Tensor made = at::empty_strided(shape.sizes(), shape.strides(),
@@ -143,7 +144,7 @@ Tensor unknown_like(const Tensor& shape) {
   return made;
 }
 
-// Pushes the tensors that the operation writes, and results without contents.
+// Pushes the results: the tensors that the operation writes, and new tensors without contents.
 void finish(const Call& call, torch::jit::Stack& stack) {
   const std::vector<Result>& results = call.info().results;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -183,7 +184,7 @@ void run_virtual(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   try {
     call.infer();
   } catch (const std::exception&) {
-    // Sizes that depend on data are computed from zeros, which the tensors do contain.
+    // The results' sizes depend on values. They are computed from zeros, which the tensors contain.
     stack->insert(stack->end(), saved.begin(), saved.end());
     op.redispatchBoxed(below, stack);
     return;
@@ -198,8 +199,8 @@ void register_virtual_tensors() {
   static auto* const fallback =
       new torch::Library(torch::Library::IMPL, "_", kVirtualKey, __FILE__, __LINE__);
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_virtual>());
-  // PyTorch takes the key for that of a backend, for which it prefers an operation's kernel for all
-  // backends to the fallback.
+  // PyTorch treats the key as a backend's. For a backend it prefers an operation's kernel for all
+  // backends to a fallback, so such operations are registered one by one.
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);

@@ -1,4 +1,4 @@
-// Kernels of large host tensors without contents; see device/virtual.h.
+// Registers the kernels of large host tensors without contents; see device/virtual.h.
 #pragma once
 
 namespace plimsoll::simulated {

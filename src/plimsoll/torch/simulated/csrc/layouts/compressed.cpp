@@ -33,7 +33,7 @@ bool has_rows(const Tensor& sparse) {
   return sparse.layout() == at::kSparseCsr || sparse.layout() == at::kSparseBsr;
 }
 
-// Returns the tensors of which a compressed one consists.
+// Returns the strided tensors that a compressed tensor consists of.
 std::vector<Tensor> parts_of(const Tensor& sparse) {
   if (has_rows(sparse)) return {sparse.crow_indices(), sparse.col_indices(), sparse.values()};
   return {sparse.ccol_indices(), sparse.row_indices(), sparse.values()};
@@ -68,7 +68,7 @@ void multiply_rows(const LayoutKernel& kernel, const Tensor& sparse, const Tenso
   if (!made.is_same(result)) result.copy_(made);
 }
 
-// Multiplies blocks: cuSPARSE reads and writes column by column.
+// Multiplies a block-sparse matrix. cuSPARSE reads and writes dense matrices column by column.
 void multiply_blocks(const LayoutKernel& kernel, const Tensor& sparse, const Tensor& dense,
                      const at::Scalar& beta, const at::Scalar& alpha, const Tensor& result) {
   const auto in_columns = [](const Tensor& matrix) {
@@ -105,7 +105,7 @@ void multiply_compressed(const LayoutKernel& kernel, const Tensor& left, const T
     return;
   }
   if (left.layout() != at::kStrided) refuse_layouts(left, right);
-  // The transposed product has the sparse operand on its left.
+  // Computes the transposed product, where the sparse operand is on the left.
   const Tensor sparse = right.transpose(-2, -1);
   const Tensor dense = left.transpose(-2, -1);
   multiply_compressed(kernel, sparse, dense, beta, alpha, result.transpose(-2, -1));
@@ -150,7 +150,7 @@ Tensor& compressed_addmv_out(const Tensor& self, const Tensor& matrix, const Ten
   return result;
 }
 
-// Computes a product of dense matrices at the positions of a sparse one.
+// Multiplies dense matrices, but only at the positions of a sparse matrix's elements.
 Tensor sampled_addmm(const Tensor& self, const Tensor& left, const Tensor& right,
                      const at::Scalar& beta, const at::Scalar& alpha) {
   TORCH_CHECK(self.layout() == at::kSparseCsr, "Expected self to be a sparse CSR tensor");

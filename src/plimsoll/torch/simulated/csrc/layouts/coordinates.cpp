@@ -1,4 +1,4 @@
-// Sparse tensors in COO layout: elements by their coordinates
+// Sparse tensors in COO layout, which store each element with its coordinates
 // (aten/src/ATen/native/sparse/cuda/SparseCUDATensor.cu, SparseCUDATensorMath.cu).
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
@@ -29,7 +29,8 @@
 #include "values/distinct.h"
 #include "values/known.h"
 
-// PyTorch's own functions: composed of operations on strided tensors, or called by such functions.
+// PyTorch's own functions. They call operations on strided tensors, or are called by functions that
+// do.
 namespace at::native {
 using flatten_indices_fn = Tensor (*)(const Tensor&, IntArrayRef);
 DECLARE_DISPATCH(flatten_indices_fn, flatten_indices_stub)
@@ -46,7 +47,7 @@ using at::Tensor;
 
 // --- coalesce ------------------------------------------------------------------------------------
 
-// Returns one number for each element's coordinates (FlattenIndicesCommon.h).
+// Returns a number for the coordinates of each element (FlattenIndicesCommon.h).
 Tensor flatten(const Tensor& indices, at::IntArrayRef sizes) {
   const std::int64_t dims = indices.size(0);
   const LayoutKernel kernel("aten::_coalesce", indices);
@@ -106,7 +107,7 @@ Tensor coalesce(const Tensor& self) {
   const Tensor flat = at::sparse::flatten_indices(self._indices(), self.sizes(), true);
   const Tensor origins = at::empty({count}, self._indices().options());
   const Tensor offsets = at::empty({count}, self._indices().options());
-  // Thrust sorts by comparison, and then keeps the first of equal elements.
+  // Thrust sorts by comparison and then keeps the first of equal elements.
   (void)kernel.temporary(cub::merge_sort(items, 8, 8));
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.launch(6 * bytes_of_all({flat, origins}));
@@ -141,7 +142,7 @@ Tensor coalesce(const Tensor& self) {
 
 // --- products ------------------------------------------------------------------------------------
 
-// Returns the positions at which rows begin, in 32 bits.
+// Returns where each row begins, as 32-bit integers.
 Tensor row_starts(const LayoutKernel& kernel, const Tensor& rows, std::int64_t count) {
   Tensor starts = at::empty({count + 1}, rows.options().dtype(at::kInt));
   const Tensor short_rows = at::empty({rows.size(0)}, rows.options().dtype(at::kInt));
@@ -192,7 +193,7 @@ Tensor& multiply(Tensor& result, const Tensor& add, const Tensor& matrix, const 
   } else if (!add.is_same(result)) {
     result.copy_(add);
   }
-  // cuSPARSE writes column by column.
+  // cuSPARSE writes the result column by column.
   Tensor made = result;
   if (!is_column_major(result)) {
     made = result.transpose(0, 1).clone(at::MemoryFormat::Contiguous).transpose_(0, 1);
@@ -285,7 +286,7 @@ Tensor& add_out(const Tensor& self, const Tensor& other, const at::Scalar& alpha
   const Tensor left = self._values().to(type);
   Tensor right = other._values().to(type);
   if (!alpha.equal(1)) right = right.mul(alpha);
-  // The elements are concatenated, not merged.
+  // PyTorch only concatenates the elements; it does not merge those with equal coordinates.
   const Tensor indices = at::cat({self._indices(), other._indices()}, 1);
   const Tensor values = at::cat({left, right}, 0);
   if (out.scalar_type() != type) {
@@ -316,10 +317,10 @@ Tensor& mul_out(const Tensor& self, const Tensor& other, Tensor& out) {
 
 // --- gradients of sums ---------------------------------------------------------------------------
 
-// The dimensions of a sparse tensor that a sum keeps, and those that it sums.
+// Which dimensions of a sparse tensor a sum keeps, and which it sums.
 struct SummedDims {
-  std::vector<std::int64_t> kept;   // sparse dimensions
-  std::vector<std::int64_t> dense;  // summed ones, as dimensions of the values
+  std::vector<std::int64_t> kept;   // sparse dimensions that stay
+  std::vector<std::int64_t> dense;  // summed dense dimensions, as dimensions of the values
   bool any_sparse = false;
 };
 

@@ -1,4 +1,4 @@
-// Kernels on the coordinates of sparse COO tensors.
+// Helpers for the coordinates of elements in sparse COO tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns how many different numbers `flat` contains, each below `kinds`, and writes them to its
-// first elements.
+// Returns how many different numbers `flat` contains, and moves them to its front. All numbers are
+// below `kinds`.
 std::int64_t find_distinct(const LayoutKernel& kernel, const at::Tensor& flat, double kinds);
 
 }  // namespace plimsoll::simulated

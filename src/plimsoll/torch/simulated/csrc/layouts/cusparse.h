@@ -1,4 +1,4 @@
-// Sizes of cuSPARSE's buffers, by operands.
+// The sizes of cuSPARSE's buffers.
 #pragma once
 
 #include <cstddef>
@@ -6,11 +6,11 @@
 
 namespace plimsoll::simulated::cusparse {
 
-// Returns the buffer for a product with a dense matrix of `columns` columns, column-major, with
-// 32-bit indices (CUSPARSE_SPMM_CSR_ALG1). Fitted to recordings (CUDA 13.0).
+// Returns the buffer's bytes for a product with a dense column-major matrix of `columns` columns,
+// with 32-bit indices (CUSPARSE_SPMM_CSR_ALG1). Fitted to recordings (CUDA 13.0).
 std::size_t column_product_bytes(std::int64_t elements, std::int64_t columns);
-// Returns the buffer for any matrices, with indices of `index_bytes` bytes
-// (CUSPARSE_SPMM_CSR_ALG2), and for a vector.
+// Returns the buffer's bytes for a product with a dense matrix in any layout, with indices of
+// `index_bytes` bytes (CUSPARSE_SPMM_CSR_ALG2), or with a vector.
 std::size_t product_bytes(std::int64_t elements, std::int64_t columns, std::size_t index_bytes);
 
 }  // namespace plimsoll::simulated::cusparse

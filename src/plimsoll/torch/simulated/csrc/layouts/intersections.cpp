@@ -1,5 +1,5 @@
-// Operations on the coordinates that two sparse COO tensors share: products of their elements, and
-// masks (aten/src/ATen/native/sparse/SparseBinaryOpIntersectionCommon.h).
+// Operations on the coordinates that two sparse COO tensors have in common: products of their
+// elements, and masks (aten/src/ATen/native/sparse/SparseBinaryOpIntersectionCommon.h).
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/SparseTensorUtils.h>
@@ -18,7 +18,7 @@
 #include "layouts/kernel.h"
 #include "layouts/layouts.h"
 
-// PyTorch's own functions, called by operations on sparse tensors.
+// PyTorch's own function pointers, through which it calls these kernels.
 namespace at::native {
 using product_fn = void (*)(Tensor&, const Tensor&, const Tensor&);
 using mask_fn = void (*)(Tensor&, const Tensor&, const Tensor&, const std::optional<Tensor>&);
@@ -34,11 +34,11 @@ namespace plimsoll::simulated {
 namespace {
 
 using at::Tensor;
-using Hash = std::optional<Tensor>;  // one number for each element's coordinates
-// Computes the operation's result from two host tensors.
+using Hash = std::optional<Tensor>;  // a number for the coordinates of each element
+// Computes the operation's result from host tensors.
 using OnHost = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-// Looks up each element of `source` among those of `searched`, by binary search.
+// A binary search for each element of `source` among the elements of `searched`.
 struct Search {
   Tensor source;
   Tensor searched;
@@ -46,9 +46,10 @@ struct Search {
   Hash searched_hash;
 };
 
-// PyTorch searches in the tensor that is sorted already, or else in the larger one.
+// Chooses as PyTorch does: it searches in the tensor that is already sorted, or else in the larger
+// one.
 Search choose(const Tensor& x, const Tensor& y, const Hash& x_hash) {
-  constexpr std::int64_t kMostCopies = 50;  // of a coordinate on average, before they are merged
+  constexpr std::int64_t kMostCopies = 50;  // of a coordinate, on average
   const bool is_by_order = x.is_coalesced() != y.is_coalesced();
   const bool is_in_x = is_by_order ? x.is_coalesced() : x._nnz() >= y._nnz();
   Search search = is_in_x ? Search{y, x, {}, x_hash} : Search{x, y, x_hash, {}};

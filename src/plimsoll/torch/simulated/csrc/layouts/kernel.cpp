@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Host time of one call of a sparse library. Estimated, not measured.
+// The host's time for a call of a sparse library. Estimated, not measured.
 constexpr double kHostNs = 15000;
 
 }  // namespace

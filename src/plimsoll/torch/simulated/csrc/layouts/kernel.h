@@ -1,4 +1,4 @@
-// One hand-written kernel: the memory that it takes, its results, and its time.
+// The parts of a hand-written kernel: its memory, what is known of its results, and its time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,15 +15,15 @@ namespace plimsoll::simulated {
 
 class LayoutKernel {
  public:
-  // Begins a kernel on the device of `on`, a tensor of any layout.
+  // Starts a kernel on the device of the tensor `on`, which may have any layout.
   LayoutKernel(const char* name, const at::Tensor& on);
 
   [[nodiscard]] std::uint32_t name() const { return name_; }
-  // Takes the kernel's own memory until the object dies.
+  // Takes internal memory of the kernel; destroying the result frees it.
   [[nodiscard]] at::DataPtr temporary(std::size_t bytes) const;
-  // Makes the host wait, as for a count of elements that the kernel finds.
+  // Makes the host wait for the stream, for example to read a number of elements.
   void wait() const { runtime().synchronize(device_index_); }
-  // Queues the kernel, which reads and writes this many bytes.
+  // Queues the kernel; `bytes` are those it reads and writes.
   void launch(double bytes) const;
   void assume(std::string_view what) const { runtime().assume(name_, what); }
 
@@ -34,14 +34,14 @@ class LayoutKernel {
   DeviceScope device_;
 };
 
-// Computes the result on the host from tensors of the device, if their values are known and the
-// budget has this many operations left; otherwise the description says what is known of it.
+// Computes `result` on the host from the device tensors `of`, if their values are known and the
+// budget has `operations` left. If not, the result is described by `otherwise`.
 using Computation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 void compute(const at::Tensor& result, const std::vector<at::Tensor>& of, double operations,
              const Computation& computation, const Description& otherwise = {});
 
-// Note what the result's elements are: some of another tensor's elements, or finite if that is
-// undefined. The second function notes that some are `padding`.
+// Describe the result. The first function: its elements are elements of `of`, or any finite numbers
+// if `of` is undefined. The second: some of its elements are `padding`.
 void note_as(const at::Tensor& result, const at::Tensor& of);
 void note_padded(const at::Tensor& result, const at::Tensor& of, double padding);
 

@@ -13,7 +13,8 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operations whose GPU kernel differs from the host's.
+// Operations on COO tensors whose GPU kernel differs from the host's, so that the host's cannot
+// run.
 constexpr const char* kCoordinateKernels[] = {
 #include "coordinate_kernels.inc"
 };
@@ -23,7 +24,7 @@ constexpr const char* kCompressedKernels[] = {
 constexpr const char* kNestedKernels[] = {
 #include "nested_kernels.inc"
 };
-// Operations that are composed of operations on strided tensors, but take or return none.
+// Operations that call operations on strided tensors but neither take nor return a strided tensor.
 constexpr const char* kComposed[] = {
 #include "composed_layouts.inc"
 };
@@ -45,7 +46,7 @@ constexpr Layout kLayouts[] = {
      add_nested_kernels},
 };
 
-// The next two functions have the parameters of a boxed kernel.
+// The next two functions are boxed kernels, which explains their parameters.
 
 template <DispatchKey on_host>
 void run_that_of_host(const c10::OperatorHandle& op, c10::DispatchKeySet,

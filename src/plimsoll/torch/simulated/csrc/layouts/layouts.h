@@ -1,8 +1,8 @@
-// Tensors in layouts other than strided: sparse and nested ones.
+// Tensors whose layout is not strided: sparse and nested tensors.
 //
-// They consist of strided tensors, and most of their kernels are composed of operations on these,
-// equally on every device. Such a host kernel runs unchanged on simulated parts. An operation with
-// a special GPU kernel is written out in this folder, or refused.
+// They consist of strided tensors. Most of their kernels call operations on these strided tensors,
+// in the same way on every device, so the host's kernel runs unchanged on simulated parts.
+// Operations with a GPU kernel of their own are written out in this folder, or refused.
 #pragma once
 
 #include <string>
@@ -11,18 +11,19 @@
 
 namespace plimsoll::simulated {
 
-// Adds all kernels of the COO layout; it calls the next two.
+// Adds all kernels for sparse COO tensors; calls the next two functions.
 void add_coordinate_kernels(WrittenOut& kernels);
 void add_intersections();
 void add_softmax_kernels(WrittenOut& kernels);
 void add_compressed_kernels(WrittenOut& kernels);
 void add_nested_kernels(WrittenOut& kernels);
 
-// Adds kernels that make nested tensors from strided ones, or strided ones from nested ones.
+// Adds the kernels that convert between nested tensors and padded strided ones.
 void add_padding_kernels(WrittenOut& kernels);
 
 void register_layouts();
-// Returns whether an operation on strided tensors has a kernel that is the same on every device.
+// Returns whether an operation on strided tensors has one kernel for all devices, so that it need
+// not be simulated.
 bool is_composed(const std::string& full);
 
 }  // namespace plimsoll::simulated

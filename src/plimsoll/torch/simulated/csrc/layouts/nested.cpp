@@ -1,6 +1,6 @@
-// Nested tensors in strided layout: matrices of several lengths, one after the other in a buffer
-// (aten/src/ATen/native/nested/cuda/, transformers/cuda/attention.cu). Python composes those in
-// jagged layout.
+// Nested tensors in strided layout: matrices of different lengths, one after the other in a buffer
+// (aten/src/ATen/native/nested/cuda/, transformers/cuda/attention.cu). Nested tensors in jagged
+// layout need no kernels: PyTorch's Python code calls operations on their parts.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/native/nested/NestedTensorBinaryOps.h>
@@ -31,7 +31,8 @@ Tensor wrap(const Tensor& buffer, const Tensor& sizes) {
   return at::detail::make_tensor<at::native::NestedTensorImpl>(buffer, sizes);
 }
 
-// Returns the bytes of sizes and offsets, which kernels read on the device, in 32 bits.
+// Returns the bytes of `numbers` sizes and offsets: kernels read them on the device as 32-bit
+// integers.
 std::size_t description_bytes(std::int64_t numbers) {
   return static_cast<std::size_t>(numbers) * sizeof(std::int32_t);
 }
@@ -77,7 +78,7 @@ Tensor to_padded(const Tensor& self, double padding, at::OptionalIntArrayRef out
     }
   }
   Tensor result = at::empty(padded, impl->get_buffer().options());
-  // Rows of one width count as one dimension.
+  // If all rows have one width, the kernel treats a matrix as one long row.
   const bool is_flat = self.dim() == 3 && impl->opt_size(2).value_or(0) > 0 && !output_size;
   const std::int64_t batch = sizes.size(0);
   const at::DataPtr description =
@@ -89,7 +90,7 @@ Tensor to_padded(const Tensor& self, double padding, at::OptionalIntArrayRef out
 
 // --- attention -----------------------------------------------------------------------------------
 
-// Returns the rows of transposed heads: batch, heads, rows, width.
+// Returns all rows as one tensor, from a nested tensor with dimensions batch, heads, rows, width.
 Tensor rows_of(const Tensor& nested) {
   const auto* const impl = get_nested_tensor_impl(nested);
   const Tensor sizes = impl->get_nested_sizes();
@@ -103,7 +104,8 @@ Tensor rows_of(const Tensor& nested) {
       impl->get_storage_offsets()[0].item<std::int64_t>());
 }
 
-// The operands of a fused kernel.
+// An operand of a fused attention kernel: its rows one after the other, and where each matrix
+// starts.
 struct Packed {
   explicit Packed(const Tensor& nested)
       : sizes(get_nested_tensor_impl(nested)->get_nested_sizes()), rows(rows_of(nested)) {
@@ -127,7 +129,7 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, doubl
       choose_attention({call_like(queries.rows), call_like(keys.rows), call_like(values), Tensor(),
                         dropout, is_causal, false});
   Tensor out;
-  // cuDNN's kernel takes no nested tensors.
+  // Flash for half precision; cuDNN's kernel does not take nested tensors.
   if (query.scalar_type() != at::kFloat && query.scalar_type() != at::kDouble) {
     out = std::get<0>(at::_flash_attention_forward(queries.rows, keys.rows, values, queries.starts,
                                                    keys.starts, queries.longest, keys.longest,

@@ -1,4 +1,4 @@
-// Softmax of sparse COO tensors. Elements without a value count as minus infinity
+// Softmax of sparse COO tensors. Positions without an element count as minus infinity
 // (aten/src/ATen/native/sparse/cuda/SoftMax.cu).
 #include <ATen/native/SparseTensorUtils.h>
 #include <ATen/ops/_log_softmax.h>
@@ -32,7 +32,8 @@ const char* name_of(bool is_log) {
   return is_log ? "aten::_sparse_log_softmax" : "aten::_sparse_softmax";
 }
 
-// Returns one number for each element's coordinates except that in `dim`; -1 leaves none out.
+// Returns a number for each element, made of its coordinates except the one in `dim`. Elements with
+// the same number belong to one softmax, a pool. With -1, no coordinate is left out.
 Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t dim) {
   (void)kernel.temporary(static_cast<std::size_t>(sparse.sparse_dim()) * 8);  // strides
   std::vector<std::int64_t> kept;
@@ -42,8 +43,8 @@ Tensor pools_of(const LayoutKernel& kernel, const Tensor& sparse, std::int64_t d
   return at::sparse::flatten_indices_by_dims(sparse._indices(), sparse.sizes(), kept);
 }
 
-// The memory of the elements' pools: the sorted elements, and each pool's beginning, size and
-// largest element.
+// The arrays that describe the pools: the elements sorted by pool, and each pool's size, beginning
+// and largest element.
 struct Pools {
   Tensor sorted, sizes, offsets, largest;
 };
@@ -58,7 +59,8 @@ Pools find_pools(const LayoutKernel& kernel, const Tensor& sparse, const Tensor&
   pools.sorted = at::empty({count}, index);
   (void)kernel.temporary(cub::merge_sort(items, 8, 0));
   pools.sizes = at::empty({count}, index);
-  // Thrust counts equal numbers. Its scratch is estimated from that of another algorithm over keys.
+  // Thrust counts equal numbers here. Its memory is estimated from that of another algorithm over
+  // keys.
   (void)kernel.temporary(cub::unique_by_long_key(items));
   kernel.assume("the scratch with which Thrust counts a sparse tensor's rows is estimated");
   kernel.launch(6 * bytes_of_all({offsets, pools.sorted}));
@@ -142,7 +144,7 @@ Tensor softmax_backward(const Tensor& given_grad, const Tensor& given_output,
   if (within <= 0) {
     bounds = at::empty({output._nnz()}, indices.options());
     pools = find_pools(kernel, output, values, dim, false);
-  } else {  // PyTorch compares the coordinates on the host, and computes row by row.
+  } else {  // compares on the host
     kernel.wait();
   }
   kernel.launch(4 * bytes_of_all({values, grad_values}));

@@ -21,7 +21,7 @@
 
 namespace plimsoll::simulated {
 
-// Extra work of a kernel, besides its main work.
+// Work of a kernel in addition to its main work.
 struct Besides {
   enum class Kind : std::uint8_t { reduction, contiguous_copy } kind;
   at::Tensor of;
@@ -29,7 +29,7 @@ struct Besides {
 
 class Call {
  public:
-  // Takes the arguments from the stack.
+  // Pops the operation's arguments from the stack.
   Call(const c10::OperatorHandle& op, const OperationInfo& info, torch::jit::Stack& stack);
 
   [[nodiscard]] const c10::OperatorHandle& op() const { return op_; }
@@ -37,9 +37,9 @@ class Call {
   [[nodiscard]] std::size_t argument_count() const { return arguments_.size(); }
   [[nodiscard]] const c10::IValue& argument(std::size_t index) const { return arguments_[index]; }
   [[nodiscard]] const std::vector<c10::IValue>& arguments() const { return arguments_; }
-  // Returns all tensors of the arguments, including those in lists.
+  // Returns all tensors among the arguments, including those inside lists.
   [[nodiscard]] const std::vector<at::Tensor>& inputs() const { return inputs_; }
-  // Returns an argument's tensor; undefined if the argument is none.
+  // Returns an argument as a tensor; undefined if the argument is None.
   [[nodiscard]] at::Tensor tensor(std::size_t index) const;
   [[nodiscard]] std::vector<at::Tensor> tensors(std::size_t index) const;
   [[nodiscard]] c10::DeviceIndex device() const { return device_; }
@@ -47,25 +47,25 @@ class Call {
     return runtime().device(device_).properties;
   }
 
-  // Infers the results' shapes with the operation's Meta kernel, once.
+  // Infers the results' shapes with the operation's Meta kernel. Further calls do nothing.
   void infer();
-  // Returns a result's shape; undefined if there is none.
+  // Returns the shape of a result; undefined if the operation has no such result.
   [[nodiscard]] at::Tensor shape_of_result(std::size_t index);
   [[nodiscard]] const torch::jit::Stack& shapes() const { return shapes_; }
-  // Sets a result's shape in place of the Meta kernel's.
+  // Sets the shape of a result, in place of the one that the Meta kernel gives.
   void set_shape(std::size_t index, c10::IValue shape);
-  // Returns the results that exist by now.
+  // Returns the results that exist so far.
   [[nodiscard]] const std::vector<c10::IValue>& results() const { return results_; }
   [[nodiscard]] std::vector<c10::IValue> take_results() { return std::move(results_); }
-  // Sets a result that no step allocates.
+  // Sets a result for which no step has to allocate memory.
   void set_result(std::size_t index, c10::IValue result);
 
-  // The following functions append steps.
+  // The next functions append steps, which are run later.
 
-  // Allocates a result, and returns it as a shape with sizes and strides alone.
+  // Allocates a result. Returns the result's shape, a tensor with sizes and strides but no memory.
   at::Tensor allocate(std::size_t index);
   void allocate_all();
-  // Takes memory of the kernel's own, until `release` or the call's end.
+  // Takes internal memory of the kernel. `release` frees it, or else the end of the call.
   std::size_t temporary(std::size_t bytes);
   void take_uncertain(const UncertainMemory& memory) { steps_.emplace_back(TakeUncertain{memory}); }
   void release(std::size_t number) { steps_.emplace_back(Release{number}); }
@@ -75,26 +75,28 @@ class Call {
   void synchronize() { steps_.emplace_back(Wait{}); }
   void assume(std::string_view what) { steps_.emplace_back(Assume{what}); }
   void then(std::function<void(Call&)> decide) { steps_.emplace_back(Then{std::move(decide)}); }
-  // Runs other operations and keeps their results, until `release` or the call's end.
+  // Runs other operations and keeps their results. `release` frees them, or else the end of the
+  // call.
   std::size_t run(std::function<std::vector<at::Tensor>()> operations);
   [[nodiscard]] std::vector<Step> take_steps() { return std::exchange(steps_, {}); }
 
-  // Memory, or results of `run`, kept under the number of a completed step.
+  // What a completed step keeps under its number: memory, or the results of `run`.
   struct Kept {
     at::DataPtr memory;
     std::vector<at::Tensor> tensors;
   };
   [[nodiscard]] std::vector<Kept>& kept() { return kept_; }
-  // Returns the tensor that `run` returned.
+  // Returns the tensor that the operations of `run` returned.
   [[nodiscard]] at::Tensor outcome(std::size_t number) const { return kept_[number].tensors[0]; }
 
-  // Notes the library of the kernel, which is loaded at its first use.
+  // Notes that the kernel comes from a library, which is loaded at its first use.
   void use(Library library) { libraries_.push_back(library); }
   [[nodiscard]] const std::vector<Library>& libraries() const { return libraries_; }
-  // Notes that the kernel's internal memory may be as large as its tensors.
+  // Notes that the kernel's internal memory is unknown, but may be as large as the call's tensors.
   void assume_memory(const char* what) { assumed_memory_ = what; }
   [[nodiscard]] const char* assumed_memory() const { return assumed_memory_; }
-  // Notes a multiplication of the kernel, besides moving arguments and results.
+  // Notes a multiplication that the kernel does. Moving arguments and results is counted
+  // separately.
   void note_multiplication(const Multiplication& multiplication) {
     multiplications_.push_back(multiplication);
   }
@@ -118,7 +120,7 @@ class Call {
   bool is_inferred_ = false;
   torch::jit::Stack shapes_;
   std::vector<c10::IValue> results_;
-  std::vector<bool> is_decided_;  // for each result: a step allocates it, or the rule set it
+  std::vector<bool> is_decided_;  // for each result: has a step allocated it, or the rule set it
   std::vector<Step> steps_;
   std::vector<Kept> kept_;
   std::vector<Multiplication> multiplications_;
@@ -127,15 +129,15 @@ class Call {
   const char* assumed_memory_ = nullptr;
 };
 
-// The bytes of a call's tensors that its kernel touches.
+// How many bytes of a call's tensors the kernel reads or writes.
 struct Touched {
   double whole = 0;
-  double caches = 0;  // bytes of tensors that it may touch in part
+  double caches = 0;  // tensors of which the kernel may touch only a part
 
   [[nodiscard]] double bytes() const { return whole + std::min(caches, whole); }
 };
 
-// Visits the device tensors of all new results.
+// Calls `visit` with each device tensor among the results that the call allocated.
 template <typename Visit>
 void for_new_results(const Call& call, const Visit& visit) {
   for (std::size_t i = 0; i < call.results().size(); ++i) {

@@ -1,4 +1,4 @@
-// Multiplications of kernels: matrix products, and operations made of them.
+// The multiplications that kernels do: matrix products, and the operations made of them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -18,7 +18,7 @@ struct Product {
   bool allows_tf32 = false;
   // Rows begin at multiples of this many bytes; tensor cores load 16 bytes at a time.
   std::int64_t alignment = 16;
-  double right_bytes = 0;  // of the second operand, if its numbers have fewer bits
+  double right_bytes = 0;  // bytes of one number in the second operand, if smaller
 
   [[nodiscard]] double flops() const { return 2 * batch * rows * columns * terms; }
   [[nodiscard]] double bytes() const {
@@ -30,13 +30,14 @@ struct Product {
 
 enum class Pass : std::uint8_t { forward, input_gradient, weight_gradient };
 
-// A convolution's sizes. A transposed convolution is the gradient of a plain one's input.
+// The work of a convolution. A transposed convolution counts as the gradient of a plain
+// convolution's input.
 struct ConvolutionWork {
-  double inputs = 0;   // positions of the input, of all images
-  double outputs = 0;  // positions of the output, of all images
+  double inputs = 0;   // positions in the input of all images together
+  double outputs = 0;  // positions in the output of all images together
   double channels = 0;
   double out_channels = 0;
-  double taps = 0;  // of the convolution's kernel: 9 for 3 x 3
+  double taps = 0;  // numbers in the convolution's kernel: 9 for 3 x 3
   double groups = 1;
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
@@ -48,17 +49,17 @@ enum class AttentionKernel : std::uint8_t { flash, efficient, cudnn };
 
 struct AttentionWork {
   AttentionKernel kernel = AttentionKernel::flash;
-  double heads = 0;  // heads of all sequences
-  double rows = 0;   // rows of queries
+  double heads = 0;  // of all sequences together
+  double rows = 0;   // rows of the query
   double key_rows = 0;
   double width = 0;
   bool is_causal = false;
   bool is_float = false;
-  bool drops = false;  // drops some of the weights at random
+  bool drops = false;  // applies dropout to the attention weights
   bool is_backward = false;
 };
 
-// cuDNN's recurrent layers, which multiply at each time step.
+// The work of cuDNN's recurrent layers, which multiply matrices at each time step.
 struct RecurrentWork {
   double layers = 1;
   double directions = 1;
@@ -66,7 +67,7 @@ struct RecurrentWork {
   double batch = 0;
   double input = 0;
   double hidden = 0;
-  double gates = 1;  // of a cell: 4 for LSTM
+  double gates = 1;  // of each cell: 4 for LSTM
   at::ScalarType type = at::kFloat;
   bool allows_tf32 = false;
   bool is_backward = false;

@@ -1,4 +1,5 @@
-// Tables by operation whose rows are in several files, which add them when the library is loaded.
+// Tables with a row for each operation. Several files add rows to a table when the library is
+// loaded.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,7 +10,8 @@
 
 namespace plimsoll::simulated {
 
-// Some rows of the table. Each has a `name` that is never freed; two rows of one name are an error.
+// Adds rows to the table of type `Row`. Each row has a `name` that must live as long as the
+// process; two rows with one name are an error.
 template <typename Row>
 class NamedRows {
  public:
@@ -19,7 +21,7 @@ class NamedRows {
                   row.name);
     }
   }
-  // Finds a row among those of all files; null if there is none.
+  // Returns the row with this name from any file; null if there is none.
   static const Row* find(std::string_view name) {
     const auto place = all().find(name);
     return place == all().end() ? nullptr : &place->second;

@@ -9,7 +9,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The prefixes of families' names, with their traits.
+// Returns the families: the prefix of their operations' names, with their traits.
 std::vector<std::pair<std::string_view, Traits>>& families() {
   static auto* const made = new std::vector<std::pair<std::string_view, Traits>>;
   return *made;

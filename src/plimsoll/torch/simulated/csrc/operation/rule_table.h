@@ -1,4 +1,5 @@
-// The tables of rules, of all files in rules/: properties that no schema gives.
+// The tables of rules, which the files of rules/ fill: what a schema does not say about an
+// operation.
 #pragma once
 
 #include <cstdint>
@@ -10,41 +11,41 @@ namespace plimsoll::simulated {
 
 class Call;
 
-// Appends the kernel's internal memory steps to the call, in their order.
+// A function that appends the steps by which a kernel takes and frees memory, in their order.
 using Rule = void (*)(Call&);
 
-// Properties that no schema gives. A row of a table has any of them.
+// Properties of an operation that its schema does not say. A row may combine several.
 enum Trait : std::uint16_t {
   kTakesIndices = 1 << 0,  // a list of indices, as in x[i, j]; host indices are moved to the device
   kOnLists = 1 << 1,       // runs on each tensor of a list
-  kMixesDevices = 1 << 2,  // its operands may be on several devices
-  kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its own text
-  kOverwrites = 1 << 4,    // its result does not depend on the old contents
+  kMixesDevices = 1 << 2,  // takes operands on several devices
+  kByIterator = 1 << 3,    // TensorIterator refuses operands on several devices, with its text
+  kOverwrites = 1 << 4,    // the result does not depend on the written tensor's old contents
   kReadByHost = 1 << 5,    // the host waits for a value and uses it
   kMovesStorage = 1 << 6,  // computes nothing
   kCopies = 1 << 7,        // one kernel for all devices
-  kFindsFinite = 1 << 8,   // keeps the old flag, as if gradients were finite: a scaler has to step
-  // The kernel refuses to write to these tensors; see checks/overlap.h.
+  kFindsFinite = 1 << 8,   // takes gradients to be finite, so that a scaler does step
+  // The kernel refuses to write to a tensor with this kind of overlap; see checks/overlap.h.
   kNoOwnOverlap = 1 << 9,                             // several elements at one address
-  kNoPartialOverlap = 1 << 10,                        // part of an operand's memory
-  kNoOverlap = 1 << 11,                               // any of an operand's memory
+  kNoPartialOverlap = 1 << 10,                        // shares part of an operand's memory
+  kNoOverlap = 1 << 11,                               // shares any memory with an operand
   kLikeIterator = kNoOwnOverlap | kNoPartialOverlap,  // the defaults of at::TensorIterator
 };
 using Traits = std::uint16_t;
 
-// An operation has the rule of the row with its full name, or else of the row with its plain name,
-// and the traits of all rows that name it.
+// A row of a rule table. For an operation, the row with its full name gives the rule; without one,
+// the row with its plain name does. The traits of all rows that name the operation are combined.
 struct RuleRow {
-  const char* name;   // "topk", with its overload "aten::max.dim", or a family "_foreach_*"
-  Rule rule;          // null if the kernel's memory is unknown, as for families
+  const char* name;   // "topk"; with the overload, "aten::max.dim"; or a family, "_foreach_*"
+  Rule rule;          // null if the kernel's memory is unknown, or the row is a family's
   Traits traits = 0;  // joined by |
 };
 
-// Some rows of the table. Their names are never freed.
+// Adds rows to the table when it is constructed. Names must live as long as the process.
 class RuleTable {
  public:
   RuleTable(std::initializer_list<RuleRow> rows);
-  // Makes rows with one rule.
+  // Adds a row with the same rule for each name.
   RuleTable(std::span<const char* const> names, Rule rule);
 };
 
@@ -52,7 +53,7 @@ struct FoundRule {
   Rule rule = nullptr;
   Traits traits = 0;
 };
-// Finds a rule by `full`, such as "aten::max.dim", and `plain`, such as "max".
+// Finds the rule of an operation. `full` is for example "aten::max.dim", `plain` is "max".
 FoundRule find_rule(const std::string& full, const std::string& plain);
 
 }  // namespace plimsoll::simulated

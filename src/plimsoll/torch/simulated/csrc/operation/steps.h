@@ -1,4 +1,4 @@
-// The steps of a kernel, besides computing: memory, waits, other operations.
+// The steps of a kernel other than computing: taking memory, waiting, calling other operations.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ class Call;
 struct Allocate {
   std::size_t result;
 };
-// Takes memory of the kernel's own and frees it; its size lies in a range.
+// Takes and frees internal memory of the kernel whose size is known only as a range.
 struct TakeUncertain {
   UncertainMemory memory;
 };
-// Takes memory of the kernel's own and keeps it under a number.
+// Takes internal memory of the kernel and keeps it under a number.
 struct Take {
   std::size_t number;
   std::size_t bytes;
@@ -29,7 +29,7 @@ struct Take {
 struct Release {
   std::size_t number;
 };
-// Takes the workspace of cuBLAS or cublasLt on the current stream, unless one is kept already.
+// Takes a workspace of cuBLAS or cublasLt on the current stream, unless one is kept there already.
 struct TakeWorkspace {
   bool is_lt;
   bool is_kept;  // kept for later calls; otherwise freed at once
@@ -39,11 +39,11 @@ struct TakeWorkspace {
 struct Wait {};
 // Gives cached memory back to the driver, as torch.cuda.empty_cache() does.
 struct EmptyCache {};
-// Notes an assumption about the operation; the text is never freed.
+// Notes an assumption about the operation. The text must live as long as the process.
 struct Assume {
   std::string_view what;
 };
-// Decides on further steps from the results of earlier steps. The new steps replace it.
+// Appends further steps once the earlier steps are done, depending on their results.
 struct Then {
   std::function<void(Call&)> decide;
 };

@@ -1,4 +1,4 @@
-// Hand-written kernels, and plimsoll's own operations.
+// Hand-written kernels for operations of aten, and the operations of plimsoll's own namespace.
 #pragma once
 
 #include <torch/library.h>
@@ -10,13 +10,13 @@
 
 namespace plimsoll::simulated {
 
-// The hand-written kernels of aten's operations, for one dispatch key.
+// The hand-written kernels for aten's operations under one dispatch key.
 class WrittenOut {
  public:
   explicit WrittenOut(c10::DispatchKey key)
       : aten_(torch::Library::IMPL, "aten", key, __FILE__, __LINE__) {}
 
-  // Adds a kernel under a name such as "set_.source_Tensor".
+  // Registers a kernel for an operation, named for example "set_.source_Tensor".
   template <typename Kernel>
   void add(const std::string& name, Kernel&& kernel) {
     names_.insert("aten::" + name);
@@ -29,20 +29,20 @@ class WrittenOut {
   torch::Library aten_;
 };
 
-// Returns the library of plimsoll's own operations, which Python calls.
+// Returns the torch library "plimsoll": operations for plimsoll's Python code.
 inline torch::Library& own_operations() {
   static auto* const own =
       new torch::Library(torch::Library::DEF, "plimsoll", std::nullopt, __FILE__, __LINE__);
   return *own;
 }
-// Defines an operation that is the same on every device.
+// Defines an operation of plimsoll, with one kernel for all devices.
 template <typename Kernel>
 void define(const char* schema, Kernel&& kernel) {
   own_operations().def(schema, torch::dispatch(c10::DispatchKey::CompositeExplicitAutograd,
                                                std::forward<Kernel>(kernel)));
 }
 
-// Replaces an operation's own kernel, for good.
+// Replaces an operation's kernel for good.
 inline void put_kernel(const c10::OperatorName& name, c10::DispatchKey key,
                        c10::KernelFunction kernel) {
   static auto* const handles = new std::vector<c10::RegistrationHandleRAII>;

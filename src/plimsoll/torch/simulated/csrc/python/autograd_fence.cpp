@@ -1,10 +1,11 @@
 // Makes a program wait until a pass of the autograd engine has ended completely.
 //
-// The thread of a device first wakes the caller, and releases the pass afterwards, at the end of
-// its loop's turn (Engine::thread_main of torch/csrc/autograd/engine.cpp). The pass holds the
-// gradients that it returned (GraphTask::mark_as_completed_and_run_post_processing) and, if it
-// failed, those that were never used (GraphTask::not_ready_). Their memory would be freed some
-// events later, depending on the load of the host. So the program waits for the thread's next turn.
+// A device's thread first wakes the caller and only then releases the pass, at the end of its
+// loop's turn (Engine::thread_main of torch/csrc/autograd/engine.cpp). The pass holds the gradients
+// that it returned (GraphTask::mark_as_completed_and_run_post_processing). If it failed, it also
+// holds those that were never used (GraphTask::not_ready_). Without the wait, their memory would be
+// freed some events later, depending on the host's load. So the program waits for the next turn of
+// the thread's loop.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -20,8 +21,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The root of a pass that does nothing. It runs before the nodes that other passes have queued, and
-// takes no sequence number from the program's operations.
+// The root of an empty pass. It runs before all nodes that other passes have queued, and does not
+// take a sequence number, so the numbers of the program's operations stay the same.
 class Turn final : public torch::autograd::Node {
  public:
   Turn() : Node(std::numeric_limits<std::uint64_t>::max()) {}
@@ -30,7 +31,7 @@ class Turn final : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&&) override { return {}; }
 };
 
-// PyTorch 2.9 holds nodes by std::shared_ptr, PyTorch 2.13 by c10::intrusive_ptr.
+// Makes a Turn. PyTorch 2.9 holds nodes by std::shared_ptr, PyTorch 2.13 by c10::intrusive_ptr.
 template <typename Pointer>
 Pointer make_turn() {
   if constexpr (std::is_constructible_v<Pointer, torch::autograd::Node*>) {
@@ -40,8 +41,9 @@ Pointer make_turn() {
   }
 }
 
-// The root's input selects the thread and the stream: the caller's stream, so that no stream waits
-// for another. The input has no storage, no operation makes it, and profilers see nothing.
+// Runs the empty pass on a device's thread. The root's input selects the thread and the stream, the
+// caller's, so that no stream waits for another one. The input has no storage, no operation makes
+// it, and profilers do not see it.
 void wait_for_turn(c10::DeviceIndex index) {
   const at::DisableRecordFunctionGuard unseen;
   const at::Tensor gradient = at::detail::make_tensor<c10::TensorImpl>(
@@ -57,8 +59,8 @@ void wait_for_turn(c10::DeviceIndex index) {
 
 }  // namespace
 
-// Called after each pass, without the interpreter's lock. An engine thread that begins a pass
-// inside another one runs it itself, so that pass has ended at once.
+// Called after each pass, without the interpreter's lock. If an engine's thread starts a pass
+// inside another pass, the thread runs it itself: nothing is left to wait for.
 PLIMSOLL_EXPORT void plimsoll_fence_autograd() {
   if (torch::autograd::get_current_graph_task_id() != -1) return;
   if (runtime().is_over || runtime().is_bad_fork) return;

@@ -1,4 +1,4 @@
-// Exports a function as a part of the library's C interface.
+// Marks a function as part of the library's C interface.
 #pragma once
 
 #define PLIMSOLL_EXPORT extern "C" __attribute__((visibility("default")))

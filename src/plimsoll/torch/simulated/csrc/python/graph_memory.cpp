@@ -1,4 +1,4 @@
-// Functions that Python calls for storages in the memory of CUDA graphs.
+// Functions for Python about storages that lie in the memory of CUDA graphs.
 #include <c10/core/StorageImpl.h>
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "python/export.h"
 
 namespace plimsoll::simulated {
-// Places an empty storage in a graph's memory, without owning the memory.
+// Makes an empty storage point into a CUDA graph's memory; the storage does not own the memory.
 PLIMSOLL_EXPORT void plimsoll_lend(c10::StorageImpl* storage, uint64_t address, size_t bytes,
                                    int device) {
   storage->set_data_ptr_noswap(lent_memory(address, bytes, static_cast<c10::DeviceIndex>(device)));
@@ -29,7 +29,7 @@ PLIMSOLL_EXPORT void plimsoll_own(c10::StorageImpl* storage) {
   if (allocation != nullptr && allocation->is_lent) own(*allocation);
 }
 
-// Notes that other code has freed the storage's block.
+// Notes that other code has freed the storage's block: the storage will not free it again.
 PLIMSOLL_EXPORT void plimsoll_disown(c10::StorageImpl* storage) {
   Allocation* const allocation = held_by(*storage);
   if (allocation != nullptr && !allocation->is_lent) disown(*allocation);

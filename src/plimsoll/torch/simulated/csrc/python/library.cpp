@@ -1,4 +1,4 @@
-// The library's C interface, which Python calls through ctypes.
+// The library's C interface. Python calls it through ctypes.
 #include <ATen/Context.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -31,7 +31,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Recognizes the threads by the names that PyTorch gives them.
+// Returns whether threads of the autograd engine exist. PyTorch gives them names.
 bool has_autograd_threads() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
@@ -70,7 +70,7 @@ PLIMSOLL_EXPORT int plimsoll_start(const plimsoll_engine_api* engine_api,
   return 0;
 }
 
-// Sets the Python functions, which are never released.
+// Sets the Python functions that the library calls; they are never released.
 PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* load, void* out_of_memory,
                                             void* is_in_open_loop, void* is_tested,
                                             void* waits_for_ever) {
@@ -83,13 +83,13 @@ PLIMSOLL_EXPORT void plimsoll_set_callbacks(void* first_use, void* load, void* o
   callbacks.waits_for_ever = Callback(waits_for_ever);
 }
 
-// Sets a Python function, which is never released.
+// Sets the Python function that exchanges bytes between ranks; it is never released.
 PLIMSOLL_EXPORT void plimsoll_set_exchange(void* exchange) {
   runtime().callbacks.exchange = Callback(exchange);
 }
 
-// Sets the exception, a Python object that is never released, that ends the program, and the thread
-// in which it is raised.
+// Sets how the program is ended: `exception` is raised in `thread`. The exception is a Python
+// object that is never released.
 PLIMSOLL_EXPORT void plimsoll_set_ending(unsigned long thread, void* exception) {
   runtime().ending = {thread, exception};
 }
@@ -99,8 +99,8 @@ PLIMSOLL_EXPORT void plimsoll_bound_events(uint64_t most, void* reached) {
   runtime().most_events = most;
 }
 
-// Sets which values are computed and how unknown ones are chosen, by the numbers of Values and
-// Unknown.
+// Sets which values are computed and how unknown values are chosen. The numbers are those of the
+// enumerations Values and Unknown.
 PLIMSOLL_EXPORT void plimsoll_set_values(int values, int unknown, uint64_t seed) {
   Budget::instance().set(static_cast<Values>(values));
   set_unknown(static_cast<Unknown>(unknown), seed);
@@ -117,7 +117,7 @@ PLIMSOLL_EXPORT void plimsoll_install() {
   install_profiler();
 }
 
-// Python calls it after it loaded a library that may have operations of its own.
+// Simulates new operations. Python calls it after loading a library that may have registered some.
 PLIMSOLL_EXPORT void plimsoll_take_over_operators() { take_over_new_operators(); }
 
 PLIMSOLL_EXPORT void plimsoll_initialize() { runtime().initialize(); }
@@ -140,10 +140,9 @@ PLIMSOLL_EXPORT void plimsoll_forget_capture(uint64_t capture) {
   forget_writes(capture);
 }
 
-// Ends autograd's threads before the interpreter. A thread that releases a Python object after the
-// interpreter has gone crashes the process. A thread that has to stop does so as well, when it
-// takes the interpreter's lock for the last time. PyTorch does not join these threads, so this
-// function waits for them.
+// Stops autograd's threads before the interpreter ends. If a thread releases a Python object after
+// the interpreter has gone, or takes its lock as the last act before it stops, the process crashes.
+// PyTorch does not join these threads, so this function waits for them.
 PLIMSOLL_EXPORT void plimsoll_end() {
   torch::autograd::Engine::get_default_engine().stop();
   for (int i = 0; i < 1000 && has_autograd_threads(); ++i) {
@@ -173,7 +172,7 @@ PLIMSOLL_EXPORT int plimsoll_set_device(int index) {
   runtime().set_device(static_cast<c10::DeviceIndex>(index));
   return 0;
 }
-// The text stays valid until the thread's next call.
+// Returns CUDA's error for a missing device; the text stays valid until the thread's next call.
 PLIMSOLL_EXPORT const char* plimsoll_no_such_device(int index) {
   thread_local std::string text;
   text = runtime().no_such_device(index);
@@ -243,8 +242,8 @@ PLIMSOLL_EXPORT size_t plimsoll_copy_stack_times(int device, StackTime* to, size
 PLIMSOLL_EXPORT void plimsoll_clock(int device, Clock* clock) {
   *clock = runtime().clock(static_cast<c10::DeviceIndex>(device));
 }
-// Returns why a device failed, valid until the thread's next call, and the call stack; null if none
-// failed.
+// Returns why a device failed and, in `stack`, the call stack; null if none failed. The text stays
+// valid until the thread's next call.
 PLIMSOLL_EXPORT const char* plimsoll_failure(uint32_t* stack) {
   thread_local std::string why;
   const auto failure = runtime().failure();

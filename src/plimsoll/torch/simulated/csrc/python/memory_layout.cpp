@@ -1,5 +1,6 @@
-// Describes the structures and enumerations that this library and Python share by their layout
-// alone: `plimsoll_layout` returns a line for each, and library.py compares them with its own.
+// Describes the structures and enumerations that this library shares with Python. They share only
+// the layout in memory, no header, so library.py compares each line of `plimsoll_layout` with its
+// own.
 #include <cstddef>
 #include <initializer_list>
 #include <string>

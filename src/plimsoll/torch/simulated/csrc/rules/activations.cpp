@@ -1,5 +1,5 @@
-// Softmax, and pointwise operations that take memory besides their results: copies, masks, numbers
-// on the device.
+// Softmax and pointwise operations that take memory besides their results: for copies, masks, or a
+// number on the device.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
@@ -22,7 +22,7 @@ void softmax_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(1));
 }
 
-// Only the CPU's kernel fills the second result.
+// The second result is empty on a GPU; only the CPU's kernel fills it.
 void log_sigmoid(Call& call) {
   call.infer();
   call.set_shape(1, meta_empty({0}, call.tensor(0).scalar_type()));
@@ -34,7 +34,7 @@ void dropout(Call& call) {
   if (trains && call.argument(1).toDouble() != 1) call.allocate(1);
 }
 
-// A number to the power of a tensor: the kernel puts the number on the device.
+// power(number, tensor): the kernel copies the number to the device.
 void power_of_number(Call& call) {
   call.allocate_all();
   const c10::Scalar base = call.argument(0).toScalar();

@@ -1,4 +1,5 @@
-// Fused attention kernels: statistics of the softmax, random state, and accumulators of gradients.
+// Fused attention kernels. They take memory for the softmax's statistics, for random state, and for
+// accumulating gradients.
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 using at::Tensor;
 
-// The sizes of query, key and value in the layout batch, heads, rows, width.
+// The sizes of query, key and value. The dimensions are batch, heads, rows, width.
 struct Shape {
   Shape(const Tensor& query, const Tensor& key)
       : batch(size(query, 0)),
@@ -22,8 +23,8 @@ struct Shape {
         width(size(query, 3)),
         key_heads(size(key, 1)),
         key_rows(size(key, 2)) {}
-  // Sequences of several lengths, one after the other: rows, heads, width. `starts`: the positions
-  // at which each sequence begins, and at which the last one ends.
+  // For packed sequences, which lie one after the other; the dimensions are rows, heads, width.
+  // `starts` holds the position of each sequence's first row, and the end of the last one.
   Shape(const Tensor& query, const Tensor& key, const Tensor& starts, std::size_t longest,
         std::size_t longest_key)
       : batch(size(starts, 0) - 1),
@@ -87,7 +88,8 @@ void flash_forward(Call& call) {
   call.allocate(0);
   call.allocate(1);
   if (dropout == 0) {
-    // If several heads share a key head, one query row of theirs counts as rows of that head.
+    // If several query heads share a key head and there is one query row, the kernel treats the
+    // heads as rows.
     const bool swaps = shape.rows == 1 && shape.heads > shape.key_heads && shape.width % 8 == 0;
     const std::size_t heads = swaps ? shape.key_heads : shape.heads;
     const std::size_t rows = swaps ? shape.heads / shape.key_heads : shape.rows;
@@ -136,7 +138,7 @@ void flash_backward(Call& call) {
 
 // --- efficient: attention.cu and kernel_backward.h ---------------------------------------------
 
-// The seed and the offset stay on the host, except during a graph's capture.
+// The seed and the offset stay on the host, except while a graph is captured.
 void efficient_forward(Call& call) {
   note_work(call, AttentionKernel::efficient, call.tensor(0), Shape(call.tensor(0), call.tensor(1)),
             false);
@@ -146,7 +148,7 @@ void efficient_forward(Call& call) {
   call.set_result(2, at::empty({}, at::TensorOptions().dtype(at::kLong)));
   call.set_result(3, at::empty({}, at::TensorOptions().dtype(at::kLong)));
   const Tensor value = call.tensor(2);
-  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {  // sums do not fit in registers
+  if (value.scalar_type() != at::kFloat && value.size(-1) > 128) {  // the sums exceed the registers
     call.temporary(elements(call.allocate(0)) * kFloat);
   }
 }
@@ -160,7 +162,7 @@ std::size_t efficient_workspace(const Shape& shape, bool is_float) {
   std::size_t head = rows * width * kFloat + rows / block * 16;
   if (shape.width > 128) {
     head += rows / block * 16;
-    // Gradients of keys and values are accumulated as well.
+    // Gradients of keys and values are accumulated in memory too.
     if (!is_float) head += 2 * round_up(shape.key_rows, block) * width * kFloat;
   }
   return shape.batch * shape.heads * head;
@@ -189,14 +191,14 @@ void efficient_backward(Call& call) {
   call.release(delta);
 }
 
-// --- sequences of several lengths, one after the other ------------------------------------------
+// --- packed sequences, which lie one after the other -------------------------------------------
 
 std::size_t length_at(const Call& call, std::size_t argument) {
   return static_cast<std::size_t>(call.argument(argument).toInt());
 }
 
-// Takes _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key,
-// dropout, ...). Without the starts, the operands' layout is batch, rows, heads, width.
+// Arguments: _flash_attention_forward(query, key, value, starts, key_starts, longest, longest_key,
+// dropout, ...). If `starts` is None, the operands' dimensions are batch, rows, heads, width.
 void packed_flash_forward(Call& call) {
   const Tensor starts = call.tensor(3);
   if (starts.defined()) {
@@ -207,8 +209,8 @@ void packed_flash_forward(Call& call) {
   call.allocate_all();
 }
 
-// Takes (gradient, query, key, value, out, statistics, starts, key_starts, longest, longest_key,
-// ...).
+// Arguments: (gradient, query, key, value, out, statistics, starts, key_starts, longest,
+// longest_key, ...).
 void packed_flash_backward(Call& call) {
   const Tensor query = call.tensor(1);
   const Tensor starts = call.tensor(6);
@@ -228,7 +230,8 @@ void packed_flash_backward(Call& call) {
   }
 }
 
-// Takes _efficient_attention_forward(query, key, value, bias, starts, key_starts, longest, ...).
+// Arguments: _efficient_attention_forward(query, key, value, bias, starts, key_starts, longest,
+// ...).
 void packed_efficient_forward(Call& call) {
   const Tensor query = call.tensor(0);
   const Tensor starts = call.tensor(4);
@@ -247,7 +250,8 @@ void packed_efficient_forward(Call& call) {
   }
 }
 
-// Takes (gradient, query, key, value, bias, out, starts, key_starts, longest, longest_key, ...).
+// Arguments: (gradient, query, key, value, bias, out, starts, key_starts, longest, longest_key,
+// ...).
 void packed_efficient_backward(Call& call) {
   const Tensor query = call.tensor(1);
   const Tensor starts = call.tensor(6);
@@ -264,7 +268,7 @@ void packed_efficient_backward(Call& call) {
   call.release(delta);
 }
 
-// --- cuDNN: MHA.cpp; its workspaces fitted to recordings (cuDNN 9.19) ---------------------------
+// --- cuDNN: MHA.cpp. Workspaces are fitted to recordings (cuDNN 9.19) ----------------------------
 
 void cudnn_forward(Call& call) {
   const Shape shape(call.tensor(0), call.tensor(1));

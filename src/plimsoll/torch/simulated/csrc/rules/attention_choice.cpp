@@ -1,5 +1,5 @@
-// Rules of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp, PyTorch
-// 2.9-2.13. Sizes may be symbolic: while a program is compiled, tensors have only symbolic sizes.
+// Follows aten/src/ATen/native/transformers/cuda/sdp_utils.cpp and attention.cpp of PyTorch 2.9 to
+// 2.13. While a program is compiled, tensors have symbolic sizes; these functions accept them.
 #include "rules/attention_choice.h"
 
 #include <ATen/Context.h>
@@ -26,7 +26,7 @@ namespace {
 using at::SDPBackend;
 using at::Tensor;
 
-// The beginning of such a note; MATH_ATTENTION of library.py.
+// The beginning of an assumption's text; library.py has the same one as MATH_ATTENTION.
 constexpr std::string_view kMathAttention = "attention runs the math kernel: ";
 
 const Chip& chip_of(const Tensor& tensor) {
@@ -120,7 +120,8 @@ bool prefers_cudnn(const AttentionCall& call) {
   return since != 0 && runtime().torch_version >= since;
 }
 
-// Checks types like validate_sdpa_input of aten/src/ATen/native/transformers/attention.cpp.
+// Throws if types do not fit, as validate_sdpa_input of
+// aten/src/ATen/native/transformers/attention.cpp does.
 void check_types(const AttentionCall& call) {
   const auto type = call.query.dtype();
   TORCH_CHECK(type == call.key.dtype() && type == call.value.dtype(),
@@ -135,7 +136,7 @@ void check_types(const AttentionCall& call) {
               mask, " and  query.dtype: ", type, " instead.");
 }
 
-// Explains to people why no fused kernel takes a call.
+// Returns a reason, for the report, why no fused kernel can run a call.
 std::string why_math(const AttentionCall& call) {
   const at::Context& context = at::globalContext();
   if (!context.userEnabledFlashSDP() && !context.userEnabledMemEfficientSDP() &&
@@ -164,12 +165,12 @@ std::string why_math(const AttentionCall& call) {
   return "no fused kernel takes these inputs";
 }
 
-// Notes the scores, which the math kernel keeps.
+// Notes an assumption that the math kernel runs, with the bytes of the scores that it keeps.
 void note_math(const AttentionCall& call) {
   if (call.query.dim() < 2 || call.key.dim() < 2) return;
   const auto rows = (call.query.sym_numel() / call.query.sym_size(-1)).maybe_as_int();
   const auto columns = call.key.sym_size(-2).maybe_as_int();
-  if (!rows || !columns) return;  // symbolic sizes: the program is being compiled
+  if (!rows || !columns) return;  // symbolic sizes, while the program is compiled
   const auto bytes = static_cast<std::uint64_t>(*rows * *columns) * call.query.element_size();
   runtime().assume(runtime().name("aten::scaled_dot_product_attention"),
                    std::string(kMathAttention) + why_math(call), bytes);
@@ -183,7 +184,8 @@ Tensor to_additive(const Tensor& mask, const Tensor& query) {
                    at::scalar_tensor(-std::numeric_limits<double>::infinity(), options));
 }
 
-// Pads the mask, because the efficient kernel needs its rows aligned to 8 elements.
+// Returns the mask with its rows padded to 8 elements, an alignment that the efficient kernel
+// needs.
 Tensor pad_mask(const Tensor& mask, const Tensor& query, const Tensor& key) {
   constexpr std::int64_t kAlignment = 8;
   const auto expand = [&](const Tensor& bias) {

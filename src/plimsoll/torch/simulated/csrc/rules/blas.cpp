@@ -12,8 +12,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Parses CUBLAS_WORKSPACE_CONFIG, which contains pairs of KiB and counts, ":4096:2:16:8"; without a
-// pair it is ignored.
+// Returns the bytes that CUBLAS_WORKSPACE_CONFIG asks for. It lists pairs of KiB and count, for
+// example ":4096:2:16:8". Without a pair, cuBLAS ignores it.
 std::optional<std::size_t> configured_workspace() {
   const char* const text = std::getenv("CUBLAS_WORKSPACE_CONFIG");
   if (text == nullptr) return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<std::size_t> configured_workspace() {
   return total;
 }
 
-// The sizes that the program set, cuBLAS's and cublasLt's; negative if it set none.
+// The sizes that the program set for cuBLAS and for cublasLt; negative if it set none.
 std::atomic<std::int64_t> set_bytes[2] = {-1, -1};
 
 std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
@@ -42,7 +42,8 @@ std::size_t blas_workspace_bytes(c10::DeviceIndex device) {
   return is_large ? std::size_t{4096} * 8 * 1024 : std::size_t{8519680};
 }
 
-// Reads CUBLASLT_WORKSPACE_SIZE, in KiB.
+// Returns the bytes of cublasLt's workspace: what the program set, or CUBLASLT_WORKSPACE_SIZE, in
+// KiB.
 std::size_t lt_workspace_bytes() {
   if (const std::int64_t set = set_bytes[1]; set >= 0) return static_cast<std::size_t>(set);
   std::size_t kib = 1024;
@@ -68,7 +69,7 @@ void take_blas_workspace(Call& call) {
 
 void take_lt_workspace(Call& call) {
   const bool is_kept = keeps_workspaces();
-  if (is_kept) take_blas_workspace(call);  // the handle is cuBLAS's
+  if (is_kept) take_blas_workspace(call);  // also makes the handle, which is cuBLAS's
   if (!is_kept || !torch_rules().shares_blas_workspaces()) {
     call.take_workspace({true, is_kept, lt_workspace_bytes()});
   }

@@ -1,5 +1,5 @@
-// cuBLAS's workspaces for products: the library handle's, which PyTorch keeps for each handle and
-// stream, or, from 2.15 on, one that is freed when the product is queued.
+// cuBLAS's workspaces for matrix products. PyTorch keeps one for each library handle and stream.
+// From 2.15 on, it frees a product's workspace as soon as the product is queued.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 namespace plimsoll::simulated {
 
 void take_blas_workspace(Call& call);
-// Takes cublasLt's workspace, for a product with an epilogue.
+// Takes the workspace of cublasLt, which computes products with an epilogue.
 void take_lt_workspace(Call& call);
-// Return the size of a workspace, cublasLt's or cuBLAS's on the current device, and set it; a
-// negative size removes the setting.
+// Return and set the size of cublasLt's workspace, or else cuBLAS's, on the current device. Setting
+// a negative size restores the default.
 std::size_t current_blas_workspace_bytes(bool lt);
 void set_blas_workspace_bytes(bool lt, std::int64_t bytes);
 

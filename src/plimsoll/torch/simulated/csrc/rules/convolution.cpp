@@ -1,5 +1,6 @@
-// Convolutions through cuDNN: the plan that its heuristics choose first, or the fastest plan if the
-// program sets torch.backends.cudnn.benchmark (aten/src/ATen/native/cudnn/Conv_v8.cpp).
+// Convolutions that run through cuDNN. PyTorch takes the plan that cuDNN's heuristics choose first;
+// if the program sets torch.backends.cudnn.benchmark, it takes the fastest plan
+// (aten/src/ATen/native/cudnn/Conv_v8.cpp).
 #include <ATen/Context.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/empty.h>
@@ -40,7 +41,7 @@ at::MemoryFormat format_of(const Tensor& input, const Tensor& weight) {
   return input.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
 }
 
-// The parameters of a convolution, as `aten::convolution` takes them.
+// The numeric parameters of `aten::convolution`.
 struct Numbers {
   std::vector<std::int64_t> stride, padding, dilation;
   std::int64_t groups = 1;
@@ -76,7 +77,7 @@ Convolution describe(const Tensor& input, const Tensor& weight, const Tensor& ou
   return call;
 }
 
-// The reason why a workspace is a range; shared with Python.
+// Texts of assumptions: why a workspace is known only as a range. Shared with Python.
 constexpr std::string_view kNotMeasured =
     "its workspaces are those of convolutions like it: it was not measured on an H100 itself";
 constexpr std::string_view kOtherChip =
@@ -84,7 +85,7 @@ constexpr std::string_view kOtherChip =
 constexpr std::string_view kSearched =
     "cudnn.benchmark keeps the plan that was fastest, which differs from run to run";
 
-// Returns whether cuDNN's settings are those of the measured tables.
+// Returns whether cuDNN's settings are those under which the tables were measured.
 bool has_usual_settings(const Tensor& input, Plan plan) {
   const auto& context = at::globalContext();
   return !context.deterministicCuDNN() && !context.deterministicAlgorithms() &&
@@ -92,8 +93,8 @@ bool has_usual_settings(const Tensor& input, Plan plan) {
          (plan != Plan::largest || search_settings().most_plans == SearchSettings{}.most_plans);
 }
 
-// Returns the plan that the calling thread keeps for a convolution, whatever the program sets
-// later.
+// Returns the plan that the calling thread has kept for a convolution. PyTorch keeps it even if the
+// program changes cudnn.benchmark later.
 Plan& kept_plan(const Convolution& shape, Pass pass, bool& is_new) {
   using Key = std::vector<double>;
   thread_local std::map<Key, Plan> kept;
@@ -129,11 +130,12 @@ void take(Call& call, const UncertainMemory& workspace, Plan plan) {
   call.take_uncertain(workspace);
 }
 
-// A search takes one workspace for all plans, the largest one for which the card has room then, and
-// returns cached memory to the driver before the fastest plan runs.
+// Adds the steps of cudnn.benchmark's search. It takes one workspace for all plans: the largest one
+// for which the card has room. Before the fastest plan runs, PyTorch returns cached memory to the
+// driver.
 void search(Call& call, const Convolution& shape, Pass pass) {
   call.then([workspace = workspace_of(call, shape, pass, Plan::largest)](Call& then) mutable {
-    constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's unit
+    constexpr std::uint64_t kPiece = std::uint64_t{2} << 20;  // the driver's granularity
     const std::uint64_t room = largest_request(then.device()) / kPiece * kPiece;
     for (std::uint64_t* const each : {&workspace.bytes, &workspace.least, &workspace.most}) {
       *each = std::min(*each, room);
@@ -160,10 +162,10 @@ double positions(const Tensor& image) {
              : static_cast<double>(image.numel()) / static_cast<double>(image.size(1));
 }
 
-// Notes the work. In a backward pass, `output` is the output's gradient.
+// Notes the work of a pass. In a backward pass, `output` is the gradient of the output.
 void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tensor& output,
                std::int64_t groups, bool transposed, Pass pass) {
-  // `wide` is the input of the plain convolution that a transposed one reverses.
+  // A transposed convolution reverses a plain one; `wide` is the plain one's input.
   const Tensor& wide = transposed ? output : input;
   const Tensor& narrow = transposed ? input : output;
   ConvolutionWork work;
@@ -186,17 +188,17 @@ void note_work(Call& call, const Tensor& input, const Tensor& weight, const Tens
   call.note_multiplication(work);
 }
 
-// The positions of the parameters among an operation's arguments.
+// The numbers of the arguments that hold an operation's parameters.
 struct Places {
   std::size_t padding, stride, dilation;
-  std::size_t groups = 0;          // 0: as many as the weight implies
-  std::size_t output_padding = 0;  // 0 if it is no transposed convolution
+  std::size_t groups = 0;          // 0: no argument; the weight's shape implies it
+  std::size_t output_padding = 0;  // 0: not a transposed convolution
 };
 constexpr Places kForward{2, 3, 4, 5};
 constexpr Places kTransposed{2, 4, 5, 6, 3};
 constexpr Places kDepthwise{5, 4, 6};
 
-// Sets the shape, because PyTorch has no shape functions for these operations.
+// Sets the result's shape, because PyTorch has no Meta kernels for these operations.
 void set_output_shape(Call& call, const Places& places) {
   const Tensor input = call.tensor(0);
   const Tensor weight = call.tensor(1);
@@ -221,7 +223,7 @@ void set_output_shape(Call& call, const Places& places) {
   call.set_shape(0, at::empty(sizes, input.options().device(at::kMeta), format));
 }
 
-// Takes cudnn_convolution(input, weight, padding, stride, dilation, groups, ...).
+// Arguments: cudnn_convolution(input, weight, padding, stride, dilation, groups, ...).
 void convolution_forward(Call& call) {
   set_output_shape(call, kForward);
   const Tensor output = call.allocate(0);
@@ -232,7 +234,7 @@ void convolution_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(5).toInt(), false, Pass::forward);
 }
 
-// Takes cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation,
+// Arguments: cudnn_convolution_transpose(input, weight, padding, output_padding, stride, dilation,
 // groups, ...).
 void transposed_forward(Call& call) {
   set_output_shape(call, kTransposed);
@@ -248,14 +250,14 @@ void transposed_forward(Call& call) {
   note_work(call, call.tensor(0), weight, output, call.argument(6).toInt(), true, Pass::forward);
 }
 
-// Takes _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation).
+// Arguments: _conv_depthwise2d(input, weight, kernel_size, bias, stride, padding, dilation).
 void depthwise_forward(Call& call) {
   set_output_shape(call, kDepthwise);
   const Tensor output = call.allocate(0);
   note_work(call, call.tensor(0), call.tensor(1), output, output.size(1), false, Pass::forward);
 }
 
-// Copies a tensor into the layout that the kernel needs, if it has another.
+// Takes memory for a copy in the layout that the kernel needs, unless the tensor has that layout.
 void copy_unless_laid_out(Call& call, const Tensor& tensor, bool channels_last) {
   const auto format = channels_last && tensor.dim() == 4   ? at::MemoryFormat::ChannelsLast
                       : channels_last && tensor.dim() == 5 ? at::MemoryFormat::ChannelsLast3d
@@ -271,8 +273,8 @@ void bias_gradient(Call& call, const Tensor& gradient, bool is_wanted) {
   call.note_reduction(gradient);
 }
 
-// Takes convolution_backward(grad_output, input, weight, bias_sizes, stride, padding, dilation,
-// transposed, output_padding, groups, output_mask).
+// Arguments: convolution_backward(grad_output, input, weight, bias_sizes, stride, padding,
+// dilation, transposed, output_padding, groups, output_mask).
 void convolution_backward(Call& call) {
   const Tensor gradient = call.tensor(0);
   const Tensor input = call.tensor(1);
@@ -308,7 +310,8 @@ void convolution_backward(Call& call) {
   copy_unless_laid_out(call, gradient, shape.channels_last);
   copy_unless_laid_out(call, input, shape.channels_last);
   copy_unless_laid_out(call, weight, shape.channels_last);
-  // Up to PyTorch 2.11 the Meta kernel gives the results the layout of the output's gradient.
+  // Up to PyTorch 2.11 the Meta kernel gives the results a wrong layout, that of the output's
+  // gradient.
   call.infer();
   for (const auto& [result, of] : {std::pair(0, input), std::pair(1, weight)}) {
     const auto index = static_cast<std::size_t>(result);

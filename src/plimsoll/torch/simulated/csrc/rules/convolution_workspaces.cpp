@@ -1,6 +1,6 @@
-// Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). The nearest entry shows
-// which operands cuDNN copies into another layout, whatever their size, and the further memory,
-// which grows with the weight.
+// Tables of measured convolutions (cuDNN 9.19, compute capability 9.0). The most similar entry
+// tells which operands cuDNN copies into another layout, whatever the operands' size is. The rest
+// of its workspace is taken to grow with the weight.
 #include "rules/convolution_workspaces.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 bool is_transposed(std::int32_t kind) { return kind == kImagesBack || kind == kVolumesBack; }
 
-// A row of data/cudnn_workspaces.csv, and of the two other tables.
+// A row of data/cudnn_workspaces.csv, or of one of the two other tables.
 struct Measured {
   std::int32_t kind, type, channels_last, batch, channels, side, out_channels, kernel, stride,
       padding, groups, dilation;
@@ -49,7 +49,8 @@ std::int64_t measured_bytes(const Measured& entry, Pass pass) {
                                         : entry.weight_gradient;
 }
 
-// Pads channels that do not fill cuDNN's vectors, as cuDNN does.
+// Returns the operands' bytes after padding the channels to multiples of `step`, as cuDNN does to
+// fill its vectors.
 Operands padded(const Operands& bytes, double channels, double out_channels, double step) {
   const double in = std::ceil(channels / step) * step / channels;
   const double out = std::ceil(out_channels / step) * step / out_channels;
@@ -72,7 +73,7 @@ Operands operands_of(const Measured& entry) {
 
 double ratio(double first, double second) { return std::abs(std::log2(first / second)); }
 
-// Returns whether two convolutions agree in the properties without which they are not compared.
+// Returns whether two convolutions can be compared at all: their kind, type and layout agree.
 bool are_of_one_sort(const Convolution& call, const Measured& entry) {
   return call.kind == entry.kind && call.type == entry.type &&
          call.channels_last == (entry.channels_last != 0);
@@ -82,7 +83,7 @@ double distance(const Convolution& call, const Measured& entry) {
   const auto group_class = [](double groups, double channels) {
     return groups == 1 ? 0 : groups == channels ? 1 : 2;
   };
-  const double vector = call.type == 0 ? 4 : 8;  // elements of 16 bytes
+  const double vector = call.type == 0 ? 4 : 8;  // elements per 16 bytes
   const auto is_aligned = [vector](double channels) { return std::fmod(channels, vector) == 0; };
   double total = ratio(call.batch, entry.batch) + ratio(call.channels, entry.channels) +
                  2 * ratio(call.side, entry.side) + ratio(call.out_channels, entry.out_channels);
@@ -105,8 +106,8 @@ double distance(const Convolution& call, const Measured& entry) {
 constexpr std::size_t kNeighbours = 8;
 
 struct Neighbours {
-  std::array<const Measured*, kNeighbours> entries{};  // nearest first
-  bool is_measured = false;                            // the first one is exactly this convolution
+  std::array<const Measured*, kNeighbours> entries{};  // the most similar first
+  bool is_measured = false;                            // the first is this very convolution
   std::uint64_t number = 0;
 };
 
@@ -132,23 +133,25 @@ const Neighbours& neighbours_of(const Convolution& call, Plan plan) {
         if (candidate.first < kept.first) std::swap(candidate, kept);
       }
     }
-    // If there are fewer neighbours, the nearest one is repeated.
+    // If fewer entries can be compared, the most similar one fills up the array.
     std::ranges::transform(nearest, found.entries.begin(), [&](const auto& each) {
       return std::isinf(each.first) ? nearest[0].second : each.second;
     });
-    // The operands' bytes show sides, kernels and padding that differ by dimension.
+    // The key has one side, kernel and padding for all dimensions. Where these differ by dimension,
+    // the operands' bytes show it.
     found.number = known->size();
     found.is_measured = nearest[0].first == 0 && operands_of(*nearest[0].second) == call.bytes;
   }
   return found;
 }
 
-// Returns the workspace if cuDNN chooses the same kernel as for the measured convolution.
+// Returns the workspace under the assumption that cuDNN chooses the same kernel as for `entry`.
 std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pass pass) {
   const auto bytes = static_cast<double>(measured_bytes(entry, pass));
   constexpr double kSmall = 4096;
   if (bytes < kSmall) return static_cast<std::uint64_t>(bytes);
-  // Finds the largest set of operands, padded or not, that fits in the entry's workspace.
+  // Finds the operands that the measured workspace holds copies of: the set with the most bytes
+  // that fits, with or without padding.
   const Operands there = operands_of(entry);
   double best_bytes = 0;
   double here = 0;
@@ -174,7 +177,8 @@ std::uint64_t workspace_like(const Measured& entry, const Convolution& call, Pas
   return static_cast<std::uint64_t>(here + rest * growth);
 }
 
-// Returns whether a measured convolution predicts cuDNN's kernels for this one.
+// Returns whether the measured convolution is so similar that cuDNN probably chooses the same
+// kernels.
 bool is_like(const Convolution& call, const Measured& entry) {
   const double weights = operands_of(entry)[1] / (1.0 * entry.channels * entry.out_channels);
   const double per_pair = call.bytes[1] / (call.channels * call.out_channels);
@@ -183,8 +187,8 @@ bool is_like(const Convolution& call, const Measured& entry) {
          per_pair * static_cast<double>(call.groups) == weights * entry.groups;
 }
 
-// Returns the bytes of a copy of each operand in another layout, and of the kernels' further
-// memory. Two in a hundred of the measured workspaces are larger.
+// Returns an upper estimate: copies of all operands in another layout, and further memory of the
+// kernels. Of the measured workspaces, 2 % are larger.
 std::uint64_t copies_of_all(const Convolution& call) {
   constexpr double kMiB = 1 << 20;
   const Operands bytes = padded(call.bytes, call.channels, call.out_channels, 8);
@@ -215,7 +219,7 @@ UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan pla
     }
   };
   include(found);
-  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));  // often the same plan
+  if (plan == Plan::fastest) include(neighbours_of(of, Plan::first));  // often the fastest
   if (!is_as_measured || !is_like(of, *found.entries[0])) {
     memory.least = 0;
     memory.most = std::max(memory.most, copies_of_all(of));

@@ -1,4 +1,4 @@
-// Workspaces of cuDNN's convolutions, from tables of measurements, because cuDNN documents no rule.
+// The workspaces of cuDNN's convolutions, from tables of measurements: cuDNN documents no rule.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace plimsoll::simulated {
 
-// Kinds of convolutions; Back means transposed.
+// The kinds of convolutions: over 2-D images, 1-D lines or 3-D volumes; `Back` is transposed.
 enum Kind : std::int32_t { kImages, kImagesBack, kLines, kVolumes, kVolumesBack };
 
-// Bytes of input, weight and output.
+// The bytes of a convolution's input, weight and output.
 using Operands = std::array<double, 3>;
 
 struct Convolution {
@@ -24,24 +24,24 @@ struct Convolution {
   double batch = 1, channels = 1, side = 1, out_channels = 1;
   std::int64_t kernel = 1, stride = 1, groups = 1, dilation = 1;
   Operands bytes{};
-  bool has_usual_settings = true;  // the settings with which the tables were measured
-  std::string words;               // the convolution in words: measured_convolutions.h
+  bool has_usual_settings = true;  // cuDNN's settings are those of the measurements
+  std::string words;               // its name in measured_convolutions.h
 };
 
-// The plan that cuDNN's heuristics choose first, the one with the largest workspace, and the
-// fastest one.
+// A plan of cuDNN: the first one that its heuristics choose, the one with the largest workspace, or
+// the fastest one.
 enum class Plan : std::uint8_t { first, largest, fastest };
 
-// Settings of torch.backends.cudnn.benchmark.
+// The settings of cudnn.benchmark, under which cuDNN searches for the fastest plan.
 struct SearchSettings {
   int most_plans = 10;
   bool empties_cache = true;
 };
 SearchSettings& search_settings();
 
-// Returns the workspace of the nearest measured convolution; its neighbours are the ends of the
-// range. A convolution that was itself measured on such a chip has no range, unless the plan is the
-// fastest, which differs from run to run.
+// Returns the workspace of the most similar measured convolution. Other similar convolutions give
+// the bounds. If this very convolution was measured on such a chip, the bounds are equal, except
+// for the fastest plan, which differs from run to run.
 UncertainMemory convolution_workspace(const Convolution& of, Pass pass, Plan plan,
                                       const Chip& chip);
 

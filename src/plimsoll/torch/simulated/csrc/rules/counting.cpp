@@ -1,4 +1,4 @@
-// Distinct elements, counts and repetitions: the size of their results depends on values.
+// Distinct elements, counts and repetitions. The sizes of their results depend on values.
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
@@ -19,7 +19,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns the values that decide a result's size; undefined if there are none.
+// Returns the values on which a result's size depends; undefined if they cannot be read. Notes an
+// assumption if a GPU may have other values.
 at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   const Source source = source_of(tensor);
   if (source > Source::random) call.assume(kSizeOfUnknown);
@@ -27,14 +28,14 @@ at::Tensor deciding_values(Call& call, const at::Tensor& tensor) {
   return can_be_read(tensor) ? read_values(tensor) : at::Tensor();
 }
 
-// Makes the shape of a one-dimensional result for `capacity` elements that is then cut.
+// Returns the shape of a 1-D result that has memory for `capacity` elements and uses `length`.
 at::Tensor meta_cut(std::int64_t capacity, std::int64_t length, at::ScalarType type) {
   at::Tensor made = meta_empty({capacity}, type);
   made.unsafeGetTensorImpl()->set_sizes_contiguous({length});
   return made;
 }
 
-// Finds the bounds first, as some kernels do.
+// Runs min and max over a tensor, as some kernels do first.
 void find_bounds(Call& call, const at::Tensor& tensor) {
   call.then([tensor](Call&) {
     (void)at::min(tensor);
@@ -44,7 +45,8 @@ void find_bounds(Call& call, const at::Tensor& tensor) {
 
 // --- unique --------------------------------------------------------------------------------------
 
-// Elements are sorted unless only neighbors count; results are cut from memory for all elements.
+// Takes the memory for the distinct elements of a flat tensor. The elements are sorted, unless only
+// adjacent ones are compared. The results have memory for all elements and are then shortened.
 void unique_flat(Call& call, bool consecutive, bool inverse, bool counts) {
   const at::Tensor self = call.tensor(0);
   const at::ScalarType type = self.scalar_type();
@@ -100,7 +102,7 @@ void unique(Call& call) {  // _unique(self, sorted, inverse) and _unique2(..., c
               call.argument_count() > 3 && call.argument(3).toBool());
 }
 
-// Finds rows along a dimension with cub's merge sort, whose scratch is fitted.
+// Finds the distinct slices along a dimension. cub's merge sort does it; its memory is fitted.
 void unique_dim(Call& call) {  // (self, dim, sorted, inverse, counts), consecutive: no sorted
   const bool consecutive = call.argument_count() == 4;
   const at::Tensor self = call.tensor(0);
@@ -184,11 +186,11 @@ void histc(Call& call) {  // (self, bins, min, max)
   if (self.numel() != 0 && number(2) == number(3)) find_bounds(call, self);
 }
 
-// Only the device knows how often each row is repeated.
+// The size of the result is the sum of `repeats`, which only the device knows.
 void repeat_interleave(Call& call) {
   const at::Tensor repeats = call.tensor(0);
   const std::size_t ends = call.temporary(elements(repeats) * sizeof(std::int64_t));
-  const std::size_t scan = call.temporary(1279);  // cub's scratch for a small scan
+  const std::size_t scan = call.temporary(1279);  // cub's temporary memory for a small scan
   call.release(scan);
   const std::size_t negative = call.temporary(elements(repeats));
   const std::size_t any_negative = call.temporary(1);

@@ -7,7 +7,7 @@
 namespace plimsoll::simulated::cub {
 namespace {
 
-// Returns the bytes of one status word for each tile, and for one warp more.
+// Returns the bytes of the tiles' states: a word for each tile, and 32 more, for a warp.
 std::size_t tile_states(std::size_t items, std::size_t tile, std::size_t word) {
   return (tiles(items, tile) + 32) * word;
 }
@@ -58,7 +58,7 @@ std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value) {
 std::size_t scan(std::size_t items, c10::ScalarType type) {
   const std::size_t size = c10::elementSize(type);
   const std::size_t tile = 128 * std::clamp<std::size_t>(15 * 4 / size, 1, 30);
-  if (c10::isReducedFloatingType(type) || size > 8) {  // three arrays, without a word of their own
+  if (c10::isReducedFloatingType(type) || size > 8) {  // too large for a tile's state
     return blocks({blocks({tile_states(items, tile, 4), tile_states(items, tile, size),
                            tile_states(items, tile, size)})});
   }
@@ -69,7 +69,7 @@ std::size_t sum_scan(std::size_t items) {
   return blocks({blocks({tile_states(items, 128 * 24, 8)})});
 }
 
-// The tiles are fitted for short inputs only.
+// The tile sizes were fitted to short inputs only.
 std::size_t scan_by_key(std::size_t items, std::size_t key) {
   const std::size_t tile = key == 8 ? 224 * 10 : 288 * 14;
   return blocks({tile_states(items, tile, 16), tiles(items, tile) * key});
@@ -92,7 +92,7 @@ std::size_t unique_by_long_key(std::size_t items) {
   return blocks({blocks({tile_states(items, 640 * 7, 8)}), 8, 8});
 }
 
-// The tile is fitted.
+// The tile size is fitted.
 std::size_t run_lengths(std::size_t items) { return blocks({tile_states(items, 128 * 6, 16)}); }
 
 }  // namespace plimsoll::simulated::cub

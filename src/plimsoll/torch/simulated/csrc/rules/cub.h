@@ -1,5 +1,6 @@
-// Scratch memory of cub's algorithms, in bytes, as tuned for compute capability 9.0 and with 64-bit
-// offsets. Other chips have other tiles, which changes only the small lookback arrays.
+// The bytes of temporary memory that cub's algorithms take, as cub is tuned for compute capability
+// 9.0 and with 64-bit offsets. On other chips the tiles differ, which changes only the small arrays
+// with the tiles' states.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,15 +10,16 @@
 
 namespace plimsoll::simulated::cub {
 
-// Returns the bytes of several arrays in one block: each aligned to 256 bytes, plus the room to
-// align the first.
+// Returns the bytes of several arrays in one allocation: each array is aligned to 256 bytes, and
+// there is room to align the first one.
 std::size_t blocks(std::initializer_list<std::size_t> sizes);
 std::size_t tiles(std::size_t items, std::size_t tile);
-// Returns the bytes of DeviceRadixSort over `bits` of the keys; without values, `value` is 0.
+// Returns the bytes of DeviceRadixSort over `bits` of each key. `value` is the size of a value, 0
+// if only keys are sorted.
 std::size_t radix_sort(std::size_t items, std::size_t key, std::size_t value, std::size_t bits,
                        bool is_float);
-// Returns the bytes of DeviceMergeSort, as Thrust sorts with a custom comparison; without values,
-// `value` is 0.
+// Returns the bytes of DeviceMergeSort, which Thrust uses to sort with a custom comparison. `value`
+// is the size of a value, 0 if only keys are sorted.
 std::size_t merge_sort(std::size_t items, std::size_t key, std::size_t value);
 // Returns the bytes of DeviceScan with a custom operator.
 std::size_t scan(std::size_t items, c10::ScalarType type);
@@ -28,7 +30,7 @@ std::size_t scan_by_key(std::size_t items, std::size_t key);
 // Return the bytes of DeviceSelect::Unique.
 std::size_t unique(std::size_t items, c10::ScalarType type);
 std::size_t unique_by_key(std::size_t items);
-// Returns the bytes that Thrust takes for 64-bit keys.
+// Returns the bytes that Thrust takes to keep the first of equal 64-bit keys.
 std::size_t unique_by_long_key(std::size_t items);
 // Returns the bytes of DeviceRunLengthEncode::Encode.
 std::size_t run_lengths(std::size_t items);

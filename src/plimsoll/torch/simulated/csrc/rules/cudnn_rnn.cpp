@@ -7,8 +7,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The algorithm that PyTorch chooses for cuDNN: layers with few hidden units get kernels of their
-// own.
+// The cuDNN algorithm that PyTorch chooses. Layers with few hidden units have kernels of their own.
 enum class Algorithm : std::uint8_t { standard, small, persistent };
 
 Algorithm algorithm(const Network& net, bool is_forward) {
@@ -29,15 +28,15 @@ std::size_t Network::weights(bool with_biases) const {
   for (std::size_t layer = 0; layer < layers; ++layer) {
     const std::size_t in = layer == 0 ? input : output() * directions;
     count += gates() * hidden * (in + output()) + projection * hidden;
-    if (with_biases) count += 2 * gates() * hidden;  // cuDNN keeps two biases, used or not
+    if (with_biases) count += 2 * gates() * hidden;  // cuDNN always keeps two biases
   }
   return count * directions;
 }
 
-// Fitted to recordings of cuDNN 9 on compute capability 9.0 (all modes, one and two layers and
-// directions, two sizes with hidden = 2 * input, three types); exact for those.
+// Fitted to recordings of cuDNN 9 on compute capability 9.0, and exact for those: all modes, one
+// and two layers, one and two directions, two sizes with hidden = 2 * input, three number types.
 std::size_t workspace_bytes(const Network& net, bool is_forward) {
-  constexpr std::size_t kProduct = std::size_t{8} << 20;  // for each layer and direction
+  constexpr std::size_t kProduct = std::size_t{8} << 20;  // per layer and direction
   const Algorithm kind = algorithm(net, is_forward);
   const bool is_small = kind == Algorithm::small;
   const bool is_two_way = net.directions == 2;
@@ -46,7 +45,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
   const std::size_t tokens = net.tokens();
   const std::size_t cells = net.layers * net.directions;
 
-  if (net.packed_tokens != 0) {  // from one recording
+  if (net.packed_tokens != 0) {  // from a single recording
     const std::size_t width = is_two_way ? 2 * (gates + 3) : gates + 1;
     return kProduct * cells + net.item() * (tokens * width * net.hidden + net.weights(false)) + 256;
   }
@@ -55,7 +54,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
   if (is_small) wide += 4 * gates;
   if (net.drops && net.layers > 1) wide += net.directions;
   std::size_t sequences = tokens * (wide * net.hidden + net.input + net.projection);
-  if (net.trains && !is_lstm) {  // the backward pass takes more
+  if (net.trains && !is_lstm) {  // the backward pass needs more memory
     std::size_t back = 0;
     if (is_small) {
       const std::size_t halves =
@@ -85,7 +84,7 @@ std::size_t workspace_bytes(const Network& net, bool is_forward) {
          round_up(8 * net.batch, 32);
 }
 
-// Fitted like the workspace.
+// Fitted in the same way as the workspace.
 std::size_t reserve_bytes(const Network& net) {
   const std::size_t each = net.mode == kLstm ? 5 : net.mode == kGru ? 6 : 1;
   const std::size_t tokens = net.tokens();

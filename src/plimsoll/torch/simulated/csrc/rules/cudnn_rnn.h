@@ -12,7 +12,7 @@ constexpr std::int64_t kLstm = 2;
 constexpr std::int64_t kGru = 3;
 
 struct Network {
-  std::int64_t mode = 0;  // cuDNN's mode: 2 is LSTM, 3 is GRU, and 0 and 1 have one gate
+  std::int64_t mode = 0;  // as cuDNN numbers them: 2 is LSTM, 3 is GRU; 0 and 1 have one gate
   std::size_t input = 0;
   std::size_t hidden = 0;
   std::size_t projection = 0;
@@ -22,7 +22,7 @@ struct Network {
   bool trains = false;
   std::size_t steps = 0;
   std::size_t batch = 0;
-  std::size_t packed_tokens = 0;  // set if sequences end at different times
+  std::size_t packed_tokens = 0;  // nonzero if the sequences' lengths differ
   at::ScalarType type = at::kFloat;
 
   [[nodiscard]] std::size_t gates() const { return mode == kLstm ? 4 : mode == kGru ? 3 : 1; }
@@ -32,13 +32,13 @@ struct Network {
   }
   [[nodiscard]] std::size_t item() const { return c10::elementSize(type); }
 
-  // Returns how many numbers the buffer of all weights holds.
+  // Returns the number of elements in the one buffer that holds all weights.
   [[nodiscard]] std::size_t weights(bool with_biases) const;
 };
 
-// Returns the workspace of one pass.
+// Returns the bytes of the workspace for one pass.
 std::size_t workspace_bytes(const Network& net, bool is_forward);
-// Returns the memory that the forward pass keeps for the backward pass.
+// Returns the bytes that the forward pass keeps for the backward pass.
 std::size_t reserve_bytes(const Network& net);
 
 }  // namespace plimsoll::simulated

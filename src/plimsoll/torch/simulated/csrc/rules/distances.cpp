@@ -1,10 +1,10 @@
-// Distances between points: gradients are kept for every pair.
+// Distances between points. Their gradients are computed for every pair of points, and then summed.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
 
-// Takes the gradients of every pair, before they are summed.
+// Takes memory for the gradients of all pairs.
 void cdist_backward(Call& call) {
   call.allocate_all();
   const at::Tensor grad = call.tensor(0);

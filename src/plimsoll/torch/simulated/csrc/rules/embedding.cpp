@@ -1,4 +1,4 @@
-// Embeddings: the kernels for their gradients sort the indices and sum by row.
+// Embeddings. The kernels that compute their gradients sort the indices and then sum up row by row.
 #include <ATen/Context.h>
 #include <ATen/ops/sort.h>
 
@@ -15,11 +15,12 @@ namespace {
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Sorted {
-  bool counts = false;  // how often each index occurs
+  bool counts = false;  // count how often each index occurs
   bool is_bag = false;
 };
 
-// Computes gradients of rows: sorts the indices, sums runs of ten, then sums those by row.
+// Takes the memory for the gradients of rows. The kernels sort the indices, sum up to ten equal
+// ones at a time, and then add up these partial sums for each row.
 void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indices,
                       std::int64_t rows, Sorted options) {
   const std::int64_t count = indices.numel();
@@ -53,7 +54,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   take(partials, size);
   const std::int64_t width = grad.size(-1);
   const std::size_t sum_size = std::max<std::size_t>(grad.itemsize(), 4);
-  // A kernel sums few rows with atomics.
+  // If there are few rows, a kernel adds them up with atomics and keeps no partial sums.
   const std::int64_t warps = ceil_div(width, 32) * 32;
   const std::int64_t grid = ceil_div(segments * warps, std::min<std::int64_t>(warps, 1024));
   if (!options.is_bag && grid < call.properties().multiprocessors * 4 && partials > grid * 4 &&
@@ -66,7 +67,7 @@ void sorted_gradients(Call& call, const at::Tensor& grad, const at::Tensor& indi
   }
 }
 
-// Takes (grad, indices, num_weights, padding_idx, scale_grad_by_freq).
+// Arguments: (grad, indices, num_weights, padding_idx, scale_grad_by_freq).
 void embedding_dense_backward(Call& call) {
   const at::Tensor grad = call.tensor(0);
   const at::Tensor indices = call.tensor(1);
@@ -77,7 +78,7 @@ void embedding_dense_backward(Call& call) {
   sorted_gradients(call, grad, indices, call.argument(2).toInt(), {counts, false});
 }
 
-// Takes (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...).
+// Arguments: (grad, indices, offset2bag, bag_size, maximum_indices, num_weights, scale, mode, ...).
 void embedding_bag_backward(Call& call) {
   constexpr std::size_t rows = 5;
   const at::Tensor grad = call.tensor(0);

@@ -1,4 +1,4 @@
-// Operations that fill a tensor, whatever it contained.
+// Operations that fill a tensor and do not read what it contained.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {

@@ -1,4 +1,4 @@
-// Fourier transforms: cuFFT's workspaces, by the lengths that it has kernels for.
+// Fourier transforms. cuFFT takes a workspace for lengths that none of its kernels handles alone.
 #include <bit>
 #include <vector>
 
@@ -7,9 +7,9 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether the length has a prime factor above `bound`. One cuFFT kernel cannot handle such
-// a length, nor a long one. The bounds are fitted: 129 = 3 * 43 and 65536 take a workspace, but
-// 1023 = 3 * 11 * 31 and shorter lengths take none.
+// Returns whether `length` has a prime factor above `bound`. One kernel alone handles neither
+// lengths with large prime factors nor long ones. The bounds used here are fitted: 129 = 3 * 43 and
+// 65536 take a workspace, 1023 = 3 * 11 * 31 and shorter lengths with small factors take none.
 bool has_factor_above(std::int64_t length, std::int64_t bound) {
   for (std::int64_t factor = 2; factor <= bound; ++factor) {
     while (length % factor == 0) length /= factor;
@@ -21,7 +21,8 @@ bool needs_fft_workspace(std::int64_t length) {
   return length > 8192 || has_factor_above(length, 31);
 }
 
-// cuFFT computes lengths with factors for which it has no kernel as convolutions of a power of two.
+// Returns the workspace for a length with large prime factors. cuFFT computes it as a convolution
+// whose length is a power of two.
 std::size_t convolution_fft_bytes(std::size_t length, std::size_t item) {
   return item * (2 * std::bit_ceil(2 * length) + length) + 512;
 }
@@ -30,14 +31,14 @@ std::size_t complex_bytes(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble || tensor.scalar_type() == at::kComplexDouble ? 16 : 8;
 }
 
-// cuFFT's workspace for transforms of real data.
+// Takes and frees cuFFT's workspace for a transform of real data.
 void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length) {
   const std::size_t item = complex_bytes(real);
   const auto size = static_cast<std::size_t>(length);
   const std::size_t rows = elements(real) / size;
   if (has_factor_above(length, 127)) {
     call.temporary(rows * convolution_fft_bytes(length % 2 != 0 ? size : size / 2, item));
-  } else if (length % 2 != 0 && length > 512) {  // fitted, like the next line
+  } else if (length % 2 != 0 && length > 512) {  // fitted, as the next case
     call.temporary(rows * (size * item + item / 2));
   } else if (needs_fft_workspace(length)) {
     call.temporary(rows * (length % 2 != 0 ? size * item + item / 2 : (size / 2 + 1) * item));
@@ -47,7 +48,8 @@ void real_fft_workspace(Call& call, const at::Tensor& real, std::int64_t length)
   call.release_last();
 }
 
-// Up to three dimensions are transformed at once, unless they are the first two.
+// Returns whether cuFFT transforms the dimensions in one call: up to three, unless they are the
+// first two.
 bool is_one_transform(const std::vector<std::int64_t>& dims) {
   return dims.size() == 1 || (dims.size() <= 3 && !(dims[0] == 0 && dims[1] == 1));
 }
@@ -70,7 +72,7 @@ void fft_to_real(Call& call) {
   const std::vector<std::int64_t> dims = call.argument(1).toIntVector();
   const at::Tensor result = call.allocate(0);
   if (dims.empty() || elements(result) == 0) return;
-  call.temporary(bytes_of(input));  // the transform overwrites its input
+  call.temporary(bytes_of(input));  // a copy: the transform overwrites its input
   const std::int64_t length = result.size(dims.back());
   if (needs_fft_workspace(length)) real_fft_workspace(call, result, length);
 }

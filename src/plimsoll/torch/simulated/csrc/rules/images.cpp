@@ -1,5 +1,5 @@
-// Images and windows over them: resampling, pooling, unfolding. Many kernels support one layout
-// only, so tensors in other layouts are copied.
+// Operations on images and on windows over them: resampling, pooling, unfolding. Many kernels
+// support only one memory layout; tensors in other layouts are copied.
 #include <ATen/WrapDimUtils.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ bool is_channels_last(const at::Tensor& tensor) {
 
 void contiguous_input(Call& call) { copy_unless_contiguous(call, call.tensor(0)); }
 
-// Kernels for the plain layout only: copies of results, then of the input.
+// Kernels that support only the contiguous layout: results and then inputs in other layouts are
+// copied.
 void plain_layout(Call& call) {
   call.allocate_all();
   for (std::size_t i = 0; i < call.info().results.size(); ++i) {
@@ -27,7 +28,7 @@ void plain_layout(Call& call) {
   contiguous_input(call);
 }
 
-// There is no channels-last kernel for fewer than four channels.
+// The channels-last kernel needs at least four channels; with fewer, tensors are copied.
 void upsample(Call& call) {
   call.allocate_all();
   const at::Tensor input = call.tensor(0);
@@ -47,7 +48,7 @@ void adaptive_max_pool_backward(Call& call) {
   copy_unless_contiguous(call, call.shape_of_result(0));
 }
 
-// The gradient of Tensor.unfold takes positions along the dimension.
+// The gradient of Tensor.unfold. The kernel needs an array of the positions along the dimension.
 void unfold_backward(Call& call) {
   call.allocate_all();
   const std::vector<std::int64_t> sizes = call.argument(1).toIntVector();
@@ -62,8 +63,8 @@ void unfold_backward(Call& call) {
   call.temporary(static_cast<std::size_t>(length) * sizeof(std::int64_t));
 }
 
-// Sliding windows as columns, and back: the result is as large as the input at first, and then
-// resized.
+// Unfolds windows into columns, or folds columns back. The kernel first allocates a result of the
+// input's size and then resizes it.
 void columns(Call& call) {
   const at::Tensor input = call.tensor(0);
   const at::Tensor result = call.shape_of_result(0);

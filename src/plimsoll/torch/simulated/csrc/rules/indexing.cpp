@@ -1,4 +1,4 @@
-// Indexing: reading and writing elements by indices and masks, scattering, rolling.
+// Reading and writing elements by indices and masks; scattering; rolling.
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/_index_put_impl.h>
@@ -29,16 +29,17 @@ bool is_mask(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
 }
 
-// An index from the program.
+// One of the indices in x[i, j].
 struct Index {
-  at::Tensor given;                      // undefined for a whole dimension
-  at::Tensor shape;                      // of kLong; for a mask, set once its positions are found
-  std::optional<std::size_t> places;     // for a mask, the number of its nonzero result
-  std::optional<std::size_t> converted;  // number of the memory for its 64-bit form
+  at::Tensor given;                      // undefined for a whole dimension, as in x[:]
+  at::Tensor shape;                      // shape as int64; for a mask, known once nonzero has run
+  std::optional<std::size_t> places;     // for a mask: where nonzero's result is kept
+  std::optional<std::size_t> converted;  // where the int64 form is kept
 };
 using Indices = std::vector<Index>;
 
-// Masks become positions; 32-bit indices become 64-bit ones.
+// Returns the indices: masks become the positions of their true elements, and 32-bit indices become
+// 64-bit ones.
 std::shared_ptr<Indices> expand(Call& call, const at::Tensor& self, const c10::IValue& list) {
   auto expanded = std::make_shared<Indices>();
   for (const c10::IValue& value : list.toListRef()) {
@@ -83,7 +84,7 @@ bool has_mask(const Indices& indices) {
                      [](const Index& index) { return index.places.has_value(); });
 }
 
-// Returns whether the dimension is the last one of its mask.
+// Returns whether index `i` is the last one of those that a mask became.
 bool ends_mask(const Indices& indices, std::size_t i) {
   return indices[i].places &&
          (i + 1 == indices.size() || indices[i + 1].places != indices[i].places);
@@ -103,14 +104,14 @@ std::vector<std::int64_t> broadcast_sizes(const Indices& indices) {
   return sizes;
 }
 
-// Several indices must have the same strides; otherwise they are copied.
+// Takes memory for copies if the indices' strides differ: the kernel needs equal ones.
 void even_strides(Call& call, const Indices& indices) {
   std::vector<at::Tensor> shapes;
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
   for (const Index& index : indices) {
     if (!index.shape.defined()) continue;
     at::Tensor shape = index.shape.expand(sizes);
-    if (index.places) {  // a column of nonzero's transposed result
+    if (index.places) {  // a column of nonzero's result, which is transposed
       shape.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, {1});
     }
     shapes.push_back(std::move(shape));
@@ -124,7 +125,7 @@ void even_strides(Call& call, const Indices& indices) {
   }
 }
 
-// The shape of self[indices].
+// Returns the shape of self[indices].
 at::Tensor indexed_shape(const at::Tensor& self, const Indices& indices) {
   c10::List<std::optional<at::Tensor>> list;
   for (const Index& index : indices) {
@@ -159,14 +160,15 @@ void masked_select(Call& call) {
   });
 }
 
-// Sorts positions, so that one thread writes each position.
+// Takes the memory for sorting the positions. The sorted kernel writes each position from one
+// thread only.
 void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor values = call.tensor(2);
   const std::vector<std::int64_t> sizes = broadcast_sizes(indices);
   const std::size_t count = static_cast<std::size_t>(c10::multiply_integers(sizes));
   bool is_first = true;
-  std::int64_t slice = 1;  // elements behind the last index
+  std::int64_t slice = 1;  // elements per position
   if (is_checked && count != 0) {
     for (const Index& index : indices) {
       if (!index.given.defined() || index.places || index.given.is_cpu()) continue;
@@ -174,7 +176,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
         const std::size_t extreme = call.run([given = index.given, is_largest] {
           return std::vector{is_largest ? at::max(given) : at::min(given)};
         });
-        scratch(call, 1);  // whether it is in range
+        scratch(call, 1);  // is the extreme in range?
         call.release(extreme);
       }
     }
@@ -187,7 +189,7 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
     call.release(wrapped);
     if (index.converted) call.release(*index.converted);
     if (ends_mask(indices, i)) call.release(*index.places);
-    if (!is_first) call.release(scaled);  // it is added to the first one
+    if (!is_first) call.release(scaled);  // added to the first index and freed
     is_first = false;
     slice = 1;
     for (std::int64_t dim = static_cast<std::int64_t>(i) + 1; dim < self.dim(); ++dim) {
@@ -201,9 +203,9 @@ void put_sorted(Call& call, const Indices& indices, bool is_checked) {
   }
   if (count == 0 || slice == 0) return;
   copy_unless_contiguous(call, self);
-  call.temporary(count * 8);  // sorted
-  call.temporary(count * 8);  // their old positions
-  call.temporary(count * 8);  // 0, 1, ...
+  call.temporary(count * 8);  // sorted positions
+  call.temporary(count * 8);  // their old places
+  call.temporary(count * 8);  // the places 0, 1, …
   const std::int64_t last = std::max<std::int64_t>(self.numel(), 1) - 1;
   const auto largest = static_cast<std::size_t>(last / slice);
   const std::size_t bits = std::max<std::size_t>(1, std::bit_width(largest));
@@ -217,7 +219,7 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const bool accumulate = call.argument(3).toBool();
   const bool is_unsafe = call.argument_count() > 4 && call.argument(4).toBool();
   call.set_shape(0, {});
-  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // possibly a mask's fill
+  if (!accumulate && values.numel() == 1 && values.is_cpu()) {  // perhaps masked_fill
     int masks = 0;
     bool only_masks = true;
     for (const c10::IValue& value : call.argument(1).toListRef()) {
@@ -235,7 +237,7 @@ void index_put(Call& call) {  // (self, indices, values, accumulate, unsafe)
   const auto indices = expand(call, self, call.argument(1));
   const bool is_sorted = accumulate || at::globalContext().deterministicAlgorithms();
   call.then([self, indices, is_sorted, is_unsafe](Call& call) {
-    (void)indexed_shape(self, *indices);  // throws if shapes do not fit
+    (void)indexed_shape(self, *indices);  // throws if the shapes do not fit
     if (is_sorted) return put_sorted(call, *indices, !is_unsafe);
     even_strides(call, *indices);
     release_places(call, *indices);
@@ -260,12 +262,12 @@ void masked_scatter(Call& call) {  // (self, mask, source)
   copy_unless_contiguous(call, source);
 }
 
-// Takes (self, dim, index, source, alpha). Writes in a fixed order if the program requires
-// deterministic algorithms.
+// Arguments: (self, dim, index, source, alpha). If the program requires deterministic algorithms,
+// the kernel writes in a fixed order.
 void index_add(Call& call) {
   const at::Tensor self = call.tensor(0);
   const at::Tensor source = call.tensor(3);
-  // PyTorch's shape function refuses an empty source; its kernel accepts one.
+  // PyTorch's Meta kernel refuses an empty source; the CUDA kernel accepts one.
   if (source.numel() == 0) call.set_shape(0, meta_contiguous(self));
   call.allocate(0);
   if (!at::globalContext().deterministicAlgorithms() || self.dim() == 0) return;
@@ -291,7 +293,7 @@ void scatter_reduce(Call& call) {  // (self, dim, index, src, reduce, include_se
   scratch(call, elements(self));
 }
 
-// Several dimensions are rolled one after the other.
+// If several dimensions are rolled, the kernel rolls one after the other.
 void roll(Call& call) {
   const at::Tensor input = call.tensor(0);
   const std::size_t dims = call.argument(2).toIntVector().size();

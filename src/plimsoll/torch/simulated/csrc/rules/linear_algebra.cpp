@@ -1,5 +1,6 @@
-// Factorizations and solvers of cuSOLVER and cuBLAS. cuSOLVER documents no rule for its workspaces:
-// these are fitted to recordings (CUDA 13.0, compute capability 9.0), and exact for most sizes.
+// Factorizations and solvers of cuSOLVER and cuBLAS. cuSOLVER does not document the size of its
+// workspaces. These rules are fitted to recordings (CUDA 13.0, compute capability 9.0), and are
+// exact for most sizes.
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -12,8 +13,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::size_t kInfo = 4;     // bytes of a routine's status for one matrix
-constexpr std::size_t kPointer = 8;  // to one matrix of a batch
+constexpr std::size_t kInfo = 4;     // bytes of the status that a routine returns for a matrix
+constexpr std::size_t kPointer = 8;  // bytes of a pointer to a matrix of a batch
 
 std::size_t size_at(const Tensor& tensor, std::int64_t dim) {
   return static_cast<std::size_t>(tensor.size(dim));
@@ -25,21 +26,21 @@ struct Matrices {
       : rows(size_at(tensor, -2)),
         columns(size_at(tensor, -1)),
         count(rows * columns == 0 ? 0 : elements(tensor) / (rows * columns)),
-        // The bytes of one real number, which is the unit of the routines.
+        // The bytes of an element, in which the routines count their workspaces.
         item(tensor.itemsize()) {}
   [[nodiscard]] std::size_t bytes() const { return rows * columns * item; }
   [[nodiscard]] bool is_float() const { return item == 4; }
   std::size_t rows, columns, count, item;
 };
 
-// Takes two arrays of pointers, for routines of cuBLAS on a batch.
+// Takes two arrays of pointers, which cuBLAS's routines for batches need.
 void take_pointers(Call& call, std::size_t count) {
   const std::size_t first = call.temporary(count * kPointer);
   scratch(call, count * kPointer);
   call.release(first);
 }
 
-// Runs one routine after the other, each with its workspace.
+// Takes and frees a workspace for each matrix, for routines that cuSOLVER runs one by one.
 void take_each(Call& call, std::size_t count, std::size_t bytes) {
   for (std::size_t i = 0; i < count; ++i) scratch(call, bytes);
 }
@@ -90,18 +91,19 @@ void factorize(Call& call, const Matrices& of) {
   }
 }
 
-// Triangular solves of a batch take pointers if the matrices are many or small.
+// Takes the memory of a triangular solve: pointers for cuBLAS's batched routine, if the matrices
+// are many or small.
 void solve_triangles(Call& call, const Matrices& of) {
   if (of.count > 8 || of.rows < 64) take_pointers(call, of.count);
 }
 
-// Solves with LU and its pivots. `copies`: otherwise the result is solved in place.
+// Takes the memory for solving with LU factors and pivots.
 void solve_factorized(Call& call, const Matrices& of, std::size_t right_bytes) {
   if (of.count == 1 ? of.rows < 16 : of.rows <= 64) {
     take_pointers(call, of.count);
   } else if (of.count == 1 && of.rows <= 64) {
     scratch(call, kInfo);
-  } else {  // the rows are permuted first
+  } else {  // permutes the rows first
     const std::size_t order = call.temporary(of.rows * 8);
     const std::size_t places = call.temporary(of.count * of.rows * 8);
     const std::size_t inverse = call.temporary(of.count * of.rows * 8);
@@ -144,7 +146,7 @@ void lu_solve(Call& call) {  // (LU, pivots, B)
   if (of.count != 0) solve_factorized(call, of, bytes_of(call.tensor(2)));
 }
 
-// Results: (sign, logabsdet, LU, pivots), or without the first; from LU's diagonal.
+// Results, from the diagonal of LU: (sign, logabsdet, LU, pivots), or all but the sign.
 void determinant(Call& call) {
   call.allocate_all();
   const Matrices of(call.tensor(0));
@@ -177,7 +179,8 @@ struct Point {
   double rows, numbers;
 };
 
-// Divide and conquer: four matrices, and memory interpolated between these points.
+// Returns the workspace of the divide-and-conquer method: four matrices, and a part that is
+// interpolated between measured points.
 std::size_t divide_and_conquer(const Matrices& of) {
   static constexpr Point kPoints[] = {{3, 67918},     {32, 89139},   {64, 110675},  {100, 132427},
                                       {256, 196691},  {512, 196691}, {600, 166419}, {1000, 160019},
@@ -191,7 +194,7 @@ std::size_t divide_and_conquer(const Matrices& of) {
   return static_cast<std::size_t>(std::max(0.0, numbers) + 4 * rows * rows) * of.item;
 }
 
-// Jacobi's method in single precision.
+// Returns the workspace of Jacobi's method, which is used in single precision.
 std::size_t jacobi(const Matrices& of) {
   const std::size_t besides = of.rows <= 128 ? 1000 : 528;
   return (of.rows * of.rows + 36 * of.rows + besides) * of.item;
@@ -235,14 +238,15 @@ std::size_t build_workspace(std::size_t rows, std::size_t columns, std::size_t r
   return std::max<std::size_t>(33056, numbers + 16640) * item;
 }
 
-// cuBLAS takes small matrices as a batch.
+// Takes the memory of a QR factorization. cuBLAS factorizes small matrices as a batch, with
+// pointers.
 void reflect(Call& call, const Matrices& of) {
   if (of.rows <= 256 && of.count >= std::max<std::size_t>(2, of.rows / 16)) {
     take_pointers(call, of.count);
     return;
   }
   const std::size_t info = call.temporary(kInfo);
-  // cuSOLVER counts in 32 bits; above that, the workspace that it reports is meaningless (H100,
+  // cuSOLVER counts elements in 32 bits. For larger matrices it reports a meaningless size (H100,
   // PyTorch 2.11: 58,720,256 rows and 37 columns).
   constexpr std::size_t kMostNumbers = std::numeric_limits<std::int32_t>::max();
   constexpr std::size_t kNoSize = std::size_t{1} << 60;
@@ -280,8 +284,8 @@ void reflectors(Call& call) {  // geqrf
   if (of.count != 0) reflect(call, of);
 }
 
-// Takes (self, b, rcond, driver, solution, residuals, rank, singular_values); solves by QR
-// decomposition.
+// Arguments: (self, b, rcond, driver, solution, residuals, rank, singular_values). Solved by a QR
+// factorization.
 void least_squares(Call& call) {
   call.assume_memory("the memory that its kernel takes inside is not known");
   const at::Tensor matrix = call.tensor(0);
@@ -307,7 +311,7 @@ void least_squares(Call& call) {
   const std::size_t copied = call.temporary(bytes_of(matrix));
   const std::size_t scales = call.temporary(of.count * std::min(of.rows, of.columns) * of.item);
   reflect(call, of);
-  // The reflections of the right side take about this much.
+  // An estimate: applying the reflections to the right side takes about this much.
   if (of.count == 1) scratch(call, (3 * of.rows * of.columns / 2 + 300 * of.rows) * of.item);
   for (const std::size_t done : {scales, copied, info}) call.release(done);
 }
@@ -331,7 +335,7 @@ std::size_t singular_workspace(const Matrices& of, bool is_full) {
   if (long_side == side) {
     return (side <= 32 ? 992 : 2 * side * side + 70 * round_up(side, 128) + 32) * of.item;
   }
-  // A long matrix is first reduced to its triangle, with one workspace together with its scales.
+  // A long matrix is first reduced to a triangle. Its workspace and its scales are one allocation.
   const std::size_t reduced = reflectors_workspace(side, of.item) + round_up(side * of.item, 128);
   std::size_t whole = 2 * side * side + 70 * side + long_side * side;
   whole += long_side * (120 + 10000 / std::max<std::size_t>(side, 1));

@@ -1,4 +1,4 @@
-// Operations on lists of tensors, including those of optimizers: partial results of their norms.
+// Operations on lists of tensors, as optimizers use them: their norms need partial results.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -15,7 +15,7 @@ bool is_fast_list(const std::vector<at::Tensor>& list) {
   });
 }
 
-// Counts one number for each chunk of each tensor.
+// Counts the chunks of all tensors; each chunk has one partial result.
 std::size_t chunk_results(const std::vector<at::Tensor>& list) {
   constexpr std::size_t kChunk = 65536;
   std::size_t chunks = 0;
@@ -43,7 +43,7 @@ void foreach_max(Call& call) {
   call.temporary(chunk_results(list) * list[0].itemsize());
 }
 
-// GradScaler's kernel takes gradients in float16, float32 and float64.
+// The kernel of GradScaler supports gradients in float16, float32 and float64 only.
 void unscale(Call& call) {
   for (const at::Tensor& gradient : call.tensors(0)) {
     TORCH_CHECK_NOT_IMPLEMENTED(gradient.scalar_type() != at::kBFloat16,

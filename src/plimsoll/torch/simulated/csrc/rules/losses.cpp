@@ -1,4 +1,4 @@
-// Losses: the memory in which their elements are summed.
+// Losses, and the memory in which they sum their elements.
 #include <ATen/ExpandUtils.h>
 
 #include <algorithm>
@@ -9,13 +9,14 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Makes the shape of one number that keeps the memory of `count` elements.
+// Returns the shape of one number in memory for `count` elements.
 at::Tensor number_in(std::size_t count, at::ScalarType type) {
   return meta_empty({static_cast<std::int64_t>(count)}, type).as_strided({}, {});
 }
 
-// Takes partial results and semaphores of a sum over all of `count` contiguous elements, if several
-// blocks share it: at least 16 values a thread, and no more blocks than the chip runs at once.
+// Takes the partial results and semaphores of a sum over `count` contiguous elements, if several
+// blocks share it. A thread sums at least 16 values, and there are at most as many blocks as the
+// chip runs at once.
 void total(Call& call, std::size_t count) {
   constexpr std::size_t kThreads = 512;
   const std::size_t vectors = count >= 128 ? count / 4 : count;
@@ -41,7 +42,8 @@ bool is_reduced(const Call& call, std::size_t argument) {
   return call.argument(argument).toInt() != 0;
 }
 
-// The result has room for every element's loss, and then shrinks to one number.
+// The kernel allocates the result with room for every element's loss, and then shrinks it to one
+// number.
 void elementwise_loss(Call& call) {
   if (!is_reduced(call, 2)) return;
   const at::Tensor input = call.tensor(0);
@@ -73,13 +75,13 @@ void binary_cross_entropy(Call& call) {
   call.release(number);
 }
 
-// Images without a reduction: the total weight comes first.
+// Without a reduction, the kernel allocates the total weight first.
 void nll_loss2d(Call& call) {
   if (!is_reduced(call, 3)) call.allocate(1);
 }
 
-// Copies tensors that are not contiguous, including the input, of which the backward pass reads
-// nothing.
+// The kernel copies tensors that are not contiguous. The backward pass also copies the input,
+// although it reads nothing of it.
 void nll_loss(Call& call) {
   call.allocate_all();
   for (const std::size_t argument : {0, 1}) copy_unless_contiguous(call, call.tensor(argument));

@@ -1,4 +1,4 @@
-// Matrix products, through cuBLAS.
+// Matrix products that run through cuBLAS.
 #include <ATen/Context.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -13,8 +13,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether cuBLAS takes the matrix as it is: one dimension must be dense. It copies any
-// other.
+// Returns whether cuBLAS can read the matrix in place: one of its dimensions must have stride 1.
+// Other matrices are copied.
 bool fits_blas(const at::Tensor& matrix) {
   const auto rows = matrix.size(-2);
   const auto columns = matrix.size(-1);
@@ -31,8 +31,8 @@ void copy_for_blas(Call& call, const at::Tensor& matrix) {
   }
 }
 
-// Returns whether cublasLt adds the bias, which has one row, within the product. `beta` is the
-// argument with its factor.
+// Returns whether cublasLt adds the bias as part of the product. The bias must have one dimension.
+// `beta` is the number of the argument that scales it.
 bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Tensor& left,
                           const at::Tensor& right, std::size_t beta = 3) {
   return bias.dim() == 1 && bias.is_contiguous() && left.dim() == 2 && right.dim() == 2 &&
@@ -42,8 +42,8 @@ bool adds_bias_in_product(const Call& call, const at::Tensor& bias, const at::Te
 
 enum class Form : std::uint8_t { plain, batched, added, activated };
 
-// cuBLAS multiplies floating-point matrices of one type. PyTorch's shape functions leave this check
-// to the kernels.
+// Throws if the matrices' types differ or are not floating-point. PyTorch's Meta kernels do not
+// check this; the CUDA kernels do.
 void check_types(Form form, const at::Tensor& left, const at::Tensor& right) {
   const bool is_batched = form == Form::batched;
   if (left.scalar_type() != right.scalar_type()) {
@@ -59,7 +59,7 @@ void check_types(Form form, const at::Tensor& left, const at::Tensor& right) {
                               " not implemented for '", left.scalar_type(), "'");
 }
 
-// Returns the alignment of rows in bytes, 16 at most.
+// Returns the number of bytes to which the rows are aligned, at most 16.
 std::int64_t alignment_of(const at::Tensor& matrix) {
   const auto item = static_cast<std::int64_t>(matrix.itemsize());
   const auto row = std::max(matrix.stride(-2), matrix.stride(-1));
@@ -80,8 +80,8 @@ void note_product(Call& call, const at::Tensor& left, const at::Tensor& right) {
   call.note_multiplication(product);
 }
 
-// Does everything before the product of operand `first` and the next one. Returns false if the
-// product has no terms, so that no library is called.
+// Does what all products of operand `first` and the next one have in common. Returns false if a
+// matrix is empty: then no library is called.
 [[nodiscard]] bool begin_product(Call& call, Form form, std::size_t first) {
   const at::Tensor left = call.tensor(first);
   const at::Tensor right = call.tensor(first + 1);
@@ -116,8 +116,8 @@ void addmm_activation(Call& call) {
   if (begin_product(call, Form::activated, 1)) take_lt_workspace(call);
 }
 
-// A product with an out_dtype, which is an argument behind the operands. Up to PyTorch 2.11 shape
-// functions fail if `out` is given too.
+// A product with an out_dtype, which is the argument after the operands. Up to PyTorch 2.11 the
+// Meta kernel fails if `out` is passed too.
 template <Form form, std::size_t first>
 void gemm_into_type(Call& call) {
   const at::Tensor left = call.tensor(first);
@@ -150,20 +150,20 @@ void vector_product(Call& call) {
   take_blas_workspace(call);
 }
 
-// Takes _scaled_mm(left, right, ...): 8-bit numbers, by cublasLt.
+// Arguments: _scaled_mm(left, right, ...). cublasLt multiplies the 8-bit numbers.
 void scaled_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);
   call.allocate_all();
   take_lt_workspace(call);
   const auto size = [](std::int64_t of) { return static_cast<double>(of); };
-  // It is twice as fast as half precision.
+  // 8-bit products are twice as fast as half precision: half a product is noted.
   call.note_multiplication(
       Product{0.5, size(left.size(0)), size(right.size(1)), size(left.size(1)), at::kHalf});
 }
 
-// Groups are assumed to be equal in size, because only data decides which rows belong to which
-// group.
+// Notes a product for each group. The groups are assumed to be equal in size, because the rows of a
+// group depend on data.
 void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, double groups) {
   Product product;
   product.type = left.scalar_type();
@@ -174,7 +174,7 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
       static_cast<double>(left.size(-1)) / (left.dim() == 2 && right.dim() == 2 ? groups : 1);
   product.columns =
       static_cast<double>(right.size(-1)) / (left.dim() == 3 && right.dim() == 2 ? groups : 1);
-  if (left.scalar_type() == at::kBFloat16) {  // one kernel
+  if (left.scalar_type() == at::kBFloat16) {  // one kernel does all groups
     product.batch = groups;
     call.note_multiplication(product);
     return;
@@ -182,9 +182,9 @@ void note_groups(Call& call, const at::Tensor& left, const at::Tensor& right, do
   for (double group = 0; group < groups; ++group) call.note_multiplication(product);
 }
 
-// Takes _grouped_mm(left, right, offsets, bias, out_dtype). Rows of the result are padded to 16
-// bytes. PyTorch's own shape function refuses operands that the fallback, one product a group,
-// accepts.
+// Arguments: _grouped_mm(left, right, offsets, bias, out_dtype). The result's rows are padded to 16
+// bytes. The shape is computed here because PyTorch's Meta kernel refuses operands that the CUDA
+// fallback, one product per group, accepts.
 void grouped_mm(Call& call) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor right = call.tensor(1);
@@ -213,7 +213,7 @@ void grouped_mm(Call& call) {
   note_groups(call, left, right, static_cast<double>(std::max<std::int64_t>(1, groups)));
   if (left.scalar_type() == at::kBFloat16 && chip_of(call.properties()).grouped_products != 0) {
     call.temporary(60 * static_cast<std::size_t>(groups));
-    constexpr std::size_t kCutlassWorkspace = 67584;  // as recorded
+    constexpr std::size_t kCutlassWorkspace = 67584;  // from recordings
     call.temporary(kCutlassWorkspace);
     return;
   }

@@ -9,7 +9,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Joins numbers with an x. 1-D sizes have no height, so `first` stands there.
+// Joins sizes with an "x". A 1-D convolution has no height, so `first` takes its place.
 std::string sizes(at::IntArrayRef numbers, std::size_t dimensions, std::int64_t first) {
   std::string text;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -116,11 +116,11 @@ std::optional<UncertainMemory> measured_workspace(c10::DeviceIndex device, const
   UncertainMemory memory = exactly(found->middle);
   memory.least = static_cast<std::uint64_t>(found->least);
   memory.most = static_cast<std::uint64_t>(found->most);
-  if (found->first >= 0) {  // often also the fastest plan
+  if (found->first >= 0) {  // the first plan is often also the fastest one
     memory.least = std::min(memory.least, static_cast<std::uint64_t>(found->first));
     memory.most = std::max(memory.most, static_cast<std::uint64_t>(found->first));
   }
-  // The kinds from the other tables are smaller numbers.
+  // Larger than the kinds that the other tables give out.
   constexpr std::uint64_t kFirstKind = std::uint64_t{1} << 40;
   memory.kind = kFirstKind + state().numbers.try_emplace(key, state().numbers.size()).first->second;
   return memory;

@@ -9,14 +9,15 @@ namespace {
 
 using at::Tensor;
 
-// Takes native_layer_norm(input, shape, weight, bias, eps), _fused_rms_norm(input, shape, weight,
-// eps).
+// Arguments: native_layer_norm(input, shape, weight, bias, eps), or _fused_rms_norm(input, shape,
+// weight, eps).
 void layer_norm(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
   call.allocate_all();
 }
 
-// Drops results that the mask excludes; the mask is a backward operation's last argument.
+// Removes the results that the call does not ask for. The last argument of a backward operation is
+// the mask that says so.
 void drop_unwanted(Call& call) {
   const auto mask = call.argument(call.argument_count() - 1).toBoolList();
   for (std::size_t i = 0; i < mask.size(); ++i) {
@@ -24,7 +25,7 @@ void drop_unwanted(Call& call) {
   }
 }
 
-// Takes native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask).
+// Arguments: native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, mask).
 void layer_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
@@ -32,7 +33,7 @@ void layer_norm_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
 }
 
-// Takes _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask).
+// Arguments: _fused_rms_norm_backward(grad_out, input, shape, rstd, weight, mask).
 void rms_norm_backward(Call& call) {
   drop_unwanted(call);
   copy_unless_contiguous(call, call.tensor(1));
@@ -40,7 +41,7 @@ void rms_norm_backward(Call& call) {
   copy_unless_contiguous(call, call.tensor(0));
 }
 
-// Takes native_group_norm(input, weight, bias, N, C, HxW, group, eps).
+// Arguments: native_group_norm(input, weight, bias, N, C, HxW, group, eps).
 void group_norm(Call& call) {
   call.allocate_all();
   if (!call.tensor(1).defined() && !call.tensor(2).defined()) return;
@@ -50,7 +51,8 @@ void group_norm(Call& call) {
   call.temporary(channels * kFloat);
 }
 
-// Takes native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, mask).
+// Arguments: native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group,
+// mask).
 void group_norm_backward(Call& call) {
   drop_unwanted(call);
   const auto batch = static_cast<std::size_t>(call.argument(5).toInt());
@@ -75,7 +77,7 @@ bool has_channels_last_kernel(const Tensor& input) {
           !input.is_contiguous());
 }
 
-// The blocks of a channels-last reduction (Normalization.cuh).
+// How a channels-last reduction is launched (Normalization.cuh).
 struct ChannelsLastLaunch {
   explicit ChannelsLastLaunch(const Tensor& input)
       : channels(static_cast<std::size_t>(input.size(1))) {
@@ -105,7 +107,7 @@ void stage(Call& call, const Tensor& input, std::size_t values) {
   call.release(staging);
 }
 
-// Takes native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
+// Arguments: native_batch_norm(input, weight, bias, mean, var, training, momentum, eps).
 void batch_norm(Call& call) {
   call.allocate_all();
   const Tensor input = call.tensor(0);
@@ -114,7 +116,7 @@ void batch_norm(Call& call) {
   }
 }
 
-// Takes native_batch_norm_backward(grad_out, input, ...).
+// Arguments: native_batch_norm_backward(grad_out, input, ...).
 void batch_norm_backward(Call& call) {
   drop_unwanted(call);
   const Tensor input = call.tensor(1);

@@ -1,4 +1,4 @@
-// Random numbers, permutations and samples.
+// Operations that draw random numbers, permutations and samples.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/max.h>
 #include <ATen/ops/min.h>
@@ -20,7 +20,7 @@ void randperm(Call& call) {
   const std::size_t size = result.itemsize();
   scratch(call, size);
   const double wide = static_cast<double>(n);
-  // The kernel draws enough random bits to make equal keys unlikely.
+  // randperm sorts random keys. It draws as many bits for a key as make equal keys unlikely.
   const double space = wide - (6 * wide * wide + 1) / (12 * std::log(0.9));
   const auto bits = static_cast<std::size_t>(std::min(64.0, std::ceil(std::log2(space))));
   const std::size_t key = bits <= 32 ? 4 : 8;
@@ -44,14 +44,14 @@ void multinomial(Call& call) {  // (self, num_samples, replacement)
     for (int i = 0; i < 3; ++i) call.temporary(bytes);
     return;
   }
-  // Checks that all weights are finite and none is negative.
+  // PyTorch checks that all weights are finite and none is negative.
   const std::size_t largest = call.run([self] { return std::vector{at::max(self)}; });
   const std::size_t is_finite = call.temporary(1);
   const std::size_t smallest = call.run([self] { return std::vector{at::min(self)}; });
   const std::size_t is_positive = call.temporary(1);
   call.temporary(1);
   for (const std::size_t done : {is_positive, smallest, is_finite, largest}) call.release(done);
-  // Checks that no row contains only zeros.
+  // PyTorch checks that no row has only zeros.
   const std::size_t rows = self.dim() == 2 ? static_cast<std::size_t>(self.size(0)) : 1;
   const std::size_t sums = call.run(
       [self] { return std::vector{self.dim() == 2 ? at::sum(self, {1}) : at::sum(self)}; });
@@ -80,7 +80,8 @@ void sample_dirichlet(Call& call) {  // has no Meta kernel
   call.temporary(elements(self) / static_cast<std::size_t>(self.size(-1)) * self.itemsize());
 }
 
-// Normal numbers with a mean for each: the deviation is a tensor, or the mean is one number.
+// Normally distributed numbers. Either the deviation is a tensor, or the mean is one number for
+// all.
 void normal_around(Call& call) { call.temporary(bytes_of(call.allocate(0))); }
 
 void normal_of_width(Call& call) { call.temporary(call.allocate(0).itemsize()); }

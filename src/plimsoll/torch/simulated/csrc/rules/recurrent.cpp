@@ -1,4 +1,4 @@
-// Recurrent layers through cuDNN, and fused cells.
+// Recurrent layers that run through cuDNN, and fused recurrent cells.
 #include <utility>
 #include <vector>
 
@@ -13,7 +13,8 @@ namespace {
 
 using at::Tensor;
 
-// Reads the network; from `mode` on, both passes have the arguments in the same order.
+// Returns the network that a call runs. From argument number `mode` on, the forward and the
+// backward pass take the same arguments.
 Network network_of(const Call& call, std::size_t mode) {
   const auto number = [&](std::size_t index) {
     return static_cast<std::size_t>(call.argument(mode + index).toInt());
@@ -52,7 +53,7 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::size_t last) {
   return made;
 }
 
-// Copies the input into the order of time, if it has another order.
+// Copies the input so that time is its first dimension, if it is not yet.
 void turn_input(Call& call, std::size_t mode) {
   const Tensor input = call.tensor(0);
   const Tensor in_time = turns_batch(call, mode) ? input.transpose(0, 1) : input;
@@ -108,7 +109,7 @@ void recurrent_forward(Call& call) {
   call.release_last();
 }
 
-// Sets the gradients of the weights: views of the buffer, or separate tensors.
+// Sets the gradients of the weights: as views of the buffer, or as separate tensors.
 void set_gradients(Call& call, const Tensor& buffer, const std::vector<Tensor>& weights,
                    bool are_views) {
   c10::List<Tensor> gradients;
@@ -147,7 +148,7 @@ void recurrent_backward(Call& call) {
   call.set_shape(0, turned(call, kMode, input.sizes().vec(), net.type));
   call.set_shape(1, meta_empty(hx.sizes(), net.type));
   call.set_shape(2, cx.defined() ? meta_empty(cx.sizes(), net.type) : Tensor());
-  // Missing gradients are replaced by zeros of their shape.
+  // A missing gradient is replaced by zeros, which take memory.
   for (const auto& [given, like] :
        {std::pair{call.tensor(7), output}, {call.tensor(8), hx}, {call.tensor(9), cx}}) {
     if (!given.defined() && like.defined()) call.temporary(bytes_of(like));
@@ -178,7 +179,7 @@ void recurrent_backward(Call& call) {
     return std::vector{make_tensor(meta_empty({number}, type), device)};
   });
   const std::size_t last = call.temporary(workspace);
-  // cuDNN's layout has biases even if the layer has none.
+  // In cuDNN's buffer there is room for biases even if the layer has none.
   const std::int64_t full = net.projection != 0 ? 5 : 4;
   call.then([buffer, weights, are_views = call.argument(2).toInt() == full](Call& call) {
     set_gradients(call, call.outcome(buffer), weights, are_views);
@@ -188,7 +189,7 @@ void recurrent_backward(Call& call) {
   call.release(buffer);
 }
 
-// Moves a weight into the buffer, together with the knowledge of its values.
+// Makes a weight a view of the buffer; what is known of its values moves along.
 void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset) {
   const WithContentsScope real;
   const Known known = known_of(weight);
@@ -204,7 +205,7 @@ void move_weight(const Tensor& weight, const Tensor& buffer, std::int64_t offset
   note_values(weight, known.source, known);
 }
 
-// Makes one buffer for all weights, which become views of it.
+// Allocates one buffer for all weights and makes each weight a view of it.
 void flatten_weight(Call& call) {
   const std::vector<Tensor> weights = call.tensors(0);
   const auto number = [&](std::size_t index) {
@@ -233,7 +234,7 @@ void flatten_weight(Call& call) {
   });
 }
 
-// Makes random states for as many threads as the chip runs at once.
+// Allocates a random state for each thread that the chip can run at once.
 void dropout_state(Call& call) {
   constexpr std::int64_t kBytesPerMultiprocessor = 49152;
   call.set_shape(
@@ -252,7 +253,7 @@ void gru_cell(Call& call) {
   for (const std::size_t result : {1, 0}) call.allocate(result);
 }
 
-// Results: gradients of the input's gates, of the hidden gates, of hx, of both biases.
+// Results: the gradients of the input's gates, of the hidden state's gates, of hx, of both biases.
 void gru_cell_backward(Call& call) {
   const Tensor grad = call.tensor(0);
   const at::ScalarType type = grad.scalar_type();

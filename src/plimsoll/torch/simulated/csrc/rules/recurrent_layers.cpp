@@ -1,5 +1,5 @@
-// Connects PyTorch's recurrent layers to cuDNN's: PyTorch calls functions of a table for them, not
-// the dispatcher.
+// Connects PyTorch's recurrent layers to the cuDNN operations. PyTorch calls them through a table
+// of functions, not through the dispatcher.
 #include <ATen/Context.h>
 #include <ATen/native/RNN.h>
 #include <ATen/ops/_cudnn_init_dropout_state.h>
@@ -19,7 +19,8 @@ namespace {
 
 using at::Tensor;
 
-// Returns random states for dropout, one for each device; a new seed makes new ones.
+// Returns the random states for a layer's dropout. There is one buffer for each device, and a new
+// one after the seed changes.
 Tensor dropout_state_of(const Tensor& input, double dropout, bool train) {
   struct State {
     Tensor buffer;
@@ -42,7 +43,8 @@ Tensor dropout_state_of(const Tensor& input, double dropout, bool train) {
   return state.buffer;
 }
 
-// Returns the buffer of which all weights are views; undefined if each has its own memory.
+// Returns the one buffer of which all weights are views; undefined if the weights have separate
+// memory.
 Tensor flat_weights(at::TensorList weights, const Network& net) {
   const c10::StorageImpl* const storage = weights[0].storage().unsafeGetStorageImpl();
   const std::size_t count = net.weights(true);

@@ -1,6 +1,7 @@
-// Reductions that several blocks share: partial results, and one semaphore for each output.
+// Reductions over which several blocks share the work: they keep partial results, and a semaphore
+// for each output.
 //
-// setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh gives the launch shape.
+// The launch shape follows setReduceConfig in aten/src/ATen/native/cuda/Reduce.cuh.
 #include <ATen/TensorIterator.h>
 #include <ATen/WrapDimUtilsMulti.h>
 
@@ -49,7 +50,8 @@ struct Launch {
   }
 };
 
-// Returns how many outputs a thread can load at once if the reduced dimension is not the fastest.
+// Returns how many outputs a thread loads at once. It can be several if the reduced dimension is
+// not the one whose elements are adjacent in memory.
 int output_vector(const at::TensorIterator& iterator, std::size_t element) {
   const int input = iterator.ntensors() - 1;
   int vector = 4;
@@ -138,7 +140,7 @@ std::size_t accumulated(at::ScalarType type) {
   }
 }
 
-// Returns the elements from the first to the last of the result.
+// Returns the number of elements that the result spans in memory, gaps included.
 std::size_t output_span(const at::TensorIterator& iterator) {
   std::int64_t bytes = iterator.element_size(0);
   for (int i = 0; i < iterator.ndim(); ++i) {
@@ -166,7 +168,7 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     strides.push_back(is_reduced ? 0 : result.stride(keeps ? i : place));
     if (!is_reduced) ++place;
   }
-  // The result does not exist yet.
+  // A stand-in for the result, which does not exist yet.
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, input.device()));
   at::Tensor viewed = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), result.dtype());
@@ -184,8 +186,9 @@ void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
     reduce_once(call, iterator, how, input.itemsize());
     return;
   }
-  // Several kernels accumulate between them; a result with fewer bytes than a partial result cannot
-  // hold the sum (AccumulationBuffer of Reduce.cuh).
+  // If several kernels run one after the other, they accumulate in the result. If the result's type
+  // is smaller than a partial result, they accumulate in a buffer instead (AccumulationBuffer of
+  // Reduce.cuh).
   const bool keeps_apart = how.bytes > result.itemsize();
   const std::size_t between =
       keeps_apart ? call.temporary(output_span(iterator) * how.bytes) : std::size_t{0};
@@ -232,7 +235,7 @@ void sum_of(Call& call, const at::Tensor& result, const at::Tensor& input) {
   reduce(call, result, input, dimensions, {accumulated(input.scalar_type()), 4});
 }
 
-// Sums, means and products of integers and booleans work on a copy in the result's type.
+// For integers and booleans, sums, means and products work on a copy in the result's type.
 template <int dimension>
 void sum(Call& call) {
   const at::Tensor result = call.allocate(0);

@@ -1,4 +1,4 @@
-// Memory for a reduction's partial results, for the rules of kernels that reduce.
+// The memory in which a reduction keeps partial results, for rules of all kernels that reduce.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,11 +11,12 @@
 namespace plimsoll::simulated {
 
 struct Accumulation {
-  std::size_t bytes = 4;  // the size of one partial result
-  int input_vector = 4;   // inputs that a thread loads at once
+  std::size_t bytes = 4;  // of one partial result
+  int input_vector = 4;   // how many inputs a thread loads at once
 };
 
-// Takes and frees the memory for reducing `input` to `result` over `dimensions`; none means all.
+// Takes and frees the memory for reducing `input` to `result` over `dimensions`; nullopt means all
+// dimensions.
 void reduce(Call& call, const at::Tensor& result, const at::Tensor& input,
             c10::OptionalIntArrayRef dimensions, const Accumulation& how);
 

@@ -1,7 +1,7 @@
-// Operations of serving engines: products with quantized weights, mixtures of experts.
+// Operations of serving engines: matrix products with quantized weights, mixtures of experts.
 //
-// The sizes are those that vLLM's kernels allocate besides their results. An H100 confirmed them
-// for AWQ and fp8 (benchmarks/results/serving.jsonl), and for nothing else.
+// The sizes are those that vLLM's kernels allocate besides their results. Measurements on an H100
+// confirmed them for AWQ and fp8 (benchmarks/results/serving.jsonl); the others are unconfirmed.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -21,8 +21,9 @@ std::size_t multiprocessors(const Call& call) {
   return static_cast<std::size_t>(call.properties().multiprocessors);
 }
 
-// A product of Marlin, whose rows, columns and terms are arguments from `sizes` on. Each row has
-// `copies`, one for each of its experts; `sums` are 32-bit numbers.
+// Takes the memory of a Marlin product. Its rows, columns and terms are the arguments from `sizes`
+// on. Each row occurs `copies` times, once for each of its experts. `sums` is the number of 32-bit
+// partial sums.
 void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std::size_t sums) {
   const at::Tensor left = call.tensor(0);
   const at::Tensor given = call.tensor(1);
@@ -42,9 +43,9 @@ void multiply_by_marlin(Call& call, std::size_t sizes, std::int64_t copies, std:
   call.note_multiplication(product);
 }
 
-constexpr std::size_t kMostColumns = 256;  // of one block of Marlin
+constexpr std::size_t kMostColumns = 256;  // of a tile of Marlin
 
-// Takes marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...).
+// Arguments: marlin_gemm(left, out?, weights, ..., rows, columns, terms, ..., atomic, floats, ...).
 void marlin(Call& call) {
   const auto rows = static_cast<std::size_t>(call.argument(12).toInt());
   const std::size_t block = std::min<std::size_t>(round_up(rows, 16), 64);
@@ -52,7 +53,7 @@ void marlin(Call& call) {
   multiply_by_marlin(call, 12, 1, sums_floats ? multiprocessors(call) * block * kMostColumns : 0);
 }
 
-// Takes moe_wna16_marlin_gemm(left, out?, weights, ..., sorted tokens, ...).
+// Arguments: moe_wna16_marlin_gemm(left, out?, weights, ..., sorted tokens, ...).
 void marlin_of_experts(Call& call) {
   const auto block = static_cast<std::size_t>(call.argument(15).toInt());
   const auto columns = static_cast<std::size_t>(call.argument(20).toInt());
@@ -64,15 +65,16 @@ void marlin_of_experts(Call& call) {
   multiply_by_marlin(call, 19, call.argument(16).toInt(), sums_floats ? sums : 0);
 }
 
-// Takes machete_mm(left, weights, ...). Blocks that do not fill the multiprocessors' last turn
-// split their terms and keep partial sums. The blocks of a product are not certain.
+// Arguments: machete_mm(left, weights, ...). If the last wave of tiles does not fill the
+// multiprocessors, the tiles split their sums and keep partial results. Which tiles the kernel uses
+// is uncertain.
 void machete(Call& call) {
   call.allocate_all();
   const at::Tensor out = call.shape_of_result(0);
   const at::Tensor left = call.tensor(0);
   const auto rows = static_cast<std::size_t>(left.size(0));
   const auto columns = static_cast<std::size_t>(out.size(-1));
-  constexpr std::size_t kColumns = 128, kFewestRows = 16, kMostRows = 256;  // of one block
+  constexpr std::size_t kColumns = 128, kFewestRows = 16, kMostRows = 256;  // of a tile
   const std::size_t block = std::clamp(std::bit_ceil(rows), kFewestRows, kMostRows);
   const std::size_t blocks = (rows + block - 1) / block * ((columns + kColumns - 1) / kColumns);
   const std::size_t turn = multiprocessors(call);
@@ -90,7 +92,8 @@ void machete(Call& call) {
   call.note_multiplication(product);
 }
 
-// Takes cutlass_scaled_mm(out, left, right, ...): 8-bit numbers, twice as fast as half precision.
+// Arguments: cutlass_scaled_mm(out, left, right, ...). The numbers have 8 bits, and products are
+// twice as fast as in half precision.
 void scaled_product(Call& call) {
   const at::Tensor left = call.tensor(1);
   const at::Tensor right = call.tensor(2);
@@ -98,20 +101,20 @@ void scaled_product(Call& call) {
       Product{0.5, number(left.size(0)), number(right.size(1)), number(left.size(1)), at::kHalf});
 }
 
-// Takes cutlass_moe_mm(out, left, right of each expert, ...). The experts are assumed to have
-// equally many rows.
+// Arguments: cutlass_moe_mm(out, left, right of each expert, ...). All experts are assumed to have
+// the same number of rows.
 void scaled_products_of_experts(Call& call) {
   const at::Tensor out = call.tensor(0);
   const at::Tensor left = call.tensor(1);
   const double experts = std::max(1.0, number(call.tensor(2).size(0)));
-  constexpr std::size_t kDescriptors = 4 * 128;  // the operands' maps, for each multiprocessor
+  constexpr std::size_t kDescriptors = 4 * 128;  // descriptors of the operands, per multiprocessor
   call.temporary(multiprocessors(call) * kDescriptors);
   call.note_multiplication(Product{experts / 2, number(left.size(0)) / experts,
                                    number(out.size(-1)), number(left.size(-1)), at::kHalf});
 }
 
-// Takes topk_softmax(weights, experts, rows, scores, ...). Counts of experts without a kernel go
-// through the softmax of all.
+// Arguments: topk_softmax(weights, experts, rows, scores, ...). For some numbers of experts there
+// is no fused kernel; then the softmax of all scores is kept.
 void choose_experts(Call& call) {
   const at::Tensor scores = call.tensor(3);
   const auto experts = static_cast<std::size_t>(scores.size(-1));
@@ -119,7 +122,7 @@ void choose_experts(Call& call) {
   if (!has_kernel) call.temporary(elements(scores) * kFloat);
 }
 
-// Takes moe_align_block_size(chosen, experts, ...): the positions at which the rows of each expert
+// Arguments: moe_align_block_size(chosen, experts, ...). It computes where each expert's rows
 // begin.
 void align_rows(Call& call) {
   const auto experts = static_cast<std::size_t>(call.argument(1).toInt());
@@ -127,7 +130,7 @@ void align_rows(Call& call) {
   if (!is_small) call.temporary((experts + 1) * sizeof(std::int32_t));
 }
 
-// Takes grouped_topk(scores, groups, chosen groups, chosen experts, ...).
+// Arguments: grouped_topk(scores, groups, chosen groups, chosen experts, ...).
 void choose_of_groups(Call& call) {
   const std::int64_t rows = call.tensor(0).size(0);
   const std::int64_t chosen = call.argument(3).toInt();

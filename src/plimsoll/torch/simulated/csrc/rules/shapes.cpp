@@ -1,4 +1,4 @@
-// Operations for which PyTorch has no shape function.
+// Operations whose Meta kernel PyTorch lacks: the rule also sets the shapes of the results.
 #include <ATen/ops/empty_like.h>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Makes a result like the kernels, with empty_like.
+// Returns the shape that empty_like gives, which the CUDA kernels use.
 at::Tensor like(const at::Tensor& tensor) { return at::empty_like(meta_like(tensor)); }
 
 void like_first(Call& call) { call.set_shape(0, like(call.tensor(0))); }
@@ -33,9 +33,9 @@ void nonzero_static(Call& call) {  // (self, size, fill_value); has no Meta kern
   call.allocate_all();
 }
 
-// --- connectionist temporal classification, as aten/src/ATen/native/cuda/LossCTC.cu --------------
+// --- connectionist temporal classification (CTC), as aten/src/ATen/native/cuda/LossCTC.cu --------
 
-// Takes the beginning of each target, and the lengths of targets and inputs.
+// Takes three arrays on the device: the starts and lengths of targets, and the lengths of inputs.
 void ctc_lengths(Call& call) {
   const std::size_t batch = call.argument(3).toIntVector().size();
   for (int i = 0; i < 3; ++i) call.temporary(batch * sizeof(std::int64_t));
@@ -48,8 +48,8 @@ void ctc_loss(Call& call) {
   call.allocate(0);
 }
 
-// Takes (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood, log_alpha,
-// ...).
+// Arguments: (grad, log_probs, targets, input_lengths, target_lengths, neg_log_likelihood,
+// log_alpha, ...).
 void ctc_loss_backward(Call& call) {
   const at::Tensor prefixes = call.tensor(6);
   like_second_contiguous(call);
@@ -64,7 +64,7 @@ void note_staging(Call& call, const at::Tensor& input) {
   if (!input.is_contiguous()) call.assume_memory("its kernel takes no memory besides its results");
 }
 
-// Makes one number for each channel, in at least single precision.
+// Returns a shape with one number per channel, in at least single precision.
 at::Tensor channels(const at::Tensor& input) {
   const bool is_half = input.scalar_type() == at::kHalf || input.scalar_type() == at::kBFloat16;
   return meta_empty({input.size(1)}, is_half ? at::kFloat : input.scalar_type());
@@ -77,7 +77,7 @@ void channel_statistics(Call& call) {
   call.set_shape(1, channels(input));
 }
 
-// Takes (grad, input, mean, invstd, weight, of_input, of_weight, of_bias).
+// Arguments: (grad, input, mean, invstd, weight, of_input, of_weight, of_bias).
 void channel_gradients(Call& call) {
   note_staging(call, call.tensor(1));
   const at::Tensor mean = like(call.tensor(2));
@@ -94,7 +94,8 @@ void like_second(Call& call) { call.set_shape(0, like(call.tensor(1))); }
 
 // --- least squares -------------------------------------------------------------------------------
 
-// Takes _padded_dense_to_jagged_forward(dense, offsets, total): rows without their padding.
+// Arguments of _padded_dense_to_jagged_forward: (dense, offsets, total). The result has the rows
+// without their padding.
 void rows_without_padding(Call& call) {
   const at::Tensor dense = call.tensor(0);
   const std::vector<at::Tensor> offsets = call.tensors(1);
@@ -108,7 +109,7 @@ void rows_without_padding(Call& call) {
   call.release(read);
 }
 
-// The host reads the number of rows.
+// The number of rows is a value that the host reads from `offsets`, after the earlier steps.
 void padded_to_jagged(Call& call) { call.then(rows_without_padding); }
 
 void quantized(Call& call) {

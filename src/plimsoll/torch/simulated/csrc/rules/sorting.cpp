@@ -1,4 +1,4 @@
-// Sorting, and operations based on it: medians, the largest elements, members of a set.
+// Sorting, and operations that sort: medians, the largest elements, membership in a set.
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/cat.h>
 
@@ -16,16 +16,16 @@ namespace {
 
 // --- sort ----------------------------------------------------------------------------------------
 
-// Takes the memory for sorting along a dimension, besides values and indices.
+// Takes the memory for sorting along a dimension, other than the results.
 void sort_inner(Call& call, const at::Tensor& self, std::int64_t dim) {
   if (self.dim() == 0 || self.numel() == 0) return;
   const std::size_t count = static_cast<std::size_t>(self.size(dim));
   const std::size_t numel = elements(self);
   const std::size_t key = self.itemsize();
-  if (count <= 4096) return scratch(call, count * 8);  // in place, from indices 0, 1, ...
+  if (count <= 4096) return scratch(call, count * 8);  // sorts in place; needs indices 0, 1, …
   std::vector<std::size_t> kept;
   const bool in_order = self.is_non_overlapping_and_dense() && self.stride(dim) == 1;
-  if (!in_order) {  // a copy with this dimension last, and results to copy from
+  if (!in_order) {  // copies with this dimension last; results are copied back
     kept.push_back(call.temporary(numel * key));
     if (self.is_non_overlapping_and_dense() || dim != self.dim() - 1) {
       kept.push_back(call.temporary(numel * key));
@@ -62,7 +62,7 @@ void sort(Call& call) {  // (self, dim, descending) or (self, stable, dim, desce
   sort_inner(call, self, dim < 0 ? dim + self.dim() : dim);
 }
 
-// Finds the whole tensor's median.
+// Rule of median over the whole tensor.
 void median(Call& call) {
   const at::Tensor self = call.tensor(0);
   if (self.numel() == 0) return;
@@ -115,7 +115,7 @@ void topk(Call& call) {  // (self, k, dim, largest, sorted)
     release_backwards(call, kept);
   }
   const std::int64_t k = call.argument(1).toInt();
-  if (call.argument(4).toBool() && k > 4096) {  // sorted separately, then copied back
+  if (call.argument(4).toBool() && k > 4096) {  // sorts the result and copies it back
     const std::size_t count = elements(self) / size * static_cast<std::size_t>(k);
     const std::size_t indices = call.temporary(count * 8);
     const std::size_t values = call.temporary(count * self.itemsize());

@@ -1,4 +1,4 @@
-// Traits of operations with hand-written kernels: see operation/written_out.h.
+// The traits of operations whose kernels are hand-written; see operation/written_out.h.
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {

@@ -1,19 +1,19 @@
-// Whole transformer layers as one operation, for inference.
+// The operations that compute a whole transformer layer for inference.
 #include "rules/blas.h"
 #include "rules/rules.h"
 
 namespace plimsoll::simulated {
 namespace {
 
-// A layer with a bias.
+// Takes the memory of a linear layer with a bias, and returns its number.
 std::size_t linear(Call& call, std::size_t bytes) {
   const std::size_t made = call.temporary(bytes);
   take_lt_workspace(call);
   return made;
 }
 
-// Attention without weights: cuDNN's kernel for half precision, otherwise the memory-efficient
-// kernel.
+// Takes the memory of attention that does not return its weights. In half precision cuDNN's kernel
+// runs, otherwise the memory-efficient kernel.
 std::size_t fused_attention(Call& call, const at::Tensor& query) {
   if (query.itemsize() != 2) return call.temporary(bytes_of(query));
   const std::size_t seed = call.temporary(8);
@@ -24,17 +24,19 @@ std::size_t fused_attention(Call& call, const at::Tensor& query) {
   return output;
 }
 
-// The scores, their softmax and the weighted values, up to the input of the last layer.
+// The memory that attention still holds before its last layer: the split query, key and value; the
+// scores; the last layer's input.
 struct Weighted {
   std::size_t inner;
   std::size_t scores;
   std::size_t context;
 };
 
-// PyTorch's number for a mask over positions that is the same in each batch: 0.
+// PyTorch's mask type 0: a mask over positions that all sequences of a batch share.
 constexpr std::int64_t kOfPositions = 0;
 
-// `keeps_scores`: a later operation reads them.
+// Takes the memory of scores, softmax and weighted values. `keeps_scores`: a later operation reads
+// the scores, so they are not freed.
 Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads,
                          const at::Tensor& mask, std::int64_t mask_type, bool keeps_scores) {
   const std::size_t bytes = bytes_of(query);
@@ -46,7 +48,7 @@ Weighted plain_attention(Call& call, const at::Tensor& query, std::int64_t heads
   call.release(joint);
   std::size_t scores = call.temporary(weights * query.itemsize());
   take_blas_workspace(call);
-  if (mask.defined()) {  // converted to truth values
+  if (mask.defined()) {  // converted to booleans
     const std::size_t truth = call.temporary(mask_type == kOfPositions ? weights : elements(mask));
     const std::size_t masked = call.temporary(weights * query.itemsize());
     call.release(scores);
@@ -95,7 +97,8 @@ void encoder_layer(Call& call) {
   const auto inner_width = static_cast<std::size_t>(call.tensor(14).size(0));
   call.set_shape(0, meta_contiguous(input));
 
-  // A norm keeps means and deviations until it is done; the last norm of a layer gives its result.
+  // A norm keeps means and deviations until it is done. The last norm of a layer returns its
+  // result.
   const auto norm = [&](bool is_result) {
     std::size_t output = 0;
     if (is_result) {

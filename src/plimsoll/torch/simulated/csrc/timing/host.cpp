@@ -1,4 +1,4 @@
-// The host's time to queue operations.
+// The time that the host takes to queue an operation's kernels.
 #include <c10/util/hash.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -13,7 +13,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether no earlier call had operands of these shapes and types.
+// Returns whether this is the first call with operands of these shapes and types.
 bool is_planned_first(const Call& call) {
   static std::mutex mutex;
   static auto* const known = new std::unordered_set<std::size_t>;
@@ -27,9 +27,10 @@ bool is_planned_first(const Call& call) {
   return known->insert(key).second;
 }
 
-// Costs that occur once a step: an engine's threads wake up for the backward pass, and an optimizer
-// looks at its parameters before its first operation on lists. Passes are numbered as they begin; a
-// pass inside another, as for checkpoints, counts as one more.
+// Some costs occur once per step. At the start of a backward pass, the autograd engine's threads
+// wake up. Before its first operation on lists, an optimizer looks at its parameters. PyTorch
+// numbers backward passes in the order they begin. A pass inside another pass, as checkpoints have,
+// counts as a pass of its own.
 std::atomic<int> last_backward = -1;
 std::atomic<bool> optimizer_is_due = false;
 
@@ -46,9 +47,9 @@ bool begins_backward() {
 
 }  // namespace
 
-// Costs in the middle of the measurements on the hosts of H200s and H100s, which differ by half
-// (benchmarks/host.py, steps.py): the call itself, Python's work around it, and the autograd
-// engine's.
+// Adds up the costs of the call itself, of Python's work around it, and of the autograd engine. The
+// constants lie in the middle of measurements on the hosts of H200s and H100s, which differ by half
+// (benchmarks/host.py, steps.py).
 double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kAny = 8000;
   constexpr double kAround = 17000;
@@ -59,7 +60,7 @@ double host_ns(const Call& call, const KernelTime* row) {
   constexpr double kOfList = 8000;
   constexpr double kInList = 800;
   constexpr double kOfFreshInList = 3500;
-  constexpr double kPlanOfInference = .75;  // share of the cost in training
+  constexpr double kPlanOfInference = .75;  // as a share of the cost in training
   const bool is_backward = torch::autograd::get_current_node() != nullptr;
   const bool has_graph = at::GradMode::is_enabled();
   double time = row != nullptr && row->host_ns != 0 ? static_cast<double>(row->host_ns) : kAny;

@@ -1,4 +1,4 @@
-// Operations whose kernels move numbers and do not multiply them.
+// The time of operations whose kernels only move numbers, without multiplying matrices.
 #include <algorithm>
 #include <string>
 #include <unordered_map>
@@ -19,7 +19,8 @@ constexpr KernelTime kTimes[] = {
 #include "kernel_times.inc"
 };
 
-// Copies of long vectors reach this share of the memory's rate; those within the cache reach more.
+// The share of the memory's rate that copies of long vectors reach. Copies within the cache are
+// faster.
 constexpr double kReached = .908;
 constexpr double kFasterCopies = 1.75;
 
@@ -33,7 +34,7 @@ const KernelTime* find_time(const std::string& name) {
   return found == times->end() ? nullptr : found->second;
 }
 
-// Counts a tensor's own numbers; numbers that a stride of 0 repeats count once.
+// Counts the numbers that a tensor has in memory: those that a stride of 0 repeats count once.
 double numbers_of(const Tensor& tensor) {
   double numbers = 1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
@@ -46,11 +47,11 @@ double bytes_of_numbers(const Tensor& tensor) {
   return numbers_of(tensor) * static_cast<double>(tensor.itemsize());
 }
 
-// The work of a call without multiplications.
+// The work of a call that multiplies no matrices.
 struct Moved {
   double bytes = 0;      // bytes read and written
-  double footprint = 0;  // bytes that are touched at all
-  double numbers = 0;    // numbers of the largest operand
+  double footprint = 0;  // bytes of memory that are touched, each counted once
+  double numbers = 0;    // how many numbers the largest operand has
   double rows = 0;
 };
 
@@ -71,10 +72,10 @@ double time_of(const KernelTime& row, const Moved& moved, const DeviceProperties
   return static_cast<double>(row.start_ns) + std::max(bytes_ns, numbers_ns) + rows_ns;
 }
 
-// The relation of operands' layouts.
+// How the layouts of two operands in memory relate.
 enum class Layout : std::uint8_t { same, strided, transposed };
 
-// Returns the dimension whose neighbours are adjacent in memory; -1 if there is none.
+// Returns the dimension along which elements are adjacent in memory; -1 if there is none.
 std::int64_t fastest_dimension(const Tensor& tensor) {
   std::int64_t best = -1;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
@@ -109,8 +110,8 @@ const KernelTime& pointwise_time(Layout layout) {
   return *times[static_cast<int>(layout)];
 }
 
-// Returns whether a reduction keeps the last dimension, so that neighbours in memory belong to
-// different results.
+// Returns whether a reduction keeps the last dimension: then elements that are adjacent in memory
+// belong to different results.
 bool keeps_columns(const Call& call) {
   if (call.inputs().empty() || call.results().empty() || !call.results()[0].isTensor()) {
     return false;
@@ -121,7 +122,7 @@ bool keeps_columns(const Call& call) {
          to.numel() < from.numel() && to.size(-1) == from.size(-1);
 }
 
-// Returns whether nothing but the last dimension is left.
+// Returns whether a reduction keeps only the last dimension.
 bool is_over_columns(const Call& call) {
   return keeps_columns(call) &&
          call.results()[0].toTensor().numel() == call.results()[0].toTensor().size(-1);
@@ -151,7 +152,7 @@ Moved work_of(const Call& call, int touches) {
     bool is_repeated = false;
     for_tensors(call.argument(i), [&](const Tensor& tensor) {
       if (!is_simulated(tensor)) return;
-      // A square reads its operand once.
+      // In x * x both operands are one tensor, which is read once.
       const void* const self = tensor.unsafeGetTensorImpl();
       if (length == 0) is_repeated = std::ranges::find(firsts, self) != firsts.end();
       if (length == 0) firsts.push_back(self);
@@ -172,7 +173,7 @@ Moved work_of(const Call& call, int touches) {
   if (touches == kAsManyAsOthers) moved.bytes *= 2;
   if (longest > 0) moved.rows = longest;
   if (longest > 0 || call.inputs().empty()) return moved;
-  // An operation that keeps its size works row by row.
+  // If the result has the operand's size, the kernel works row by row.
   const Tensor& first = call.inputs()[0];
   const bool is_of_first = touches == kByRowsOfFirst;
   if (is_of_first) moved.numbers = static_cast<double>(first.numel());
@@ -202,7 +203,7 @@ Layout layout_of(const Call& call) {
   return worst;
 }
 
-// Returns the time of kernels without multiplications, by their row of the table.
+// Returns the time of a call that multiplies no matrices, from its row of the table.
 double memory_ns(const Call& call, const KernelTime* row) {
   const bool is_pointwise = call.info().is_pointwise;
   if (is_pointwise) {
@@ -220,11 +221,11 @@ double memory_ns(const Call& call, const KernelTime* row) {
   return time_of(used, work_of(call, static_cast<int>(used.touches)), call.properties());
 }
 
-// Returns how long kernels wait for operands and results in host memory: the bus carries both
-// directions at once.
+// Returns how long kernels wait for operands and results that lie in host memory. The bus carries
+// both directions at once.
 double bus_ns(const Call& call) {
-  // The share of a copy's rate, from gpt2_adamw's step with its optimizer's state in host memory
-  // (docs/tiers.md).
+  // The share of a copy's rate that kernels reach. From the step of gpt2_adamw with its optimizer's
+  // state in host memory (docs/tiers.md).
   constexpr double kOfCopies = .9;
   Runtime& state = runtime();
   const auto in_shared = [&](const Tensor& tensor) -> double {
@@ -248,7 +249,7 @@ double bus_ns(const Call& call) {
   return std::max(read, written) / (kOfCopies * call.properties().copy_bytes_per_ns);
 }
 
-// Returns the time of a contiguous copy on one device.
+// Returns the time to make a tensor contiguous, on one device.
 double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   Moved moved;
   add_operand(moved, from, 2);
@@ -256,9 +257,9 @@ double contiguous_ns(const Tensor& from, const DeviceProperties& on) {
   return time_of(pointwise_time(is_along ? Layout::strided : Layout::transposed), moved, on);
 }
 
-// Returns the time of a sum over a tensor's images, as a part of another operation. It was measured
-// for the gradients of convolutions' biases: neighbours in memory, or all images, add to one sum,
-// one number after the other.
+// Returns the time of summing a tensor over its images, as part of another operation. It was
+// measured for the gradients of convolutions' biases. One sum gets the numbers adjacent in memory,
+// or those of all images, one after the other.
 double reduction_ns(const Tensor& tensor, const DeviceProperties& on) {
   constexpr double kStartNs = 4000;
   constexpr double kNumberNs = 3.3e-3;

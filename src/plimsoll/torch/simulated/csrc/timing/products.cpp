@@ -1,4 +1,5 @@
-// Matrix products, and the operations made of them: convolutions, attention, recurrent layers.
+// The time of matrix products and of operations made of them: convolutions, attention, recurrent
+// layers.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,17 +14,17 @@ namespace {
 // A block of the result that one multiprocessor computes at a time.
 struct Tile {
   double rows, columns;
-  double efficiency;  // of the rate
+  double efficiency;  // share of the peak rate
 };
 
-// How a library multiplies numbers of one type; fitted to 520 products on an H200.
+// How a library multiplies matrices of one number type. Fitted to 520 products on an H200.
 struct Kind {
-  double start_ns;   // for any product
-  double wave_ns;    // for each turn of tiles
-  double split_ns;   // for adding up parts, where terms are split over multiprocessors
-  double sustained;  // of the data sheet's rate
-  double memory;     // share of the memory's rate
-  double unaligned;  // how many times longer it takes if rows begin at any number
+  double start_ns;   // of any product
+  double wave_ns;    // for each wave of tiles
+  double split_ns;   // for adding up parts, if a sum's terms are split over multiprocessors
+  double sustained;  // share of the data sheet's rate that is reached
+  double memory;     // share of the memory's rate that is reached
+  double unaligned;  // factor if rows may begin at any number
   std::span<const Tile> tiles;
 };
 
@@ -34,7 +35,7 @@ constexpr Kind kHalfProducts{3150, 150, 1800, .833, .65, 6.0, kHalfTiles};
 constexpr Kind kTf32Products{3680, 1680, 24900, .900, .74, 2.8, kTf32Tiles};
 constexpr Kind kFloatProducts{805, 3170, 3865, .785, .76, 1.0, kFloatTiles};
 
-// Operands within the cache are moved this many times faster.
+// How many times faster operands are moved if they fit into the cache.
 constexpr double kFasterInCache = 1.7;
 constexpr double kFewestTermsOfPart = 128;
 constexpr double kMostParts = 32;
@@ -64,7 +65,8 @@ double rate(const Product& product, const DeviceProperties& on) {
   return on.flops_per_ns;
 }
 
-// Returns the shortest time over tiles and parts, as libraries choose them.
+// Returns the shortest time over all tiles and all ways to split the sums: libraries choose the
+// fastest.
 double tiled_ns(const Product& p, const Kind& kind, const DeviceProperties& on) {
   const double processors = std::max(1, on.multiprocessors);
   const double per_processor = rate(p, on) * kind.sustained / processors;
@@ -99,25 +101,26 @@ double multiplied_ns(const Product& p, const DeviceProperties& on) {
       bytes / (on.bytes_per_ns * kind.memory * (bytes < kCacheBytes ? kFasterInCache : 1));
   const bool is_vector = std::min(p.rows, p.columns) <= 2;
   const double multiplied = is_vector ? 2000 : tiled_ns(p, kind, on);
-  // Measured with rows that begin at any number; with rows that begin at every second number, twice
-  // as much is read at a time.
+  // `unaligned` was measured with rows that may begin at any number. If rows begin at even numbers,
+  // one load reads twice as much.
   const double narrow =
       p.alignment < 16 ? kind.unaligned * item / static_cast<double>(p.alignment) : 1;
   return kind.start_ns + std::max(multiplied, moved) * std::max(1.0, narrow);
 }
 
-// Fitted to 380 runs of templates on an H200 (benchmarks/templates.py; the median error is 16 %).
-// Blocks wait for their operands, which come from the cache that all multiprocessors share.
+// The time of a template of torch.compile. Fitted to 380 runs on an H200 (benchmarks/templates.py;
+// the median error is 16 %). Blocks wait for their operands, which come from the cache that all
+// multiprocessors share.
 double template_ns(const Product& p, const TemplateTile& tile, const DeviceProperties& on) {
   constexpr double kStartNs = 7000, kWarp = 32;
   constexpr double kSharedBytes = 227 << 10, kMostWarps = 64,
-                   kRegisters = 65536;      // of each multiprocessor
-  constexpr double kRegistersBesides = 64;  // of a thread, besides its part of the result
-  constexpr double kWaitingAlone = 0.7;     // if one block has a multiprocessor for itself
+                   kRegisters = 65536;      // per multiprocessor
+  constexpr double kRegistersBesides = 64;  // per thread, in addition to its results
+  constexpr double kWaitingAlone = 0.7;     // rate if a multiprocessor runs only one block
   const bool is_on_cores = has_tensor_cores_for(p.type, on);
   const double latency_ns = is_on_cores ? 650 : 900;
-  const double bytes_per_ns = is_on_cores ? 80 : 105;  // of a multiprocessor
-  // Rounded floats whose terms are not adjacent come from registers, far below the cores' rate.
+  const double bytes_per_ns = is_on_cores ? 80 : 105;  // per multiprocessor
+  // TF32: operands whose terms are not adjacent pass through registers, which is far slower.
   const bool is_slow = is_tf32(p, on) && !tile.is_along_terms;
   const double efficiency = is_slow ? 0.18 : is_on_cores || is_tf32(p, on) ? 0.8 : 0.6;
   const double processors = std::max(1, on.multiprocessors);
@@ -144,7 +147,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   const double numbers = w.inputs * w.channels + w.outputs * w.out_channels;
   const double item = static_cast<double>(c10::elementSize(w.type));
   const double slower = kH200FlopsPerNs / on.flops_per_ns;
-  // With one channel a group, each tap is a separate step, and no matrices are multiplied.
+  // With one channel per group no matrices are multiplied; each tap of the kernel is a separate
+  // step.
   if (w.groups > 1 && w.groups * 4 > w.channels) {
     const double steps = w.outputs * w.out_channels * std::sqrt(w.taps);
     const double per_step = !w.channels_last  ? (w.pass == Pass::weight_gradient ? 9.8e-3 : 5.6e-3)
@@ -159,7 +163,7 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   product.batch = w.groups;
   product.type = w.type;
   product.allows_tf32 = w.allows_tf32;
-  // Images of three channels use tensor cores badly.
+  // With three channels, as in images, tensor cores are used poorly.
   if (channels < 8 && w.taps > 1) {
     const double flops = 2 * w.outputs * w.out_channels * terms;
     const double flops_per_ns = w.pass == Pass::forward          ? 25e3
@@ -184,7 +188,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
     multiplied = shaped(out_channels, terms, w.outputs);
   }
   if (is_half(w.type)) {
-    // cuDNN keeps tiles of both operands in place over all taps; other layouts are copied first.
+    // With channels last, cuDNN keeps tiles of both operands in place over all taps of the kernel.
+    // Tensors of other layouts are copied first.
     if (w.channels_last) return 3500 + 0.72 * multiplied;
     return 16000 + 0.9 * multiplied + numbers * 0.6e-3 * slower;
   }
@@ -197,8 +202,8 @@ double multiplied_ns(const ConvolutionWork& w, const DeviceProperties& on) {
   return 1.3 * multiplied;
 }
 
-// Fitted to 256 calls of the three kernels. The rates are those of an H200, on and off its tensor
-// cores.
+// Fitted to 256 calls of the three attention kernels. The rates are those of an H200: for half
+// precision on tensor cores, for floats without them.
 double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   struct Row {
     double start_ns, narrow, wide, diagonal;
@@ -223,7 +228,7 @@ double multiplied_ns(const AttentionWork& w, const DeviceProperties& on) {
   const double flops = 4 * kBlock * std::min(of_a_row, keys) * std::max(w.width, 32.0);
   const double one = flops * (w.is_backward ? 2.5 : 1) / (tflops * 1e3 / processors);
   const double turns = blocks / processors;
-  // With few blocks the last turn is half empty.
+  // With few waves, the last one is partly empty, but takes the time of a whole one.
   const double waves = w.is_causal || turns > 6 ? std::max(1.0, turns) : std::ceil(turns);
   const double weights = w.drops ? w.heads * w.rows * w.key_rows : 0;
   const double of_dropout =
@@ -237,10 +242,11 @@ double multiplied_ns(const RecurrentWork& w, const DeviceProperties& on) {
                           gates,  (w.input + (w.layers - 1) * w.hidden) / w.layers,
                           w.type, w.allows_tf32};
   Product of_step{1, w.batch, gates, w.hidden, w.type, w.allows_tf32};
-  // cuDNN reads rows of other lengths number by number.
+  // If a row's size is no multiple of 16 bytes, cuDNN reads the row number by number.
   const auto item = static_cast<std::int64_t>(c10::elementSize(w.type));
   if (static_cast<std::int64_t>(w.hidden) * item % 16 != 0) of_step.alignment = item;
-  // Each step waits for the one before, with a product of few rows and the gates' functions.
+  // Each time step waits for the step before. It does one product with few rows, and the gates'
+  // functions.
   const double step = multiplied_ns(of_step, on) + 3000 + w.batch * gates * 8e-3;
   const double passes = w.layers * w.directions;
   const double once = passes * (multiplied_ns(of_inputs, on) + w.steps * step);

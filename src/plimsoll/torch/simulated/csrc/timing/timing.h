@@ -1,9 +1,10 @@
-// The time of operations: on the GPU, by kind of kernel, and on the host that calls them.
+// The time of operations: on the GPU, by the kind of kernel, and on the host, which queues the
+// kernels.
 //
-// Kernel times were measured on an H200, one operation at a time (benchmarks/kernels.py). Rates
-// carry them over to other GPUs: of memory, of multiplications, of everything else. Host times were
-// measured on several hosts (benchmarks/host.py, steps.py). Times are in ns; work is in bytes and
-// counts of numbers. Times do not depend on the values of tensors.
+// Kernel times were measured on an H200, one operation at a time (benchmarks/kernels.py). For other
+// GPUs they are scaled by three rates: memory bandwidth, multiplications, and everything else. Host
+// times were measured on several hosts (benchmarks/host.py, steps.py). Times are in ns; work is in
+// bytes and in counts of numbers. Times do not depend on the values of tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +15,8 @@
 
 namespace plimsoll::simulated {
 
-// Rates of the H200 that was measured: outside its tensor cores, on them, and the part of its cache
-// that serves a kernel's operands.
+// Figures of the H200 on which the times were measured: its rates without and with tensor cores,
+// and the part of its cache that can hold a kernel's operands.
 constexpr double kH200FlopsPerNs = 66.9e3;
 constexpr double kH200TensorFlopsPerNs = 989e3;
 constexpr double kCacheBytes = 40e6;
@@ -25,16 +26,17 @@ double multiplied_ns(const ConvolutionWork& work, const DeviceProperties& on);
 double multiplied_ns(const AttentionWork& work, const DeviceProperties& on);
 double multiplied_ns(const RecurrentWork& work, const DeviceProperties& on);
 
-// The block of a result that a template of PyTorch's compiler computes at a time, terms by terms.
+// The tile of a kernel that torch.compile makes from a matrix product template: it computes `rows`
+// x `columns` results at a time and reads `terms` of each sum at a time.
 struct TemplateTile {
   double rows, columns, terms;
-  double buffers;  // buffers that operands are loaded into ahead
+  double buffers;  // buffers for operands that are loaded ahead of their use
   double warps;
-  bool is_along_terms;  // the numbers of both operands that are summed up are adjacent in memory
+  bool is_along_terms;  // in both operands, the terms of a sum are adjacent in memory
 };
 double template_ns(const Product& product, const TemplateTile& tile, const DeviceProperties& on);
 
-// Returns the GPU time of a copy between host and device.
+// Returns the GPU's time for a copy between host and device.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on);
 
 // Returns the time of a copy from one device to another.
@@ -46,17 +48,17 @@ struct KernelTime {
   std::int64_t start_ns, row_ps, moved_permille, element_fs, touches, host_ns, plan_us;
 };
 
-// Returns the row of an operation with such operands; null if there is none.
+// Returns the table's row for this operation and its operands; null if there is none.
 const KernelTime* kernel_time(const Call& call);
 
-// Returns the time of the operation's kernels, by their multiplications, or else by the table's
-// row.
+// Returns the time of the operation's kernels: from their multiplications if the call noted any, or
+// else from the table's row.
 double kernel_ns(const Call& call, const KernelTime* row);
-// Returns the time of a kernel of which only the bytes read and written are known.
+// Returns the time of a kernel of which only the number of bytes that it reads and writes is known.
 double moving_ns(double bytes, const DeviceProperties& on);
 // Returns the time of a copy on one device.
 double copy_ns(const at::Tensor& to, const at::Tensor& from, const DeviceProperties& on);
-// Returns the host's time for the operation, until its last kernel is queued.
+// Returns the host's time for the operation, until the operation's last kernel is queued.
 double host_ns(const Call& call, const KernelTime* row);
 
 }  // namespace plimsoll::simulated

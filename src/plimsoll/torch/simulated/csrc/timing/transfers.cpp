@@ -4,15 +4,15 @@
 
 namespace plimsoll::simulated {
 
-// Measured rates: 55 bytes/ns from page-locked memory. For other memory, which is first copied to
-// page-locked memory, 22 into it and 17 out of it. The bus has 64.
+// Measured rates in bytes/ns: 55 from page-locked memory. Other memory is first copied to
+// page-locked memory: 22 towards the device, 17 from it. The bus is specified with 64.
 double transfer_ns(double bytes, bool is_pinned, bool to_device, const DeviceProperties& on) {
   const double bus = on.copy_bytes_per_ns;
   if (is_pinned) return 1900 + bytes / bus;
   return 8000 + bytes / (bus * (to_device ? 0.40 : 0.31));
 }
 
-// Not measured: 85 % of NVIDIA's figure for NVLink; cards without NVLink use the bus.
+// Estimated, not measured: 85 % of NVIDIA's figure for NVLink. Cards without NVLink use the bus.
 double peer_ns(double bytes, const DeviceProperties& on) {
   constexpr double kReached = .85;
   const auto stated = static_cast<double>(chip_of(on).link_bytes_per_ns);

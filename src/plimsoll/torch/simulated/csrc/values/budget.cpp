@@ -6,7 +6,7 @@ namespace {
 constexpr std::size_t kFewFloatBytes = 4096;
 constexpr std::size_t kFewIntegerBytes = std::size_t{1} << 20;  // integers decide shapes
 constexpr std::int64_t kMostBytes = std::int64_t{32} << 20;
-constexpr double kMostOperations = 1.5e9;  // some tenths of a second
+constexpr double kMostOperations = 1.5e9;  // some tenths of a second on the host
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// The writes of CUDA graphs. Nothing is computed during a capture, because each replay finds other
-// numbers. Knowledge of the written tensors holds for all replays, and each replay draws their
-// numbers anew.
+// The writes of CUDA graphs. Values are not computed during a capture, because each replay works on
+// other numbers. What is noted of a written tensor holds for all replays, and each replay draws the
+// tensor's numbers anew.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,16 +14,16 @@
 
 namespace plimsoll::simulated {
 
-// A write, without keeping its memory alive.
+// A write of a graph. It does not keep the written memory alive.
 struct CapturedWrite {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   std::size_t begin;
   Contents::Part part;
 };
 
-// Notes that the graph of the part's capture writes this tensor.
+// Notes that a graph writes this tensor; `part` names the graph's capture.
 void note_captured(const at::Tensor& tensor, std::size_t begin, const Contents::Part& part);
-// Returns all writes of a graph, in order.
+// Returns all writes of a graph in the order of the capture.
 std::vector<CapturedWrite> captured_writes(std::uint64_t capture);
 void forget_writes(std::uint64_t capture);
 

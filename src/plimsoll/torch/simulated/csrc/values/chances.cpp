@@ -8,13 +8,13 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The chance that one fractional number equals another.
+// The chance that a number with a fraction equals another number.
 constexpr double kHardlyEqual = 1e-12;
 
 // Returns the chance that a standard normal number is below `value`.
 double below(double value) { return 0.5 * std::erfc(-value / std::numbers::sqrt2); }
 
-// The mean and the deviation of numbers with a known distribution.
+// The mean and the standard deviation of numbers whose distribution is known.
 struct Moments {
   double mean;
   double deviation;
@@ -28,10 +28,10 @@ Moments moments_of(const Description& of) {
 
 bool is_spread(const Description& of) { return of.is_random() || of.is_constant(); }
 
-// Returns the chance by the distributions, where bounds do not decide.
+// Returns the chance from the two distributions, for numbers whose bounds do not decide.
 double chance_of_spread(const Description& one, const Description& other, bool or_equal,
                         bool are_integers) {
-  // The chance is never 0 or 1, since bounds do not decide.
+  // The bounds did not decide, so the chance is neither 0 nor 1.
   const auto open = [](double chance) { return std::clamp(chance, 1e-12, 1 - 1e-12); };
   if (!is_spread(one) || !is_spread(other)) return 0.5;
   using Spread = Description::Spread;
@@ -52,7 +52,7 @@ double chance_of_spread(const Description& one, const Description& other, bool o
   return open(below((second.mean - first.mean) / std::hypot(first.deviation, second.deviation)));
 }
 
-// Returns the chance by bounds alone, if they decide.
+// Returns the chance if the bounds decide it; none if they do not.
 std::optional<double> less_by_bounds(const Description& one, const Description& other,
                                      bool or_equal) {
   if (one.high < other.low) return 1;
@@ -63,8 +63,8 @@ std::optional<double> less_by_bounds(const Description& one, const Description& 
   return std::nullopt;
 }
 
-// Returns the chance for the numbers of `of` that are no atom, compared with one number, which is
-// hardly ever a bound.
+// Returns the chance for the elements of `of` that are not atoms, in comparison with `number`. A
+// bound is hardly ever reached.
 Chance less_of_rest(Description of, double number, bool is_first, bool are_integers,
                     bool or_equal) {
   of.atoms = {};
@@ -81,7 +81,7 @@ Chance less_of_rest(Description of, double number, bool is_first, bool are_integ
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
                       bool are_integers) {
   if (const auto sure = less_by_bounds(one, other, or_equal)) return {*sure, true};
-  const bool is_first = other.is_constant();  // the distributed one
+  const bool is_first = other.is_constant();  // `one` is the distributed one
   const Description& of = is_first ? one : other;
   if ((!is_first && !one.is_constant()) || of.atom_share() == 0) {
     return {chance_of_spread(one, other, or_equal, are_integers), is_random_pair(one, other)};
@@ -117,7 +117,7 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
                             : of.atoms;
   };
   Chance chance{0, true};
-  double pairs = 0;  // pairs of atoms
+  double pairs = 0;  // the share of pairs in which both are atoms
   for (const Description::Atom& first : atoms_of(one)) {
     for (const Description::Atom& second : atoms_of(other)) {
       const double share = first.share * second.share;
@@ -135,7 +135,7 @@ Chance chance_of_equal(const Description& one, const Description& other, c10::Sc
   const double hit = !is_whole(one) || !is_whole(other) ? kHardlyEqual
                      : std::isfinite(values)            ? 1 / values
                                                         : 0.5;
-  if (chance.share > 0) return chance;  // the rest lies elsewhere
+  if (chance.share > 0) return chance;  // the other elements hardly ever equal each other
   return {std::clamp((1 - pairs) * hit, kHardlyEqual, 1 - kHardlyEqual),
           is_random_pair(one, other)};
 }

@@ -1,4 +1,4 @@
-// The chances that one described number is less than a second one, or equal to it.
+// The chances that one described number is less than another, or equal to it.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,16 +7,17 @@
 
 namespace plimsoll::simulated {
 
-// Returns the chance that a number of `one` is less than a number of `other`, or equal if
-// `or_equal`.
+// Returns the chance that a number of `one` is less than a number of `other`; with `or_equal`, less
+// or equal.
 Chance chance_of_less(const Description& one, const Description& other, bool or_equal,
                       bool are_integers);
-// Returns the chance that both are equal; `type` is that of the first.
+// Returns the chance that a number of `one` equals a number of `other`; `type` is the type of
+// `one`.
 Chance chance_of_equal(const Description& one, const Description& other, c10::ScalarType type);
-// Returns whether random draws alone decide the comparison.
+// Returns whether only random draws, and not data, decide a comparison of the two.
 bool is_random_pair(const Description& one, const Description& other);
-// Returns the share of numbers within a limit: up to it, or from it on. Data of which nothing else
-// is known is assumed to have magnitude one.
+// Returns the share of numbers at or beyond a limit: up to it if `is_low`, or else from it on. Data
+// without a known distribution is taken to be around one in size.
 Chance chance_of_limit(const Description& of, double limit, bool is_low);
 
 }  // namespace plimsoll::simulated

@@ -22,8 +22,8 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Makes the host's own generator, the only one that some operations accept, draw from a seed. The
-// program's later draws from it are unchanged.
+// Seeds the host's default generator and restores its state at the end. Some operations accept no
+// other generator, and the program's later numbers must not change.
 class HostSeedScope {
  public:
   explicit HostSeedScope(std::uint64_t seed)
@@ -40,8 +40,8 @@ class HostSeedScope {
   HostSeedScope& operator=(const HostSeedScope&) = delete;
 
  private:
-  // Kernels take the generator's own lock for each draw, so that lock cannot be held for all of
-  // them.
+  // Only one thread at a time may reseed the generator. The generator's own mutex cannot serve,
+  // because kernels lock it for each draw.
   static std::mutex& turns() {
     static auto* const mutex = new std::mutex;
     return *mutex;
@@ -54,10 +54,10 @@ class HostSeedScope {
 
 struct Arguments {
   bool can_be_read = false;
-  Source worst = Source::computed;  // of the arguments that the results depend on
+  Source worst = Source::computed;  // the least certain of the arguments that count
 };
 
-// Recognizes addmv and similar operations: with a factor of 0 the added operand is not read.
+// Returns whether an operation like addmv has beta = 0: then it does not read the added operand.
 bool adds_to_nothing(const Call& call) {
   const std::optional<int> beta = call.op().schema().argumentIndexWithName("beta");
   if (!beta) return false;
@@ -85,7 +85,8 @@ Arguments look_at_arguments(const Call& call) {
   return arguments;
 }
 
-// Batch normalization writes its running mean and variance, although its schema does not say so.
+// Returns whether an argument is a running mean or variance. Batch normalization writes both,
+// although its schema does not say so.
 bool is_running_statistic(const Call& call, std::size_t argument) {
   const auto& arguments = call.op().schema().arguments();
   if (!arguments[argument].name().starts_with("running_")) return false;
@@ -98,7 +99,7 @@ bool is_running_statistic(const Call& call, std::size_t argument) {
   return false;
 }
 
-// Returns the device tensors that the operation writes; none if a result shares its base's values.
+// Returns the device tensors that the call writes; none if a result shares the values of its base.
 std::optional<std::vector<Written>> find_written(const Call& call) {
   const OperationInfo& info = call.info();
   std::vector<Written> written;
@@ -110,7 +111,7 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
     }
     ++element;
   };
-  const auto is_argument = [&](const c10::IValue& value) {  // returned unchanged
+  const auto is_argument = [&](const c10::IValue& value) {  // a result that is one of the arguments
     return value.isTensor() &&
            std::any_of(call.inputs().begin(), call.inputs().end(),
                        [&](const at::Tensor& each) { return each.is_same(value.toTensor()); });
@@ -134,14 +135,15 @@ std::optional<std::vector<Written>> find_written(const Call& call) {
   return written;
 }
 
-// Units for each element: of operations limited by memory, and of those that draw numbers or take
-// logarithms.
+// The host's cost of an element, for operations limited by memory, and for those that draw numbers
+// or take logarithms. In the unit of cost_of.
 constexpr double kPerElement = 16;
 constexpr double kPerDrawnElement = 100;
-// The host multiplies half precision numbers this many times slower.
+// How many times slower the host multiplies half precision than single precision.
 constexpr double kHalfFactor = 16;
 
-// Attention and recurrent layers are counted by their elements.
+// Returns a multiplication's operations; 0 for attention and recurrent layers, whose cost is
+// counted by elements.
 double flops_of(const Multiplication& of) {
   if (const auto* const product = std::get_if<Product>(&of)) return product->flops();
   const auto* const work = std::get_if<ConvolutionWork>(&of);
@@ -149,7 +151,7 @@ double flops_of(const Multiplication& of) {
   return 2 * work->outputs * work->out_channels * work->taps * work->channels / work->groups;
 }
 
-// Returns the host's cost of computing the call, in multiplications in single precision.
+// Returns the host's cost of computing a call, in units of a multiplication in single precision.
 double cost_of(const Call& call) {
   double elements = 0;
   bool is_half = false;
@@ -167,9 +169,9 @@ double cost_of(const Call& call) {
   return flops + elements * (call.info().is_random ? kPerDrawnElement : kPerElement);
 }
 
-// Decides whether to compute. Few values are always computed, and many within the budget. Assumed
-// values are computed only if they are integers, because sizes depend on them. Assumed values of
-// other types are no better than a description.
+// Returns whether to compute the call. If there are few values, always; if there are many, as long
+// as the budget lasts. Values that depend on assumed ones are computed only if they are integers,
+// because sizes depend on integers; otherwise a description is just as good.
 bool is_worth_it(const Call& call, const Arguments& arguments,
                  const std::vector<Written>& written) {
   const auto is_small = [](const at::Tensor& tensor) {
@@ -192,8 +194,8 @@ bool is_worth_it(const Call& call, const Arguments& arguments,
   return has_room;
 }
 
-// Returns the arguments on the host; written ones use the memory of their values. None if there is
-// no room.
+// Returns the call's arguments as host tensors. Tensors that the call writes share memory with
+// their values. None if the budget has no room.
 std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   const OperationInfo& info = call.info();
   torch::jit::Stack values;
@@ -219,13 +221,13 @@ std::optional<torch::jit::Stack> arguments_on_host(const Call& call) {
   return values;
 }
 
-// The result of a computation on the host. checks/ decides beforehand whether a GPU would refuse
-// the data. A CPU kernel refuses other data than a GPU's, so its exceptions only mean that the
-// values are unknown.
+// The outcome of a computation on the host. Whether a GPU would refuse the data is decided before,
+// in checks/. CPU kernels refuse other data than GPU kernels do, so an exception of theirs only
+// means that the values stay unknown.
 enum class Outcome : std::uint8_t { computed, not_computed };
 
-// Runs the operation on the host. Returns not_computed if the CPU has no such kernel, or refuses
-// the data, or there is no room.
+// Runs the operation on the host. Returns not_computed if the CPU lacks the kernel or refuses the
+// data, or the budget has no room.
 Outcome run_on_host(const Call& call, std::uint64_t seed) {
   try {
     std::optional<torch::jit::Stack> values = arguments_on_host(call);
@@ -262,7 +264,7 @@ Outcome run_on_host(const Call& call, std::uint64_t seed) {
   return Outcome::computed;
 }
 
-// Describes each tensor before any is written.
+// Describes each tensor that the call writes. This has to happen before any of them is written.
 std::vector<Known> describe(const Call& call, const std::vector<Written>& written) {
   std::vector<Known> known;
   known.reserve(written.size());
@@ -274,28 +276,31 @@ void note(const std::vector<Written>& written, const std::vector<Known>& known) 
   for (std::size_t i = 0; i < written.size(); ++i) note_same(written[i].tensor, known[i]);
 }
 
-// Returns a seed for a host generator, which uses the lower half.
+// Returns a seed for a host generator, which uses only the lower 32 bits.
 std::uint64_t seed_of(const RandomState& random) {
   const std::uint64_t mixed = random.seed ^ (random.offset * 0x9E3779B97F4A7C15U);
   return mixed ^ (mixed >> 32);
 }
 
-// Fills a tensor with exactly the numbers that a GPU would draw; returns false if they are unknown.
+// Fills a tensor in place with the numbers that a GPU would draw; returns false if they are
+// unknown.
 bool draw(const Call& call, const RandomState& random) {
   if (!call.info().is_in_place() || !is_simulated(call.tensor(0))) return false;
   const at::Tensor values = writable_values(call.tensor(0), true);
   return values.defined() && draw_as_a_gpu(call, random, values);
 }
 
-// The operands need not be known: no number is infinite in a healthy run.
+// Returns whether all results are constants. Then they hold whatever the operands are: in a healthy
+// run no number is infinite.
 bool are_constant(const std::vector<Known>& known) {
   return std::all_of(known.begin(), known.end(),
                      [](const Known& each) { return each.description.is_constant(); });
 }
 
-// In a healthy run gradients are finite, so the flag stays as it was. If data is chosen for the
-// least memory, gradients overflow while they are scaled by more than this. A scaler that begins
-// with 2^16, PyTorch's default, then skips three steps.
+// Sets the flag of a gradient scaler that says whether a gradient is infinite. In a healthy run
+// gradients are finite, so the flag stays as it is. If data is chosen for the least memory,
+// gradients overflow as long as the scale is above kOverflowingScale. With 2^16, PyTorch's default,
+// the scaler then skips three steps.
 void find_finite(const Call& call) {
   constexpr double kOverflowingScale = 8192;
   if (unknown() != Unknown::least) return;
@@ -317,12 +322,13 @@ void compute_values(const Call& call) {
   const auto written = find_written(call);
   if (!written || written->empty()) return;
   const Arguments arguments = look_at_arguments(call);
-  // A captured kernel runs later, and again, on data that is not known yet.
+  // A captured kernel runs later, in each replay, on data that is not known yet.
   const bool is_captured = runtime().current_capture(call.device()) != 0;
   const bool is_unsure = is_captured || !arguments.can_be_read || arguments.worst > Source::random;
   if (is_unsure && call.info().has(kFindsFinite)) return find_finite(call);
   std::vector<Known> known;
-  // Too few random numbers are examined for their bounds to show their distribution.
+  // Random numbers are also described: only a few are searched for bounds, which would not show
+  // their distribution.
   if (is_unsure || is_random || arguments.worst == Source::random) {
     known = describe(call, *written);
     if (is_unsure && are_constant(known)) return note(*written, known);

@@ -1,12 +1,12 @@
-// Computes an operation's values: the host runs the operation if it is cheap; otherwise the result
-// is described.
+// Computes an operation's values: on the host if that is cheap. Otherwise the results are
+// described.
 #pragma once
 
 #include "operation/call.h"
 
 namespace plimsoll::simulated {
 
-// Called after the call's results are allocated.
+// Computes or describes the results of a call. The results must have been allocated.
 void compute_values(const Call& call);
 
 }  // namespace plimsoll::simulated

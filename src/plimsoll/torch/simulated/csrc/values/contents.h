@@ -1,5 +1,5 @@
-// The knowledge of the contents of one allocation, whichever storages lie in it: values, or a
-// description of them, by ranges.
+// What is known of the contents of an allocation: for each range, values or a description. All
+// storages over the allocation share it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,50 +15,51 @@
 
 namespace plimsoll::simulated {
 
-// The source of values, the most certain first.
+// The source of values; the most certain one is first.
 enum class Source : std::uint8_t {
-  computed,   // equal to those on a GPU
-  random,     // drawn like a GPU's, from another generator
-  assumed,    // drawn from a description, or computed from such values
-  told,       // assumed values that the host has read
-  described,  // there are no values
+  computed,   // the same as on a GPU
+  random,     // from a random generator, but other numbers than on a GPU
+  assumed,    // drawn from a description, or computed from drawn values
+  told,       // like assumed, and the host has read them
+  described,  // there are no values, only a description
 };
 
 class Contents final : public ContentsOfAllocation {
  public:
   explicit Contents(std::size_t size);
-  // Makes contents in host memory, which the host writes too. They are always values.
+  // Makes contents over host memory that the host also writes. Such contents always have values.
   Contents(std::size_t size, std::shared_ptr<std::byte[]> of_host);
   Contents(const Contents&) = delete;
   Contents& operator=(const Contents&) = delete;
 
-  // A range of bytes with the same knowledge.
+  // A range of bytes of which the same is known. It begins where the part before ends.
   struct Part {
     std::size_t end = 0;
     Source source = Source::described;
     Description description;
-    c10::ScalarType type = c10::ScalarType::Byte;  // the type that was written
-    bool is_unwritten = false;  // its description is that of any number of its type
-    std::uint64_t series = 0;   // the series of its draws
-    std::uint64_t first = 0;    // the number in the series of the part's first element
-    std::uint64_t capture = 0;  // the capture that wrote it; 0 for none
+    c10::ScalarType type = c10::ScalarType::Byte;  // of the numbers that were written
+    bool is_unwritten = false;                     // only the type is known: any number
+    std::uint64_t series = 0;                      // the series from which the part is drawn
+    std::uint64_t first = 0;    // the position of the first element in the series
+    std::uint64_t capture = 0;  // the CUDA graph's capture that wrote it; 0 for none
     Origin origin;
   };
 
   [[nodiscard]] const std::vector<Part>& parts() const { return parts_; }
   [[nodiscard]] bool are_mapped() const { return are_mapped_; }
-  // Returns the values of the whole storage; null if there is no room for them.
+  // Returns the values of the whole allocation; null if there are none.
   [[nodiscard]] std::byte* memory() const { return memory_.get(); }
   [[nodiscard]] std::shared_ptr<std::byte[]> shared_memory() const { return memory_; }
   bool make_room(at::ScalarType type);
   void give_room_back();
-  // Fills unwritten memory with zeros if a write lies in between: it may contain anything.
+  // Turns memory between `begin` and `end` that was never written into zeros. Such memory may
+  // contain anything, so a write to part of the range may assume zeros for the rest.
   void take_zeros(std::size_t begin, std::size_t end, at::ScalarType type);
-  // Takes over another storage's contents, as far as both reach.
+  // Copies another allocation's contents, as far as both reach.
   void take_over(const Contents& other);
-  // Sets the knowledge of the bytes from `begin` to the part's end.
+  // Sets what is known of the bytes from `begin` to `part.end`.
   void write(std::size_t begin, const Part& part);
-  // Cuts parts, so that one begins at this byte.
+  // Splits the part that contains byte `at`, so that a part begins there.
   void cut(std::size_t at, std::size_t item);
   std::vector<Part>& parts_for_writing() { return parts_; }
 

@@ -1,4 +1,4 @@
-// Descriptions of numbers after conversion to another type.
+// Describes numbers after a conversion to another type.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// Describes the numbers in another type: integers drop fractions, truth values become zeros and
-// ones, and numbers that do not fit may become anything.
+// Describes numbers of type `from` after conversion to type `to`. Integers drop fractions, truth
+// values become zeros and ones, and numbers that do not fit into the type may become anything.
 Description in_type(Description of, c10::ScalarType from, c10::ScalarType to);
 
 }  // namespace plimsoll::simulated

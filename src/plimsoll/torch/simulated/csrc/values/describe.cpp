@@ -24,13 +24,13 @@ Describe find(const Call& call, std::size_t result) {
   return result == 0 ? row->first : result == 1 ? row->second : result == 2 ? row->third : kAny;
 }
 
-// A copy draws from the same series, so that it has the elements of the original.
+// Returns whether the result has the operand's elements. The copy then draws from the same series.
 bool keeps_elements(const Call& call) {
   const std::string& name = call.info().plain_name;
   return name == "clone" || name == "contiguous" || name == "_to_copy";
 }
 
-// Returns whether index_put or scatter adds to the elements, instead of replacing them.
+// Returns whether an index_put or a scatter adds to the elements instead of replacing them.
 bool accumulates(const Call& call) {
   const std::string& name = call.info().plain_name;
   if (!name.starts_with("index_put") && !name.starts_with("_index_put") &&
@@ -42,8 +42,9 @@ bool accumulates(const Call& call) {
   });
 }
 
-// Describes truth values that replace those by which they were chosen: `where(open, still_open,
-// open)`. New values follow the rule; old ones keep the description of the choice.
+// Describes truth values of which a part is replaced and which are their own mask, as in
+// `where(open, still_open, open)`. The old elements that remain are known from the mask: all true,
+// or all false.
 Description chosen_truth(const Operands& of, const Replacement& replaced, Origin& origin) {
   const Origin kept = origin_of(of.tensor(replaced.kept));
   const bool is_kept_true = (kept.is_turned == replaced.mask.is_turned) == replaced.is_turned;
@@ -58,13 +59,13 @@ Description chosen_truth(const Operands& of, const Replacement& replaced, Origin
   return Description::truth(is_kept_true ? rest + is_true : is_true, is_random);
 }
 
-// Returns an operand's origin; it is unknown for a host tensor.
+// Returns an operand's origin; unknown for a host tensor.
 Origin operand_origin(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? origin_of(tensor) : Origin();
 }
 
-// Describes the result's origin, and what follows from it.
+// Sets the result's origin, and corrects the description by what the origin implies.
 void describe_origin(const Operands& of, const Written& written, Known& known) {
   const bool is_truth = written.tensor.scalar_type() == at::kBool;
   const auto replaced = written.result == 0 ? replacement_of(of) : std::nullopt;
@@ -72,7 +73,8 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
   if (kept.is_known()) {
     const Origin& mask = replaced->mask;
     const Origin fresh = operand_origin(of, replaced->fresh);
-    // A constant may meet the condition too, and so may numbers computed from the replaced ones.
+    // Only newly drawn elements settle the condition: constants, and numbers computed from the
+    // old elements, may meet it again.
     const bool is_drawn_anew = fresh.is_known() && !fresh.is_of(kept);
     known.origin = kept.with_replaced(
         replaced->share,
@@ -83,7 +85,7 @@ void describe_origin(const Operands& of, const Written& written, Known& known) {
     return;
   }
   known.origin = origin_of_written(of.call(), written);
-  // A copy and a negation have their operand's origin, where the condition is settled already.
+  // A copy or a negation keeps the operand's origin, where the condition is accounted for already.
   const bool is_new = operand_origin(of, 0).state != known.origin.state;
   if (is_truth && is_new) known.description = settled_truth(known.description, known.origin);
 }
@@ -99,7 +101,7 @@ Known describe_written(const Call& call, const Written& written) {
   try {
     if (rule != kAny) known.description = in_type(rule(operands), type, type);
     if (!accumulates(call)) describe_origin(operands, written, known);
-  } catch (const c10::Error&) {  // the rule does not know this overload
+  } catch (const c10::Error&) {  // the rule was not made for this overload
     return known;
   }
   if (rule != kAny && keeps_elements(call) &&

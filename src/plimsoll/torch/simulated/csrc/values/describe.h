@@ -1,4 +1,4 @@
-// Descriptions of an operation's results, from those of its operands.
+// Describes an operation's results from the descriptions of its operands.
 #pragma once
 
 #include "operation/call.h"

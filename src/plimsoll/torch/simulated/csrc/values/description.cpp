@@ -21,13 +21,15 @@ std::uint64_t mix(std::uint64_t value) {  // the finalizer of SplitMix64
 
 double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1.0p-53; }
 
-// Chooses a number below `count` that differs from the earlier ones in its row.
+// Returns element `number` of `chosen` indices: below `count`, and different from those before it
+// in its row.
 double choose(const Description& of, std::uint64_t series, std::uint64_t number) {
   const auto count = static_cast<std::uint64_t>(of.high) + 1;
   const auto per_row = static_cast<std::uint64_t>(std::max<std::int64_t>(of.per_row, 1));
   const std::uint64_t row = number / per_row;
   const std::uint64_t place = number % per_row;
-  // Most rows choose the same number first, and it is large; no number stays unchosen.
+  // For the most memory, most rows begin with the same index, so that its share is large; the other
+  // rows choose freely, so that no index stays unchosen.
   if (chosen_unknown == Unknown::most && place == 0 && row % 4 != 0) return 0;
   if (chosen_unknown == Unknown::least) return static_cast<double>(number % count);
   const std::uint64_t bits = mix(series ^ mix(row));
@@ -71,11 +73,11 @@ double draw_one(const Description& of, std::uint64_t series, std::uint64_t numbe
       if (of.spread == Spread::data && chosen_unknown == Unknown::least) return of.low;
       return of.low + std::floor(part * (of.high - of.low + 1));
     }
-    // The number may be an index.
+    // Zero, or the bound closest to it: the number may be used as an index.
     return std::clamp(0.0, of.low, of.high);
   }
   if (has_low && has_high) return of.low + part * (of.high - of.low);
-  // Programs divide by such numbers and take their logarithms, so they are not zero.
+  // Not close to zero, because programs divide by such numbers and take their logarithms.
   const double size = 0.5 + part;
   if (has_low && of.low >= size) return of.low + size;
   if (has_high && of.high <= size) return of.high - size;

@@ -1,5 +1,4 @@
-// Descriptions of numbers that were not computed: their bounds, and their distribution between
-// them.
+// Descriptions of numbers that were not computed: their bounds, and the distribution within them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -10,31 +9,33 @@
 
 namespace plimsoll::simulated {
 
-// How unknown data is chosen if sizes depend on it.
+// How unknown data is chosen where sizes depend on it: balanced, or for the most or the least
+// memory.
 enum class Unknown : std::uint8_t { balanced, most, least };
 
-// An event with a lower chance hardly ever happens, but is not ruled out.
+// Events with a lower chance than this count as unlikely, but not as impossible.
 constexpr double kHardlyEver = 1e-9;
 
-// The chance of a property of a number; `is_random`: random draws alone decide, whatever the data
-// is.
+// The chance that a number has some property. `is_random`: only random draws decide it, not the
+// program's data.
 struct Chance {
   double share = 0;
   bool is_random = false;
 };
 
-// A description of numbers. They are always finite, as in a healthy run.
+// What is known of numbers that were not computed. The numbers are taken to be finite, as in a
+// healthy run.
 struct Description {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
   enum class Spread : std::uint8_t {
-    data,     // depends on the program's data
-    even,     // uniform over the bounds, from a random generator
-    normal,   // around `mean`, from a random generator
-    chosen,   // chosen indices within [0, high], such as tokens or experts
-    counted,  // a count: `mean`, or a bound if the choice of data says so
+    data,     // anything within the bounds, decided by the program's data
+    even,     // from a random generator, uniform within the bounds
+    normal,   // from a random generator, normal around `mean`
+    chosen,   // indices within [0, high], such as tokens or experts
+    counted,  // a count: `mean`, or a bound for the most or the least memory
   };
-  // One number that many elements have: the zeros of relu, the ends of clamp. The other elements
-  // are distributed.
+  // A value that many elements have, such as the zeros of relu or the limits of clamp. The other
+  // elements are distributed.
   struct Atom {
     double at = 0;
     double share = 0;
@@ -43,23 +44,23 @@ struct Description {
   double low = -kNone;
   double high = kNone;
   Spread spread = Spread::data;
-  double mean = 0;               // for `normal`; for truth values, the share of true ones
+  double mean = 0;               // for `normal`; for truth values, the share of true
   double deviation = 0;          // for `normal`
-  std::int64_t per_row = 1;      // for `chosen`: this many consecutive numbers differ
-  std::int64_t sums_to_one = 0;  // over a dimension of this size; 0 if they do not
-  std::int64_t sum_stride = 0;   // the stride of that dimension
-  bool is_finite = true;         // false only for numbers that the program wrote itself
-  bool is_whole = false;         // numbers without fractions, whatever their type
-  bool reaches_bounds = false;   // one element equals `low`, and one `high`
-  std::array<Atom, 2> atoms{};   // for numbers, not for truth values
+  std::int64_t per_row = 1;      // for `chosen`: so many consecutive numbers all differ
+  std::int64_t sums_to_one = 0;  // size of the dimension that sums to one; 0 if none does
+  std::int64_t sum_stride = 0;   // stride of that dimension
+  bool is_finite = true;         // false only for numbers that the program itself wrote
+  bool is_whole = false;         // no fractions, whatever the number type
+  bool reaches_bounds = false;   // some element equals `low`, and some element `high`
+  std::array<Atom, 2> atoms{};   // only for numbers, not for truth values
 
   [[nodiscard]] bool is_constant() const { return low == high; }
-  // Returns whether a random generator draws the numbers, whatever the program's data is.
+  // Returns whether the numbers come from a random generator and so do not depend on data.
   [[nodiscard]] bool is_random() const {
     return spread == Spread::even || spread == Spread::normal;
   }
 
-  // Returns whether data may decide truth values either way.
+  // Returns whether truth values may be true as well as false, depending on data.
   [[nodiscard]] bool is_open() const { return mean > kHardlyEver && mean < 1 - kHardlyEver; }
 
   static Description constant(double value) { return {value, value}; }
@@ -71,36 +72,38 @@ struct Description {
   static Description chosen(std::int64_t of, std::int64_t per_row = 1) {
     return {0, static_cast<double>(of - 1), Spread::chosen, 0, 0, per_row};
   }
-  // Makes truth values; `random`: the share comes from random numbers, and not from data.
+  // Describes truth values. `random`: random numbers decide the share, not data.
   static Description truth(double share, bool random = false);
   static Description truth(const Chance& of) { return truth(of.share, of.is_random); }
-  // Makes truth values that data decides: likely or unlikely, but never certain.
+  // Describes truth values that depend on data: true with this share, but never certainly.
   static Description likely(double share) { return {0, 1, Spread::data, share}; }
-  // Makes a count among `most`.
+  // Describes a count of at most `most`; on average it is `mean`.
   static Description counted(double mean, double most, bool random);
-  // Makes a share of the elements one number; drops the smallest atoms if there is no room.
+  // Adds a value that a share of the elements has. If both places are taken, the smallest atom
+  // goes.
   void add_atom(const Atom& atom);
-  // Returns the share of elements that are atoms.
+  // Returns the share of elements whose value is one of the atoms.
   [[nodiscard]] double atom_share() const;
-  // Returns the share that certainly equals the number.
+  // Returns the share of elements that are known to equal `value`.
   [[nodiscard]] Chance share_at(double value) const;
-  // Returns the description of any numbers of a type.
+  // Describes any numbers of a type.
   static Description of_type(c10::ScalarType type);
 };
 
-// Describes the numbers of both; `share` of the elements belong to the first.
+// Describes a mixture of two descriptions: `share` of the elements belong to `one`.
 Description join(const Description& one, const Description& other, double share = 0.5);
-// Returns how many of `most` random draws hit, with `mean` hits on average. For the most or the
-// least it returns a count that is hardly ever exceeded.
+// Returns how many of `most` random draws hit; on average, `mean` do. For the most memory, it
+// returns a count that is hardly ever exceeded. For the least memory, it returns a count that is
+// hardly ever missed.
 double expected_of_random(double mean, double most);
 
-// Draws the numbers `first`, `first` + 1, … of a series of that description. A position of a series
-// always has the same number.
+// Draws the numbers `first`, `first` + 1, … of a series. The number at a position of a series never
+// changes.
 void draw(const Description& of, std::uint64_t series, std::uint64_t first, c10::ScalarType type,
           std::int64_t count, double* to);
-// Returns a new series.
+// Returns the number of a new series.
 std::uint64_t next_series();
-// Sets how all series are drawn from now on.
+// Sets how all series are drawn from now on; `seed` changes the numbers.
 void set_unknown(Unknown unknown, std::uint64_t seed);
 Unknown unknown();
 

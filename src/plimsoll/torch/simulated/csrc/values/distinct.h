@@ -1,4 +1,4 @@
-// The number of different values among described numbers.
+// How many different values there are among numbers that are only described.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace plimsoll::simulated {
 
-// Returns the expected number for `count` numbers of a description.
+// Returns the expected number of different values among `count` numbers of this description.
 std::int64_t expected_distinct(const Description& of, std::int64_t count);
 
 }  // namespace plimsoll::simulated

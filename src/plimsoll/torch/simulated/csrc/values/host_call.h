@@ -1,4 +1,4 @@
-// A call's arguments on the host, for functions that compute there what otherwise only GPUs can.
+// Access to a call's arguments on the host, for functions that compute GPU-only operations there.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -10,7 +10,7 @@
 
 namespace plimsoll::simulated {
 
-// The arguments, by their names.
+// A call's arguments, by the names in the operation's schema.
 class Named {
  public:
   Named(const Call& call, torch::jit::Stack stack) : call_(call), values_(std::move(stack)) {}
@@ -20,7 +20,7 @@ class Named {
     TORCH_CHECK(place, "no argument ", name);
     return values_.at(static_cast<std::size_t>(*place));
   }
-  // Returns the tensor of this name; undefined if there is none.
+  // Returns the tensor argument of this name; undefined if there is none.
   [[nodiscard]] at::Tensor tensor(const char* name) const {
     const auto place = call_.op().schema().argumentIndexWithName(name);
     if (!place) return {};
@@ -33,10 +33,11 @@ class Named {
   torch::jit::Stack values_;
 };
 
-// Takes the arguments from the stack.
+// Returns all arguments and empties the stack.
 inline torch::jit::Stack take(torch::jit::Stack& stack) { return std::exchange(stack, {}); }
 
-// Returns the tensor in single precision, in which kernels accumulate.
+// Returns a tensor of half precision as single precision, in which kernels accumulate; other
+// tensors are returned as they are.
 inline at::Tensor widened(const at::Tensor& tensor) {
   return tensor.defined() && at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat)
                                                                              : tensor;

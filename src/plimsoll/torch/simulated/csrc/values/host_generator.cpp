@@ -13,13 +13,13 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Some seconds of host time in all.
+// A limit on the numbers that are drawn for this: some seconds of host time in all.
 constexpr std::uint64_t kMostNumbers = std::uint64_t{1} << 32;
 
-// Returns how many 32-bit numbers a kernel takes (ATen/native/cpu/DistributionTemplates.h). It
-// makes normal numbers sixteen at a time, and makes the last sixteen anew if their count is no
-// multiple of sixteen. Since 2.13 a kernel for half precision draws no numbers for the remainder
-// first.
+// Returns how many 32-bit numbers PyTorch's CPU kernel takes
+// (ATen/native/cpu/DistributionTemplates.h). It makes normal numbers sixteen at a time; if their
+// count is no multiple of sixteen, it draws the last sixteen again. Since PyTorch 2.13, the kernel
+// for half precision does not draw numbers for the remainder first.
 std::optional<std::uint64_t> numbers_taken(const Call& call) {
   const std::string& name = call.info().plain_name;
   const at::Tensor target = call.tensor(0);

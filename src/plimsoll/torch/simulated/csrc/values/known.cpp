@@ -21,26 +21,26 @@
 namespace plimsoll::simulated {
 namespace {
 
-// The most elements that are drawn at a time, and whose bounds are searched.
+// The largest number of elements that are drawn at a time, and that are searched for their bounds.
 constexpr std::int64_t kMostDrawn = std::int64_t{1} << 20;
 constexpr std::int64_t kMostSearched = std::int64_t{1} << 16;
 constexpr std::int64_t kMostSearchedIntegers = std::int64_t{1} << 20;
-// A strided write with up to this many pieces notes each piece.
+// A strided write notes each dense piece if there are at most this many.
 constexpr std::size_t kMostPieces = 256;
 
-// Threads share storages. One thread at a time reads and writes the knowledge of them; values are
-// not locked, as on a GPU. No thread calls Python meanwhile.
+// Guards what is known of all storages, which threads share. Values are not guarded, as on a GPU. A
+// thread that holds this lock never calls Python.
 std::recursive_mutex& contents_mutex() {
   static auto* const made = new std::recursive_mutex;
   return *made;
 }
 using ContentsLock = std::lock_guard<std::recursive_mutex>;
 
-// The bytes that contain a tensor's elements, from the start of its allocation.
+// The range of bytes, from the start of the allocation, that contains a tensor's elements.
 struct Extent {
   std::size_t begin = 0;
   std::size_t end = 0;
-  bool is_dense = false;  // it has an element at each position
+  bool is_dense = false;  // the tensor has an element at each position of the range
 };
 
 Extent extent_of(const at::Tensor& tensor) {
@@ -52,15 +52,15 @@ Extent extent_of(const at::Tensor& tensor) {
           last + 1 == tensor.numel() && tensor.is_non_overlapping_and_dense()};
 }
 
-// Describes the part's bytes, read as numbers of a type; the part's own description is for the
-// written type.
+// Describes the part's bytes as numbers of `type`; the part's own description is for the type that
+// was written.
 Description description_of(const Contents::Part& part, at::ScalarType type) {
   const bool is_zero = part.description.is_constant() && part.description.low == 0;
   const bool is_other = part.type != type && !is_zero;
   return part.is_unwritten || is_other ? Description::of_type(type) : part.description;
 }
 
-// Draws elements in the order of their positions, beginning with number `first` of the series.
+// Draws `count` elements of the part, from number `first` of its series on.
 void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, std::int64_t count,
                at::ScalarType type) {
   const at::Tensor drawn = at::empty({count}, at::TensorOptions().dtype(at::kDouble));
@@ -69,21 +69,21 @@ void draw_into(std::byte* to, const Contents::Part& part, std::uint64_t first, s
   at::from_blob(to, {count}, at::TensorOptions().dtype(type)).copy_(drawn);
 }
 
-// The byte offsets from a tensor's first element at which its dense pieces begin, all of one
-// length; none if they are too many, or overlap.
+// The dense pieces of a strided tensor: their offsets in bytes from the first element, and their
+// common length. No offsets if the pieces are too many or overlap.
 struct Pieces {
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
 };
 
 Pieces pieces_of(const at::Tensor& tensor) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // strides and sizes
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // (stride, size)
   for (std::int64_t i = 0; i < tensor.dim(); ++i) {
     if (tensor.size(i) != 1) dims.emplace_back(tensor.stride(i), tensor.size(i));
   }
   std::sort(dims.begin(), dims.end());
   const std::size_t item = tensor.itemsize();
-  std::int64_t covered = 1;  // elements that a piece and the gap behind it cover
+  std::int64_t covered = 1;  // elements from one piece's start to the next
   Pieces pieces{{0}, item};
   for (const auto& [stride, size] : dims) {
     if (stride < covered) return {};
@@ -114,8 +114,8 @@ void for_parts_in(const Contents& contents, std::size_t begin, std::size_t end, 
   }
 }
 
-// Visits the parts that contain the tensor's elements: each with its start, and the bytes that it
-// shares with a piece.
+// Calls `each` for every part that contains elements of the tensor: with the part, its start, and
+// the range of bytes that it shares with a piece.
 template <typename Each>
 void for_parts_of(const Contents& contents, const at::Tensor& tensor, Each each) {
   const Extent extent = extent_of(tensor);
@@ -140,7 +140,7 @@ Source worst_source(const Contents& contents, const at::Tensor& tensor) {
   return worst;
 }
 
-// Draws the elements within the extent that have no values.
+// Draws values for the elements of the extent that have none.
 void draw_missing(Contents& contents, const Extent& extent, at::ScalarType type, std::size_t item) {
   contents.cut(extent.begin, item);
   contents.cut(extent.end, item);
@@ -155,7 +155,7 @@ void draw_missing(Contents& contents, const Extent& extent, at::ScalarType type,
   }
 }
 
-// Copies a tensor's other properties: conjugated, negated, a plain number.
+// Gives `values` the tensor's other properties: whether it is conjugated, negated, a Python number.
 at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     values.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -165,7 +165,8 @@ at::Tensor with_bits_of(const at::Tensor& tensor, at::Tensor values) {
   return values;
 }
 
-// Keeps the memory alive while it is in use, whatever another thread does to the contents.
+// Returns a host tensor over the values. It keeps their memory alive, even if another thread frees
+// the contents.
 at::Tensor over(const Contents& contents, const at::Tensor& tensor, std::size_t begin) {
   at::Tensor values = at::from_blob(
       contents.memory() + begin, tensor.sizes(), tensor.strides(),
@@ -178,7 +179,7 @@ Contents& contents_of(Allocation& allocation) {
   return static_cast<Contents&>(*allocation.contents);
 }
 
-// Returns null if the program never wrote or read the allocation.
+// Returns an allocation's contents; null if the program never wrote or read them.
 const Contents* contents_of(const Allocation* allocation) {
   return allocation == nullptr ? nullptr : static_cast<const Contents*>(allocation->contents.get());
 }
@@ -200,10 +201,11 @@ Description bounds_of(const at::Tensor& values) {
   return found;
 }
 
-// Returns bounds for values that may differ on a GPU: only their signs are kept.
+// Returns bounds for values that a GPU may compute differently: only the signs of `bounds` are
+// kept.
 Description signs_of(const Description& bounds, const Description& any, at::ScalarType type) {
   if (type == at::kBool) {
-    constexpr double kUnsure = 1e-6;  // the next draw may differ from all earlier ones
+    constexpr double kUnsure = 1e-6;  // the next draw may differ from all before
     const double share = bounds.is_constant() ? bounds.low : bounds.mean;
     return Description::likely(std::clamp(share, kUnsure, 1 - kUnsure));
   }
@@ -218,12 +220,12 @@ bool are_searched(std::int64_t count, at::ScalarType type) {
          (c10::isIntegralType(type, /*includeBool=*/true) ? kMostSearchedIntegers : kMostSearched);
 }
 
-// Describes the part's bytes from `begin` to `end`, read as numbers of a type. Assumed values could
-// be any numbers of the part's description.
+// Describes the part's bytes from `begin` to `end` as numbers of `type`. If the part's values are
+// only assumed, they could be any numbers of its description.
 Description description_within(const Contents& contents, const Contents::Part& part,
                                std::size_t begin, std::size_t end, at::ScalarType type,
                                std::uint64_t capture) {
-  // Data from before the capture differs at each replay.
+  // Data that was not written in the capture differs at each replay.
   if (capture != 0 && part.capture != capture) return Description::of_type(type);
   if (part.source == Source::described) return description_of(part, type);
   const std::size_t item = c10::elementSize(type);
@@ -239,8 +241,8 @@ Description description_within(const Contents& contents, const Contents::Part& p
                                        : signs_of(bounds, description_of(part, type), type);
 }
 
-// Returns the part that contains all of the tensor's elements, with its start; null if there are
-// several.
+// Returns the part that contains all of the tensor's elements, and the part's start; null if the
+// elements lie in several parts.
 std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents,
                                                         const at::Tensor& tensor) {
   const Extent extent = extent_of(tensor);
@@ -252,7 +254,8 @@ std::pair<const Contents::Part*, std::size_t> only_part(const Contents& contents
   return found;
 }
 
-// Few known values are identified by their numbers, and many by their position in memory.
+// Returns the origin of known values. A few values are identified by their numbers, many by their
+// position in memory.
 Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std::uint64_t serial) {
   constexpr std::size_t kMostBytes = 64;
   const Extent extent = extent_of(tensor);
@@ -266,8 +269,8 @@ Origin origin_of_values(const at::Tensor& tensor, const Contents& contents, std:
   return origin_by_number(serial, version.current_version());
 }
 
-// Notes what was written. The host can read memory of its own that a device writes, but described
-// contents have no values, which the report says.
+// Sets what is known of the bytes. If a device writes to host memory, the host can read it there; a
+// description has no values to read, so the report gets an assumption.
 void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) {
   Contents& contents = contents_of(allocation);
   if (contents.are_mapped() && part.source == Source::described) {
@@ -277,7 +280,7 @@ void put(Allocation& allocation, std::size_t begin, const Contents::Part& part) 
   contents.write(begin, part);
 }
 
-// Notes the part, for its replays too.
+// Sets what is known of the written bytes, also for replays if a graph is being captured.
 void write(const at::Tensor& tensor, Allocation& allocation, std::size_t begin,
            Contents::Part part) {
   part.capture = runtime().current_capture(allocation.device);
@@ -304,7 +307,7 @@ Known known_of(const at::Tensor& tensor) {
     known.description = bounds_of(read_values(tensor));
   } else {
     bool is_first = true;
-    double before = 0;  // bytes
+    double before = 0;  // bytes of the parts before this one
     for_parts_of(
         contents, tensor,
         [&](const Contents::Part& part, std::size_t start, std::size_t begin, std::size_t end) {
@@ -439,7 +442,7 @@ void note_values(const at::Tensor& tensor, Source source, const Known& known) {
   if (allocation == nullptr || tensor.numel() == 0) return;
   Contents& contents = contents_of(*allocation);
   const Extent extent = extent_of(tensor);
-  if (contents.memory() == nullptr) {  // another thread has described all of it meanwhile
+  if (contents.memory() == nullptr) {  // another thread replaced the values
     note_described(tensor, Description::of_type(tensor.scalar_type()));
     return;
   }
@@ -508,11 +511,11 @@ void note_same(const at::Tensor& tensor, const Known& as) {
     }
     return;
   }
-  if (!extent.is_dense) {  // the gaps are described with it
+  if (!extent.is_dense) {  // what lies in the gaps is described too
     const auto elements = static_cast<double>((extent.end - extent.begin) / tensor.itemsize());
     const double share = std::min(static_cast<double>(tensor.numel()) / elements, 1.0);
     Description between;
-    double before = 0;  // bytes
+    double before = 0;  // bytes of the parts before this one
     for_parts_in(
         contents, extent.begin, extent.end, [&](const Contents::Part& each, std::size_t start) {
           const std::size_t begin = std::max(start, extent.begin);
@@ -533,7 +536,7 @@ void note_same(const at::Tensor& tensor, const Known& as) {
 }
 
 void replay_writes(std::uint64_t capture) {
-  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // by series, so that copies stay equal
+  std::unordered_map<std::uint64_t, std::uint64_t> renewed;  // old to new: copies stay equal
   for (CapturedWrite& write : captured_writes(capture)) {
     const auto storage = write.storage.lock();
     if (!storage) continue;

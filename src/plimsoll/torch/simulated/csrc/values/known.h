@@ -1,5 +1,5 @@
-// The knowledge of tensors on a device: of their elements, whichever parts of an allocation's
-// contents they lie in.
+// What is known of the elements of device tensors. A tensor may cover several parts of its
+// allocation's contents (contents.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,54 +11,56 @@
 
 namespace plimsoll::simulated {
 
-// Several threads may call any function of this file at the same time.
+// The functions of this file are thread-safe.
 
-// The knowledge of a whole tensor on a device.
+// The knowledge of a whole device tensor.
 struct Known {
   Source source = Source::described;
   Description description;
-  std::uint64_t series = 0;  // of a tensor that is drawn from a single series
+  std::uint64_t series = 0;  // if all elements come from one series; otherwise 0
   std::uint64_t first = 0;
   Origin origin;
 };
 Known known_of(const at::Tensor& tensor);
 Source source_of(const at::Tensor& tensor);
 Origin origin_of(const at::Tensor& tensor);
-// Describes how a tensor's elements were drawn if they are random, and otherwise what is known of
-// them.
+// Returns the distribution from which a tensor's elements were drawn if they are random, or else
+// what is known of the elements.
 Description spread_of(const at::Tensor& tensor);
 
-// Returns whether values can be computed from a tensor: its elements exist, or are few enough to be
-// drawn.
+// Returns whether a computation can read a tensor: its elements have values, or are few enough to
+// be drawn.
 bool can_be_read(const at::Tensor& tensor);
-// Returns a tensor's elements, and draws those without values: a read-only host tensor, undefined
-// if there are too many.
+// Returns a tensor's elements as a read-only host tensor. Elements without values are drawn; if
+// they are too many, the result is undefined.
 at::Tensor read_values(const at::Tensor& tensor);
-// Returns a tensor's elements for writing: existing values, or new ones. Undefined if there is no
-// room.
+// Returns a host tensor through which the tensor's elements can be written. It uses the existing
+// values or makes room for new ones; undefined if the budget has no room.
 at::Tensor writable_values(const at::Tensor& tensor, bool is_overwritten);
 
-// Notes the source of elements that were written to the tensor's values.
+// Notes the source of elements that were just written to the tensor's values.
 void note_values(const at::Tensor& tensor, Source source);
-// Notes the source of elements together with more knowledge: their distribution, of which few
-// elements are examined, and their origin.
+// Notes the source of the written elements, and their distribution and origin. The distribution has
+// to be noted, because a search of a few elements finds only their bounds.
 void note_values(const at::Tensor& tensor, Source source, const Known& known);
-// Notes the description of elements that were written on the device alone.
+// Notes the description of elements that were written, but have no values.
 void note_described(const at::Tensor& tensor, const Description& description);
-// Notes that bytes of an unknown type were written from `begin` on.
+// Notes that the bytes from `begin` to `end` were written, with numbers of an unknown type.
 void note_written(Allocation& allocation, std::size_t begin, std::size_t end);
-// Sets the elements to those that the host has read; any elements of the description were possible.
+// Sets the elements to the values that the host has read, so that later reads agree. `could_be`
+// describes the values that were possible.
 void note_told(const at::Tensor& tensor, const at::Tensor& values, const Description& could_be);
-// Notes that each element equals that of another tensor: a copy.
+// Notes that each element equals that of another tensor, of which `as` is known: the tensor is a
+// copy.
 void note_same(const at::Tensor& tensor, const Known& as);
 
-// Draws a graph's writes anew, as its replay does.
+// Draws new numbers for everything that a captured graph writes, as each replay of the graph needs.
 void replay_writes(std::uint64_t capture);
-// Copies the knowledge of old memory to new memory.
+// Copies the knowledge of one allocation's contents to a second allocation.
 void keep_contents(const Allocation& before, Allocation& after);
 
-// Makes a device tensor over the dense memory of a host tensor. It takes no memory of the card, and
-// keeps the host tensor alive.
+// Returns a device tensor over the dense memory of a host tensor. It takes no memory of the card
+// and keeps the host tensor alive.
 at::Tensor map_host(const at::Tensor& host, c10::DeviceIndex device);
 
 // Fills a host tensor with placeholders for unknown values.

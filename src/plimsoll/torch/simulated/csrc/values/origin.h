@@ -1,9 +1,9 @@
-// The origin of a tensor: the tensors and operations that made it.
+// The origin of a tensor: a number for the operations and tensors that it was computed from.
 //
-// A rejection loop draws elements anew where a condition is true. When it computes the condition
-// again in the same way, only the new elements can meet it. A tensor therefore keeps its identity
-// when a part of its elements is replaced, and notes the condition that the other elements do not
-// meet.
+// Rejection loops need it. Such a loop draws elements anew where a condition is true, and then
+// computes the condition again in the same way: only the new elements can meet it. So a tensor
+// keeps its identity when some of its elements are replaced, and remembers the condition that the
+// remaining elements do not meet.
 #pragma once
 
 #include <array>
@@ -14,42 +14,42 @@
 namespace plimsoll::simulated {
 
 struct Origin {
-  // A condition that only replaced elements can meet: at most `share` of all.
+  // A condition that at most this share of the elements can meet: those that were replaced.
   struct Settled {
     std::uint64_t way = 0;
     bool is_turned = false;
     double share = 1;
   };
-  // A number for the operations and the tensors that they started from; 0 if unknown. A partly
-  // replaced tensor keeps its `way` and gets a new `state`.
+  // `way` stands for the operations and the tensors they started from; 0 if unknown. A tensor with
+  // partly replaced elements keeps its `way` and gets a new `state`.
   std::uint64_t way = 0;
   std::uint64_t state = 0;
-  std::uint64_t ancestors = 0;  // one bit for each way that led here; several ways may share a bit
-  bool is_turned = false;       // for truth values: the way's negation
-  bool is_places = false;       // the positions where it is true
-  double open = 1;              // the share of elements that still meets a settled condition
+  std::uint64_t ancestors = 0;  // one bit for each way it was computed from; ways may share a bit
+  bool is_turned = false;       // for truth values: the negation of what `way` stands for
+  bool is_places = false;       // the indices at which the condition `way` is true
+  double open = 1;              // the share of elements that still meet the condition
   std::array<Settled, 2> settled{};
 
   [[nodiscard]] bool is_known() const { return way != 0; }
   [[nodiscard]] bool is_of(const Origin& ancestor) const;
-  // Adds the condition; of two notes it keeps the one that claims less.
+  // Notes that a condition is settled. If it was noted already, the larger share is kept.
   void settle(const Settled& condition);
-  // Returns the origin of a tensor of which `share` was replaced: the elements that met the
-  // condition, or any elements if the condition has no way.
+  // Returns the origin after `share` of the tensor's elements were replaced. They are the elements
+  // that met the condition, or any elements if the condition's way is unknown.
   [[nodiscard]] Origin with_replaced(double share, const Settled& condition) const;
 };
 
-// Combines two numbers into one.
+// Hashes two numbers into one.
 std::uint64_t mixed(std::uint64_t one, std::uint64_t other);
-// Returns the bit of `Origin::ancestors` for a way.
+// Returns the bit that stands for a way in `Origin::ancestors`.
 inline std::uint64_t ancestor_bit(std::uint64_t way) { return std::uint64_t{1} << (way % 64); }
 
-// Returns the origin of a tensor that no operation explains.
+// Returns an origin for a tensor that is identified by a number and not by an operation.
 Origin origin_by_number(std::uint64_t number, std::uint64_t within = 0);
-// Returns the origin of numbers that are drawn now.
+// Returns an origin that no other tensor has, for numbers that are drawn now.
 Origin new_origin();
-// Describes truth values with that origin. If their condition is settled, fewer elements meet it
-// than the operands suggest.
+// Describes truth values of this origin. If their condition is settled, fewer elements are true
+// than the operands' descriptions suggest.
 Description settled_truth(const Description& truth, Origin& origin);
 
 }  // namespace plimsoll::simulated

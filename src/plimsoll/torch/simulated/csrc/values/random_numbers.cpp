@@ -22,7 +22,7 @@ namespace {
 
 using Block = std::array<std::uint32_t, 4>;
 
-// Returns one block of the thread's subsequence.
+// Returns block `number` of a thread's subsequence.
 Block philox(std::uint64_t seed, std::uint64_t number, std::uint64_t thread) {
   constexpr std::uint64_t kFirst = 0xD2511F53, kSecond = 0xCD9E8D57;
   constexpr std::uint32_t kFirstKey = 0x9E3779B9, kSecondKey = 0xBB67AE85;
@@ -41,7 +41,7 @@ Block philox(std::uint64_t seed, std::uint64_t number, std::uint64_t thread) {
   return counter;
 }
 
-// Converts random bits to a number in (0, 1], as the kernels do.
+// Converts random bits to a number in (0, 1], as CUDA's kernels do.
 float unit(std::uint32_t bits) { return static_cast<float>(bits) * 0x1p-32F + 0x1p-33F; }
 double unit(std::uint32_t low, std::uint32_t high) {
   const std::uint64_t bits = low ^ (static_cast<std::uint64_t>(high) << 21);
@@ -51,10 +51,10 @@ std::uint64_t joined(std::uint32_t high, std::uint32_t low) {
   return (static_cast<std::uint64_t>(high) << 32) | low;
 }
 
-// The launch of a kernel that fills memory, and how many numbers a thread takes at a time.
+// The launch of a kernel that fills memory: its threads, and how many numbers each draws at a time.
 struct Launch {
-  static constexpr std::uint64_t kThreads = 256;  // of a block
-  std::uint64_t stride = 0;                       // number of all threads
+  static constexpr std::uint64_t kThreads = 256;  // per block
+  std::uint64_t stride = 0;                       // threads of all blocks together
   std::uint64_t at_a_time = 4;
 
   Launch(const DeviceProperties& on, std::uint64_t count, std::uint64_t taken) : at_a_time(taken) {
@@ -64,13 +64,13 @@ struct Launch {
         (static_cast<std::uint64_t>(on.max_threads_per_multiprocessor) / kThreads);
     stride = kThreads * std::min(blocks, resident);
   }
-  // Returns how far the generator moves.
+  // Returns by how much the kernel advances the generator's offset.
   [[nodiscard]] std::uint64_t offset(std::uint64_t count) const {
     return ((count - 1) / (stride * at_a_time) + 1) * 4;
   }
 };
 
-// Calls `each` with an element, its block of random bits and its position in the block.
+// Calls `each` for every element with its index, its block of random bits and its position there.
 template <typename Each>
 void for_elements(const Call& call, const RandomState& state, std::int64_t count,
                   std::uint64_t at_a_time, Each each) {
@@ -119,7 +119,7 @@ void fill_normal(const Call& call, const RandomState& state, const at::Tensor& v
   const double deviation = number(call, 2);
   constexpr float kTurn = 0x1p-32F * 6.2831855F;
   for_elements(call, state, values.numel(), 4, [&](auto at, const Block& bits, auto i) {
-    const std::uint64_t pair = i / 2 * 2;  // pairs of two numbers
+    const std::uint64_t pair = i / 2 * 2;  // the Box-Muller transform makes two numbers at a time
     const float radius = std::sqrt(-2 * std::log(unit(bits[pair])));
     const float angle = static_cast<float>(bits[pair + 1]) * kTurn + kTurn / 2;
     const float drawn = radius * (i % 2 == 0 ? std::sin(angle) : std::cos(angle));
@@ -127,7 +127,7 @@ void fill_normal(const Call& call, const RandomState& state, const at::Tensor& v
   });
 }
 
-// From this range on, kernels take 64 bits for a number.
+// For ranges of at least this size, kernels use 64 random bits for a number.
 constexpr std::uint64_t kWide = std::uint64_t{1} << 28;
 
 struct Range {
@@ -135,7 +135,8 @@ struct Range {
   std::uint64_t size = 0;
 };
 
-// Returns the range of random_(from, to) and random_(to); none for the whole range of the type.
+// Returns the range of random_(from, to) or random_(to); none for random_(), the type's whole
+// range.
 std::optional<Range> range_of(const Call& call) {
   const bool has_both = call.argument_count() == 4;
   const c10::IValue& last = call.argument(has_both ? 2 : 1);
@@ -161,7 +162,7 @@ void fill_integers(const Call& call, const RandomState& state, const at::Tensor&
   }
 }
 
-// Fills for bernoulli_(p): one probability for all elements.
+// Fills a tensor for bernoulli_(p), where all elements have one probability.
 void fill_tosses(const Call& call, const RandomState& state, const at::Tensor& values) {
   const at::Tensor drawn = at::empty({values.numel()}, at::TensorOptions().dtype(at::kFloat));
   auto* const to = drawn.mutable_data_ptr<float>();
@@ -172,7 +173,7 @@ void fill_tosses(const Call& call, const RandomState& state, const at::Tensor& v
   values.view({-1}).copy_(drawn);
 }
 
-// Fills for bernoulli_(chances): a thread has four consecutive elements.
+// Fills a tensor for bernoulli_(probabilities). Each thread draws four consecutive elements.
 void fill_tosses_by(const RandomState& state, const at::Tensor& values, const at::Tensor& chances) {
   const at::Tensor drawn = at::empty({values.numel()}, at::TensorOptions().dtype(at::kFloat));
   auto* const to = drawn.mutable_data_ptr<float>();
@@ -189,9 +190,9 @@ void fill_tosses_by(const RandomState& state, const at::Tensor& values, const at
 
 std::uint64_t up_to_four(std::uint64_t count) { return (count + 3) / 4 * 4; }
 
-// Returns how far the call's kernels move the generator; most are launched the same way.
+// Returns by how much a call's kernels advance the generator. Most kernels are launched alike.
 std::uint64_t offset_of(const Call& call) {
-  constexpr std::uint64_t kByChances = 12;  // ten, and generators move by four
+  constexpr std::uint64_t kByChances = 12;  // ten, rounded up to a multiple of four
   const std::string& name = call.info().plain_name;
   const bool has_one = !call.results().empty() && call.results()[0].isTensor();
   const at::Tensor filled = has_one ? call.results()[0].toTensor() : at::Tensor();
@@ -201,7 +202,7 @@ std::uint64_t offset_of(const Call& call) {
   const std::optional<Range> range = name == "random_" ? range_of(call) : std::nullopt;
   const bool is_wide = filled.scalar_type() == at::kDouble || (range && range->size >= kWide);
   const std::uint64_t drawn = Launch(call.properties(), count, is_wide ? 2 : 4).offset(count);
-  // randperm draws keys, and new keys for equal ones.
+  // randperm draws a key for each element, and then new keys for elements with equal ones.
   return name == "randperm" ? drawn + up_to_four(count) : drawn;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using at::Tensor;
 
-// Fills a tensor with one value, because its elements are too many to be drawn one by one.
+// Returns a tensor with the same value everywhere, for tensors with too many elements to draw each.
 Tensor fill(const Tensor& like, const Description& description) {
   Tensor made =
       at::empty_strided(like.sizes(), like.strides(), at::TensorOptions().dtype(like.dtype()));
@@ -39,7 +39,7 @@ Tensor read_by_host(const Tensor& tensor, std::uint32_t operation) {
   if (!values.defined()) values = fill(tensor, description);
   if (is_sure || source == Source::told) return values;
   const Tensor told = as_in_a_healthy_run(tensor, values, known, operation);
-  // Later reads see the same values.
+  // Keeps the values, so that later reads return the same.
   if (!told.is_same(values)) note_told(tensor, told, description);
   return told;
 }

@@ -1,4 +1,4 @@
-// Values that the host reads from a device.
+// Gives the program the values that it reads from a device on the host.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the elements as a host tensor, for the program to use. Unknown elements are drawn, and
-// noted as an assumption of `operation`.
+// Returns the tensor's elements as a host tensor, for the program to use. Unknown elements are
+// drawn at random, and `operation` gets an assumption in the report.
 at::Tensor read_by_host(const at::Tensor& tensor, std::uint32_t operation);
 
 }  // namespace plimsoll::simulated

@@ -21,7 +21,7 @@ namespace {
 
 using at::Tensor;
 
-enum class Mode : std::uint8_t { relu, tanh, lstm, gru };  // cuDNN's numbers
+enum class Mode : std::uint8_t { relu, tanh, lstm, gru };  // as cuDNN numbers them
 
 Tensor plus(const Tensor& one, const Tensor& other) {
   return !one.defined() ? other : !other.defined() ? one : one.add(other);
@@ -29,18 +29,18 @@ Tensor plus(const Tensor& one, const Tensor& other) {
 
 // --- one step ------------------------------------------------------------------------------------
 
-// A step's values for its gradients; a gated step has four parts of the same width.
+// The results of a time step, kept for its gradients.
 struct CellStep {
-  Tensor hidden;                // the hidden state before the step
-  Tensor cell;                  // LSTM's cell state before the step
-  std::array<Tensor, 4> gates;  // LSTM's input, forget, cell and output; GRU's reset, update, new
-                                // and the hidden state's part of new; otherwise the new state
-  Tensor next_hidden;           // before its projection
+  Tensor hidden;                // hidden state before the step
+  Tensor cell;                  // LSTM: cell state before the step
+  std::array<Tensor, 4> gates;  // LSTM: input, forget, cell, output. GRU: reset, update, new
+                                // and the hidden state's part of new. Others: the new state
+  Tensor next_hidden;           // before the projection
   Tensor next_cell;
 };
 
-// Computes a step from the products of the input and of the hidden state with their weights, biases
-// included.
+// Computes a time step. `of_input` and `of_hidden` are the products of the input and of the hidden
+// state with their weights, biases included.
 CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const Tensor& hidden,
               const Tensor& cell) {
   CellStep made{hidden, cell, {}, {}, {}};
@@ -66,9 +66,9 @@ CellStep step(Mode mode, const Tensor& of_input, const Tensor& of_hidden, const 
 }
 
 struct StepGradients {
-  Tensor of_input;  // of the products with their weights
+  Tensor of_input;  // the gradients of the products with the weights
   Tensor of_hidden;
-  Tensor hidden;  // of the earlier state, apart from its product
+  Tensor hidden;  // of the earlier hidden state, without its product
   Tensor cell;
 };
 
@@ -107,10 +107,10 @@ StepGradients step_back(Mode mode, const CellStep& of, const Tensor& hidden, con
 
 // --- one layer in one direction ------------------------------------------------------------------
 
-// The weights of a layer, in PyTorch's order.
+// The weights of a layer, in the order PyTorch passes them.
 struct Weights {
-  Tensor input, hidden;            // matrices
-  Tensor input_bias, hidden_bias;  // undefined if there are none
+  Tensor input, hidden;            // the matrices
+  Tensor input_bias, hidden_bias;  // undefined if the layer has none
   Tensor projection;
 };
 
@@ -118,12 +118,12 @@ Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return plus(x.matmul(weight.t()), bias);
 }
 
-// The sequences of a batch, the longest first, with how many are still running at each step. Their
-// elements follow each other step by step.
+// A batch of sequences, the longest first. `running` is the number of sequences that reach each
+// time step. The rows of a step follow those of the step before.
 struct Sequences {
   std::vector<std::int64_t> running;
 
-  // Returns the rows of step `i`.
+  // Returns the rows of time step `i`.
   [[nodiscard]] Tensor rows(const Tensor& of, std::size_t i) const {
     std::int64_t before = 0;
     for (std::size_t j = 0; j < i; ++j) before += running[j];
@@ -131,7 +131,7 @@ struct Sequences {
   }
 };
 
-// Returns a state of all sequences, of which the first ones continued.
+// Returns a state of all sequences: `first` for those that continued, `all` for the others.
 Tensor gone_on(const Tensor& first, const Tensor& all) {
   return first.size(0) == all.size(0)
              ? first
@@ -143,7 +143,7 @@ struct Layer {
   Weights weights;
   bool is_reversed;
   Tensor input;
-  std::vector<CellStep> steps;  // by time
+  std::vector<CellStep> steps;  // one per time step
   Tensor output, hidden, cell;
 
   void run(const Sequences& over, const Tensor& hidden_before, const Tensor& cell_before) {
@@ -168,8 +168,8 @@ struct Layer {
     output = at::cat(outputs);
   }
 
-  // Computes the gradients of the input, of the first states and of the weights from those of the
-  // output and of the last states.
+  // Computes the gradients of the input, the first states and the weights, from the gradients of
+  // the output and the last states.
   std::tuple<Tensor, Tensor, Tensor, Weights> run_back(const Sequences& over,
                                                        const Tensor& of_output, Tensor of_hidden,
                                                        Tensor of_cell) const {
@@ -202,17 +202,17 @@ struct Layer {
 
 // --- the network ---------------------------------------------------------------------------------
 
-// Runs layer after layer, each in one direction or both.
+// A recurrent network that runs its layers one after the other, each in one or both directions.
 struct HostNetwork {
   Mode mode;
-  bool is_turned;                   // the batch is the first dimension
-  std::vector<std::int64_t> sizes;  // of the input, in the order of time
+  bool is_turned;                   // batch_first
+  std::vector<std::int64_t> sizes;  // of the input, with time as the first dimension
   std::size_t directions;
-  std::size_t per_layer;  // weights
+  std::size_t per_layer;  // weights per layer
   bool has_biases, projects;
   at::ScalarType type;
   Sequences over;
-  std::vector<Layer> layers;  // both directions of a layer follow each other
+  std::vector<Layer> layers;  // a layer's two directions are adjacent
   Tensor output, hidden, cell;
 
   explicit HostNetwork(const Named& of) {
@@ -264,7 +264,7 @@ struct HostNetwork {
             projects ? at(per_layer - 1) : Tensor()};
   }
 
-  // Returns the rows in the program's shape and type.
+  // Returns rows as a tensor with the program's shape and number type.
   [[nodiscard]] Tensor as_sequence(const Tensor& rows) const {
     std::vector<std::int64_t> made = sizes;
     made.back() = rows.size(-1);
@@ -281,7 +281,8 @@ Tensor or_zeros(const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? widened(gradient) : at::zeros_like(like);
 }
 
-// Returns all weights one after the other, followed by the biases, which cuDNN keeps, used or not.
+// Returns the one buffer in which cuDNN keeps all weights, followed by all biases, whether used or
+// not.
 Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
   const Tensor made =
       at::zeros({like.numel()}, at::TensorOptions().dtype(weights.at(0).scalar_type()));
@@ -302,10 +303,10 @@ Tensor flat(const std::vector<Tensor>& weights, const Tensor& like) {
 void run_recurrent(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const HostNetwork net(of);
-  // Only cuDNN reads the memory that it keeps for its backward pass.
+  // Only cuDNN would read this memory, in its backward pass; it stays zero.
   const Tensor reserve =
       at::zeros(call.results()[3].toTensor().sizes(), at::TensorOptions().dtype(at::kByte));
-  const bool are_flat = of.tensor("weight_buf").defined();  // the weights stay as they are
+  const bool are_flat = of.tensor("weight_buf").defined();  // in one buffer already
   const Tensor weights =
       are_flat ? Tensor() : flat(of["weight"].toTensorVector(), call.results()[4].toTensor());
   stack.insert(stack.end(), {net.as_sequence(net.output), net.typed(net.hidden),
@@ -388,8 +389,8 @@ void run_lstm_cell_back(const Call& call, torch::jit::Stack& stack) {
                              of["has_bias"].toBool() ? found.of_input.sum(0).to(type) : Tensor()});
 }
 
-// Results: (hy, workspace). The workspace contains the gates, the earlier state, and its part of
-// the new state.
+// Results: (hy, workspace). The workspace has the gates, the earlier state, and the earlier state's
+// part of the new state.
 void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor hidden = of.tensor("hx");
@@ -405,7 +406,7 @@ void run_gru_cell(const Call& call, torch::jit::Stack& stack) {
            .to(type)});
 }
 
-// Results: gradients of the input's gates, of the hidden ones, of hx, of both biases.
+// Results: the gradients of the input's gates, of the hidden state's gates, of hx, of both biases.
 void run_gru_cell_back(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, take(stack));
   const Tensor gradient = of.tensor("grad_hy");

@@ -1,5 +1,5 @@
-// Recurrent layers and cells on the host: the computations of cuDNN and of PyTorch's fused kernels
-// on a GPU.
+// Recurrent layers and cells on the host. They compute what cuDNN and PyTorch's fused kernels
+// compute on a GPU.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -8,7 +8,7 @@
 
 namespace plimsoll::simulated {
 
-// Take the call's arguments on the host from the stack, and push the results.
+// Each pops the call's arguments, which are host tensors, and pushes the results.
 void run_recurrent(const Call& call, torch::jit::Stack& stack);
 void run_recurrent_back(const Call& call, torch::jit::Stack& stack);
 void flatten_recurrent_weights(const Call& call, torch::jit::Stack& stack);

@@ -28,7 +28,7 @@ namespace {
 
 using at::Tensor;
 
-// Pushes the results. Memory that a GPU keeps for its backward pass is filled with zeros.
+// Pushes the results. Results that a GPU's kernel only keeps for its backward pass are zeros.
 void leave(const Call& call, torch::jit::Stack& stack, const std::vector<Tensor>& results) {
   for (std::size_t i = 0; i < call.results().size(); ++i) {
     const c10::IValue& like = call.results()[i];
@@ -84,7 +84,7 @@ void batch_norm_backward(const Call& call, torch::jit::Stack& stack) {
 
 // --- attention -----------------------------------------------------------------------------------
 
-// Repeats heads of keys and values if each serves several query heads.
+// Repeats the heads of keys or values, as grouped-query attention needs.
 Tensor for_heads(const Tensor& tensor, const Tensor& query) {
   const std::int64_t times = query.size(1) / tensor.size(1);
   return times == 1 ? tensor : tensor.repeat_interleave(times, 1);
@@ -125,7 +125,7 @@ void attention(const Call& call, torch::jit::Stack& stack) {
   const Attention made(of);
   const at::ScalarType type = of.tensor("query").scalar_type();
   const Tensor output = made.chances.matmul(made.value).to(type);
-  Tensor sums;  // kernels have room for more rows than there are
+  Tensor sums;  // has padding rows: kernels allocate more than they need
   if (const c10::IValue& like = call.results()[1]; like.isTensor() && like.toTensor().defined()) {
     const Tensor found = made.scores.logsumexp(-1);
     const Tensor to = like.toTensor();
@@ -158,8 +158,8 @@ void attention_backward(const Call& call, torch::jit::Stack& stack) {
   leave(call, stack, results);
 }
 
-// The GPU's kernel returns the bag of each index, which the gradient reads. The host's kernel omits
-// it if it does not need it.
+// GPU kernels always return the bag of each index, which the gradient reads. The host's kernel
+// omits it where it needs none itself.
 void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, stack);
   const Tensor offsets = of.tensor("offsets");
@@ -173,10 +173,11 @@ void embedding_bag(const Call& call, torch::jit::Stack& stack) {
   stack.at(1) = steps.cumsum(0, offsets.scalar_type()).narrow(0, 0, count);
 }
 
-// --- numbers that a GPU computes with and the host refuses ---------------------------------------
+// --- numbers that a GPU computes and the host refuses --------------------------------------------
 
-// Returns all bits of the numbers that the GPU divided: 32 bits if both numbers are small enough,
-// also for 64-bit integers (measured on an H100, PyTorch 2.11).
+// Returns the result of a GPU that divides integers by zero: all bits are set. If a 64-bit dividend
+// fits into 32 bits without a sign, only the lower 32 bits are set (measured on an H100, PyTorch
+// 2.11).
 Tensor all_bits(const Tensor& divided) {
   if (divided.scalar_type() == at::kByte) return at::full_like(divided, 0xFF);
   const Tensor ones = at::full_like(divided, -1);
@@ -185,10 +186,10 @@ Tensor all_bits(const Tensor& divided) {
   return ones.masked_fill(divided.ge(0).logical_and(divided.le(kLow)), kLow);
 }
 
-// Divides with a check, because the host's processor traps if an integer is divided by zero.
+// Divides integers. Division by zero is checked first, because it would crash the host's process.
 void divide(const Call& call, torch::jit::Stack& stack) {
   const Named of(call, stack);
-  const Tensor divided = of.tensor("self").clone();  // the result may overwrite it
+  const Tensor divided = of.tensor("self").clone();  // a copy, because the result may overwrite it
   const Tensor divisor = of.tensor("other");
   const std::string_view name = call.info().plain_name;
   const bool is_division = name.starts_with("div");
@@ -210,7 +211,8 @@ void divide(const Call& call, torch::jit::Stack& stack) {
   result.copy_(at::where(is_zero, bits, result));
 }
 
-// The host refuses a matrix with non-finite numbers; cuSOLVER's singular values are NaN.
+// Computes singular values. cuSOLVER returns NaN for a matrix that is not finite; the host refuses
+// it.
 void singular_values(const Call& call, torch::jit::Stack& stack) {
   const Tensor matrices = stack.at(0).toTensor();
   if (matrices.isfinite().all().item<bool>()) return call.op().callBoxed(&stack);

@@ -1,4 +1,4 @@
-// Host functions that compute operations which only GPUs have.
+// Host functions for operations that PyTorch implements on GPUs only.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -7,9 +7,9 @@
 
 namespace plimsoll::simulated {
 
-// Takes the call's arguments on the host from the stack, and pushes the operation's results.
+// Pops the call's arguments, which are host tensors, and pushes the operation's results.
 using Substitute = void (*)(const Call&, torch::jit::Stack&);
-// Returns null if the host has the operation itself, or nothing equivalent.
+// Returns the substitute for a call; null if the host has the operation itself, or no equivalent.
 Substitute find_substitute(const Call& call);
 
 }  // namespace plimsoll::simulated

@@ -15,42 +15,42 @@
 namespace plimsoll::simulated {
 namespace {
 
-// How often an unknown value is read before it changes. A program of some steps keeps the value.
+// The number of reads before an unknown value changes. Programs of a few steps never see a change.
 constexpr std::int64_t kPatience = 8;
-// How often truth values are read that random draws almost decide. A program of some steps reads
-// them unchanged.
+// The same for truth values whose outcome is nearly certain by random draws.
 constexpr std::int64_t kPatienceWithLuck = 64;
-// How often a value is read before it changes while memory grows, as when a program generates text.
+// The number of reads before a value changes although memory grows, as when text is generated.
 constexpr std::int64_t kPatienceWhileGrowing = 1024;
-// How often a value is read before it changes in a loop that ends by itself. The loop's bound is so
-// high that it hardly is one.
+// The number of reads before a value changes in a loop with a bound. After so many, the bound is so
+// high that it hardly counts as one.
 constexpr std::int64_t kPatienceWithinBounds = 4096;
-// A loop depends on one number, or on a flag for each element of a batch; more elements are data.
+// Loops wait for one number or for one flag per element of a batch; tensors with more are data.
 constexpr std::int64_t kMostElements = 256;
-// After this many changes without effect, Python decides whether to stop the program.
+// After this many changes in vain, Python is asked whether to stop the program.
 constexpr std::int64_t kMostChanges = 1000;
 
-// A line of the program that reads unknown values.
+// The state of a place in the program, a call stack, that reads unknown values.
 struct Place {
   std::int64_t reads = 0;
-  std::int64_t alike = 0;  // consecutive reads with the same memory
+  std::int64_t alike = 0;  // consecutive reads with unchanged memory
   std::int64_t changes = 0;
-  std::array<std::uint64_t, 2> live_bytes{};  // the last two: a loop may swap two buffers
-  double open = 1;  // the share of elements that met a settled condition at the last read
-  // The last read: its allocation, its size, and its position there.
+  std::array<std::uint64_t, 2> live_bytes{};  // at the last two reads: a loop may swap two buffers
+  double open = 1;  // share of elements that could still meet a condition, at the last read
+  // The allocation of the last read, and the read tensor's size and offset.
   std::uint64_t serial = 0;
   std::size_t bytes = 0;
   std::int64_t offset = 0;
-  at::Tensor first;             // the value before its first change
-  std::optional<bool> is_open;  // a loop there has no end of its own; not asked yet
-  // Whether a condition there depends on the value; empty before Python was asked.
+  at::Tensor first;             // the value that changes start from
+  std::optional<bool> is_open;  // the loop there has no end of its own; empty: not asked
+  // Whether a condition there depends on the value; empty: Python was not asked yet.
   std::optional<bool> is_tested;
 };
 
 std::mutex mutex;
 auto* const places = new std::unordered_map<std::uint32_t, Place>;
 
-// Shrinks a value until nothing is left; if that does not end the loop, the value grows.
+// Returns the factor for the next change. It shrinks the value towards zero; if that does not end
+// the loop and `may_grow`, it then makes the value grow.
 double factor(std::int64_t change, bool may_grow) {
   constexpr std::int64_t kShrinks = 48;
   constexpr std::int64_t kIsSteady = 16;
@@ -61,13 +61,13 @@ double factor(std::int64_t change, bool may_grow) {
 }
 
 at::Tensor changed_truth(const at::Tensor& first, std::int64_t change) {
-  constexpr std::int64_t kTurn = 3;  // some programs need the same value several times
+  constexpr std::int64_t kTurn = 3;  // some programs need to see the same value several times
   const bool is_other = change / kTurn % 2 == 0;
   if (first.numel() == 1) return is_other ? first.logical_not() : first.clone();
   return at::full_like(first, is_other);
 }
 
-// The ends of the range come first: nothing is left, all are done, the text ends.
+// The ends of the range come first: usually the loop waits until nothing is left or the text ends.
 at::Tensor changed_integer(const at::Tensor& first, const Description& of, std::int64_t change) {
   const bool is_bounded = std::isfinite(of.low) && std::isfinite(of.high) && !of.is_constant();
   const double low = is_bounded ? of.low : 0;
@@ -92,7 +92,7 @@ at::Tensor changed(const Place& place, const Description& description) {
   if (c10::isIntegralType(type, false)) {
     return changed_integer(place.first, description, place.changes);
   }
-  // A large number that half precision can hold.
+  // A large number that fits into half precision.
   constexpr double kMost = 60'000;
   const double by = factor(place.changes, place.is_open.value_or(false));
   const at::Tensor first = at::isReducedFloatingType(type) || c10::isFloat8Type(type)
@@ -102,8 +102,9 @@ at::Tensor changed(const Place& place, const Description& description) {
   return (by > 1 && !made.is_complex() ? made.clamp(-kMost, kMost) : made).to(type);
 }
 
-// A loss may fall in any program. Conditions and counts decide what the program does next, so they
-// change only if it would loop for ever. Calls Python, and so holds no lock.
+// Returns whether to change the value. Floating-point numbers, such as losses, may change in any
+// program. Integers and truth values steer the program, so they change only if it would loop for
+// ever. This function calls Python, so it holds no lock during the call.
 bool is_to_change(std::uint32_t stack, at::ScalarType type) {
   std::optional<bool> is_open;
   {
@@ -118,8 +119,8 @@ bool is_to_change(std::uint32_t stack, at::ScalarType type) {
          place.alike >= kPatienceWithinBounds;
 }
 
-// Returns whether a loop waits for the value, and does not just print it. Calls Python, and so
-// holds no lock.
+// Returns whether a loop waits for the value, rather than printing it. This function calls Python,
+// so it holds no lock during the call.
 bool is_waited_for(std::uint32_t stack) {
   std::optional<bool> is_tested;
   {
@@ -134,7 +135,8 @@ bool is_waited_for(std::uint32_t stack) {
   return *is_tested;
 }
 
-// Returns whether the program reads on along a tensor, or the rest of a list.
+// Returns whether this read is further along the same tensor, or of a shorter one: then the program
+// makes progress.
 bool goes_on(Place& place, const at::Tensor& tensor) {
   const Allocation* const allocation = allocation_of(tensor);
   if (allocation == nullptr) return false;

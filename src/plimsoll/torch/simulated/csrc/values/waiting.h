@@ -1,11 +1,12 @@
-// Programs that wait for a value: `while not done.all()`, `while residual > 1e-6`.
+// Programs that loop until a value changes: `while not done.all()`, `while residual > 1e-6`.
 //
-// On a GPU such a value changes until the program continues. An unknown value would not, and the
-// program would wait for ever. If the host reads an unknown value again and again at one place
-// while memory does not change, the values that it reads change as in a healthy run: a loss falls,
-// a residual shrinks, a condition becomes true. Computed values never change. A program that reads
-// along a tensor, or the rest of a list that shrinks, does not wait. Neither does one that draws
-// elements anew where a condition is true, while fewer and fewer elements meet it.
+// On a GPU such a value changes at some point and the program continues. In a simulation an unknown
+// value would stay the same, and the program would loop for ever. So if the host reads an unknown
+// value again and again at one place while memory does not change, plimsoll returns values as in a
+// healthy run: a loss falls, a residual shrinks, a condition becomes true. Computed values never
+// change. Two kinds of programs do not count as waiting: those that read along a tensor, or the
+// rest of a list that gets shorter; and rejection loops, which draw elements anew while fewer and
+// fewer of them meet a condition.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +17,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the values that the host reads in place of `values`, the tensor's values at this place of
-// the program.
+// Returns the values that the host reads instead of `values`, which is what the tensor contains.
+// The number of reads at this place of the program decides.
 at::Tensor as_in_a_healthy_run(const at::Tensor& tensor, const at::Tensor& values,
                                const Known& known, std::uint32_t operation);
 

@@ -20,8 +20,8 @@ std::uint64_t number_of(double value) {
   return bits;
 }
 
-// A comparison or a connective, expressed by another: `not less` is the negation of `less`, and
-// `both` is the negation of `either` of the negations.
+// A comparison or a connective, reduced to another one. `a >= b` is the negation of `a < b`. `a and
+// b` is the negation of `not a or not b`.
 struct Condition {
   std::string_view name;
   bool turns_operands = false;
@@ -40,7 +40,7 @@ Condition condition_of(std::string_view name, bool is_truth) {
   return {name};
 }
 
-// Combines the components of a way.
+// Hashes the parts of a computation, from its name to its operands, into an origin.
 class Way {
  public:
   Way(std::string_view name, std::size_t result, at::ScalarType type)
@@ -52,7 +52,7 @@ class Way {
     state_ = mixed(state_, number);
   }
 
-  // Returns false if the tensor's origin is unknown.
+  // Adds a tensor; returns false if its origin is unknown.
   bool add(const at::Tensor& tensor, bool is_turned, bool is_value) {
     if (!tensor.defined()) {
       add(1);
@@ -85,7 +85,7 @@ class Way {
   }
 
  private:
-  // The numbers of a small host tensor identify it.
+  // Returns the origin of a small host tensor: its numbers identify it.
   static Origin of_host(const at::Tensor& tensor) {
     constexpr std::int64_t kMost = 16;
     if (!tensor.is_cpu() || is_virtual(tensor) || tensor.numel() > kMost || tensor.is_complex()) {
@@ -118,7 +118,7 @@ bool add_all(Way& way, const Each& each) {
   return true;
 }
 
-// Returns false if plimsoll cannot distinguish the argument from another.
+// Adds an argument; returns false if plimsoll cannot tell the argument apart from others.
 bool add_argument(Way& way, const c10::IValue& value, bool turns, bool is_value) {
   if (value.isTensor()) return way.add(value.toTensor(), turns, is_value);
   if (value.isNone()) return way.add(2), true;
@@ -168,7 +168,7 @@ Origin origin_of_written(const Call& call, const Written& written) {
   Way way(condition.name, written.result, type);
   for (std::size_t i = 0; i < call.argument_count(); ++i) {
     if (info.is_written[i] && info.has(kOverwrites)) continue;
-    // The positions from which numbers were taken say nothing about the numbers.
+    // index and masked_select: the indices only say which elements were taken, not what they are.
     const bool is_value = i == 0 || (name != "index" && name != "masked_select");
     if (!add_argument(way, call.argument(i), condition.turns_operands, is_value)) {
       return new_origin();

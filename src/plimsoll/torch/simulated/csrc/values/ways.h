@@ -1,4 +1,4 @@
-// Identifies how an operation makes a tensor from its operands.
+// Identifies how an operation computes a tensor from its operands, as an Origin (origin.h).
 #pragma once
 
 #include "operation/call.h"
@@ -7,8 +7,8 @@
 
 namespace plimsoll::simulated {
 
-// Returns the origin of the call's result, from those of its operands. Random draws get a new
-// origin, and so do results of a computation that plimsoll cannot distinguish from a different one.
+// Returns the origin of a tensor that the call writes, from the origins of the operands. A new
+// origin is returned for random draws, and if plimsoll cannot tell two such computations apart.
 Origin origin_of_written(const Call& call, const Written& written);
 
 }  // namespace plimsoll::simulated

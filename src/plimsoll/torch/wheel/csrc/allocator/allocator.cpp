@@ -16,10 +16,10 @@
 #include "cuda/gpus.h"
 #include "plimsoll/wheel_api.h"
 
-// Makes a table of plain C functions over the allocator in PyTorch's libc10_cuda. PyTorch's
-// functions differ between versions; each such difference is one `requires` here.
+// Offers the allocator in PyTorch's libc10_cuda as a table of plain C functions. PyTorch's
+// functions differ between versions; each difference is handled by one `requires` here.
 
-// libc10_cuda exports these functions, but no header declares them.
+// libc10_cuda exports this function, but no header declares it.
 namespace c10::cuda::_internal {
 C10_CUDA_API __attribute__((weak)) void setHasPrimaryContext(bool (*answer)(c10::DeviceIndex));
 }  // namespace c10::cuda::_internal
@@ -45,7 +45,7 @@ plimsoll_pool_id id_of(c10::MempoolId_t pool) { return {pool.first, pool.second}
 std::string error_text;
 const char* last_error() { return error_text.c_str(); }
 
-// Makes a call and returns its status; lets no exception through.
+// Makes a call and returns its status; exceptions become a status too.
 template <typename Call>
 int guarded(Call call) {
   try {
@@ -138,7 +138,8 @@ void visit_pools(const Stats& from, Visit visit) {
   }
 }
 
-// Returns -1 for actions that plimsoll has no name for, or notes itself.
+// Returns the number of an entry's action; -1 for actions that plimsoll does not know, or notes
+// itself.
 template <typename Entry>
 int action_of(const Entry& entry) {
   switch (entry.action_) {
@@ -185,14 +186,15 @@ std::vector<plimsoll_block> blocks_of(const Segment& segment) {
 struct Opened {
   void (*observe)(void* data, const plimsoll_event*) = nullptr;
   void* data = nullptr;
-  std::uint64_t total = 0;  // bytes of memory, which PyTorch reads once
-  double fraction = -1;     // set before PyTorch's allocator began
+  std::uint64_t total = 0;  // memory of the card, which PyTorch reads only once
+  double fraction = -1;     // set before PyTorch's allocator began; -1 if not
 };
 Opened gpus[kGpus];
 int count = 0;           // number of GPUs
-bool has_begun = false;  // PyTorch's allocator begins with the first use of any GPU, as in PyTorch
+bool has_begun = false;  // PyTorch's allocator begins when any GPU is first used
 
-// PyTorch attaches a tracker to all GPUs; each tracker reports its own GPU's events.
+// Attaches a tracker for one GPU. PyTorch calls each tracker for the events of all GPUs; this one
+// passes on those of its own.
 void attach(int number) {
   allocator().attachAllocatorTraceTracker([number](const pytorch::TraceEntry& entry) {
     const Opened& opened = gpus[number];
@@ -205,7 +207,7 @@ void attach(int number) {
 void begin() {
   if (has_begun) return;
   has_begun = true;
-  // In a program, libtorch_cuda tells whether a GPU has a primary context.
+  // libtorch_cuda, which is not loaded here, would tell whether a GPU has a primary context.
   if (c10::cuda::_internal::setHasPrimaryContext != nullptr) {
     c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   }
@@ -220,7 +222,7 @@ void begin() {
   }
 }
 
-// Makes a call with this GPU as the current one.
+// Makes a call with this GPU as the current one, and begins the allocator if necessary.
 template <typename Call>
 int guarded_on(int number, Call call) {
   cudaSetDevice(number);
@@ -229,14 +231,14 @@ int guarded_on(int number, Call call) {
     call();
   });
 }
-// Does nothing if PyTorch's allocator has not begun.
+// Makes a call as `guarded_on` does, but only if PyTorch's allocator has begun.
 template <typename Call>
 int guarded_if_begun(int number, Call call) {
   return has_begun ? guarded_on(number, call) : PLIMSOLL_SUCCESS;
 }
 
-// Once the allocator has begun, a new GPU must equal the one with its number, which is not in use
-// any more.
+// Returns whether a GPU may be opened under this number. Once PyTorch's allocator has begun, only
+// an equal GPU may take the place of one that is not in use any more.
 bool may_follow(int number, std::uint64_t total) {
   if (!has_begun) return number < kGpus && number <= count;
   return number < count && gpus[number].total == total &&
@@ -281,7 +283,7 @@ int malloc(int number, std::uint64_t size, std::uint64_t stream, std::uint64_t* 
   });
 }
 
-// PyTorch takes the memory on the current stream.
+// Allocates a block at an address. PyTorch does this on the current stream only.
 int malloc_at(int number, std::uint64_t address, std::uint64_t size, std::uint64_t stream) {
   return guarded_on(number, [&] {
     c10::cuda::setCurrentCUDAStream(pytorch_stream(stream, number));
@@ -305,10 +307,11 @@ int record_stream(int number, std::uint64_t address, std::uint64_t stream) {
 std::int64_t synchronizations(int number) {
   return allocator().getDeviceStats(index_of(number)).num_sync_all_streams;
 }
-// For each GPU: the synchronizations while the cache of another GPU was emptied.
+// For each GPU, the synchronizations that happened while another GPU's cache was emptied.
 std::int64_t for_others[kGpus];
 
-// PyTorch empties the caches of all GPUs at once. plimsoll empties one after the other.
+// Empties the caches. PyTorch empties those of all GPUs in one call, but plimsoll calls this
+// function for one GPU after the other; `for_others` has the additional synchronizations.
 int empty_cache(int number, plimsoll_pool_id pool) {
   return guarded_on(number, [&] {
     for (int i = 0; i < count; ++i) for_others[i] -= i == number ? 0 : synchronizations(i);
@@ -329,7 +332,7 @@ int begin_allocate_to_pool(int number, plimsoll_pool_id pool,
                            int (*filter)(void* data, std::uint64_t stream), void* data,
                            void (*drop)(void* data)) {
   return guarded_on(number, [&] {
-    // Dropped only once PyTorch has it.
+    // `drop` is called only after PyTorch has taken the filter.
     const auto owner = std::make_shared<std::unique_ptr<void, void (*)(void*)>>(nullptr, drop);
     allocator().beginAllocateToPool(index_of(number), id_of(pool),
                                     [filter, data, owner](cudaStream_t stream) {
@@ -404,7 +407,7 @@ int reset_accumulated_statistics(int number) {
 
 int largest_free_block(int number, std::uint64_t* size) {
   return guarded_if_begun(number, [&] {
-    std::size_t largest = 1;  // with 0, PyTorch begins with the device's free memory
+    std::size_t largest = 1;  // 0 would ask for the device's free memory
     allocator().cacheInfo(index_of(number), &largest);
     *size = largest;
   });
@@ -460,8 +463,9 @@ constexpr plimsoll_wheel_api kApi{
 }  // namespace plimsoll::wheel
 
 #pragma GCC visibility push(default)
-// The C library of this namespace keeps the environment of its start, which the program's C library
-// may free. PyTorch's allocator does not need the environment.
+// Returns the table. This namespace has a C library of its own, which keeps a pointer to the
+// environment from the start; the program's C library may free that memory. PyTorch's allocator
+// does not need the environment, so it is emptied.
 extern "C" const plimsoll_wheel_api* plimsoll_wheel(void) {
   static char* nothing[] = {nullptr};
   environ = nothing;

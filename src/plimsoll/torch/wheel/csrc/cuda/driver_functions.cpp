@@ -6,15 +6,15 @@
 
 #include "cuda/gpus.h"
 
-// The part of CUDA's driver that expandable segments need. PyTorch looks its functions up by name,
-// and refuses to start without some that it calls only elsewhere.
+// The functions of CUDA's driver that expandable segments need. PyTorch finds them by name, and
+// refuses to start if some others are missing, so these exist too.
 
 namespace plimsoll::wheel {
 namespace {
 
-using Number = std::uint64_t;  // an address, a handle, flags
+using Number = std::uint64_t;  // for addresses, handles and flags
 
-// PyTorch's handle is the driver's, with the GPU in the lowest bits.
+// A handle that PyTorch gets is the driver's handle, with the GPU's number in the lowest bits.
 Gpu& owner_of_handle(Number handle) { return gpu(static_cast<int>(handle % kGpus)); }
 
 int reserve(Number* address, std::size_t size, std::size_t, Number, Number) {

@@ -1,8 +1,8 @@
-// The GPUs behind the CUDA functions that PyTorch's allocator calls.
+// The simulated GPUs behind the CUDA functions that PyTorch's allocator calls.
 //
-// `runtime.cpp` implements CUDA's runtime, `driver_functions.cpp` its driver and `nvml.cpp` the
-// count of a process's memory. The linker finds them before NVIDIA's libraries, so libc10_cuda uses
-// them.
+// `runtime.cpp` implements functions of CUDA's runtime, `driver_functions.cpp` those of its driver,
+// and `nvml.cpp` the memory use of a process. The dynamic linker finds them before NVIDIA's
+// libraries, so libc10_cuda calls them.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,33 @@ namespace plimsoll::wheel {
 // The number of GPUs that PyTorch sees.
 inline constexpr int kGpus = 64;
 
-// One of plimsoll's GPUs. Without a driver every call succeeds and does nothing.
+// One simulated GPU. Without a driver, every call succeeds and does nothing.
 struct Gpu {
   const plimsoll_driver_api* api = nullptr;
   plimsoll_driver* driver = nullptr;
-  int number = 0;    // the driver's number, over all GPUs; an event belongs to one driver
-  int captures = 0;  // captures under way
+  int number = 0;    // numbers all drivers, so that an event finds its own
+  int captures = 0;  // captures of CUDA graphs under way
 
-  // Calls a function of the driver's table; returns CUDA's code for its status.
+  // Calls a function of the driver's table, and returns CUDA's code for the status.
   template <typename... Taken, typename... Given>
   int call(int (*plimsoll_driver_api::*function)(plimsoll_driver*, Taken...), Given... given) {
     return api == nullptr ? 0 : cuda_code((api->*function)(driver, given...));
   }
 
-  // Returns the code by which CUDA's runtime and its driver both report a status.
+  // Returns CUDA's code for a status; runtime and driver use the same codes.
   static int cuda_code(int status);
 };
 
 [[nodiscard]] Gpu& gpu(int number);
-// Returns the GPU that this thread selected last.
+// Returns the GPU that this thread selected last with cudaSetDevice.
 [[nodiscard]] Gpu& current_gpu();
-// Returns the GPU that owns this address or handle: PyTorch frees memory whatever the current GPU
-// is.
+// Returns the GPU that owns an address or a handle. PyTorch frees memory of any GPU, whichever is
+// current.
 [[nodiscard]] Gpu& owner_of(std::uint64_t address);
 void note_owner(std::uint64_t address, Gpu& gpu);
 
-// PyTorch uses the lowest bits of a stream's handle itself, and CUDA reserves the handles 1 and 2.
+// A stream's handle is its number, shifted by this many bits: PyTorch uses the lowest bits itself,
+// and CUDA reserves the handles 1 and 2.
 inline constexpr int kStreamShift = 4;
 template <typename Handle>
 [[nodiscard]] Handle handle_of(std::uint64_t stream) {
@@ -51,7 +52,7 @@ template <typename Handle>
   return reinterpret_cast<std::uint64_t>(handle) >> kStreamShift;
 }
 
-// Returns the driver's function of this name; null if PyTorch can do without it.
+// Returns the driver function of this name; null if PyTorch can do without it.
 [[nodiscard]] void* driver_function(const char* name);
 
 }  // namespace plimsoll::wheel

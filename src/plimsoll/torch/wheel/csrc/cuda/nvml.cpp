@@ -6,15 +6,15 @@
 
 #include "cuda/gpus.h"
 
-// The part of NVIDIA's management library that PyTorch's error text uses: how much of the GPU's
-// memory this process uses. PyTorch opens it by name.
+// The functions of NVIDIA's management library that PyTorch calls for an error's text: they say how
+// much of the GPU's memory this process uses. PyTorch opens the library by name.
 
 #pragma GCC visibility push(default)
 
 extern "C" {
 
 int nvmlInit_v2() { return 0; }
-// PyTorch calls it for the GPU of the failed request.
+// PyTorch asks for the GPU of the failed request, which is the current one.
 int nvmlDeviceGetHandleByPciBusId_v2(const char*, void** device) {
   *device = &plimsoll::wheel::current_gpu();
   return 0;
@@ -38,7 +38,7 @@ PLIMSOLL_MISSING(nvmlDeviceGetNvLinkRemoteDeviceType)
 PLIMSOLL_MISSING(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 PLIMSOLL_MISSING(nvmlSystemGetCudaDriverVersion_v2)
 
-// Opens this library in place of NVML.
+// Opens this library if the name is NVML's.
 void* dlopen(const char* name, int flags) {
   static const auto open =
       reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_NEXT, "dlopen"));

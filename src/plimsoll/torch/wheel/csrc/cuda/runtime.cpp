@@ -7,7 +7,7 @@
 
 #include "cuda/gpus.h"
 
-// The part of CUDA's runtime that libc10_cuda imports. Functions that PyTorch's caching allocator
+// The functions of CUDA's runtime that libc10_cuda imports. Those that PyTorch's caching allocator
 // does not call return an error.
 
 namespace plimsoll::wheel {
@@ -30,13 +30,15 @@ int report(int code) {
   return code;
 }
 
-// An event that a program may record several times. The driver's event is new each time.
+// A CUDA event, which a program may record several times. Each recording makes a new event of the
+// driver.
 struct CudaEvent {
   Gpu* gpu = nullptr;
   int driver = 0;
   std::uint64_t event = 0;
 
-  // Calls a function of the driver that made the event, if that driver still exists.
+  // Calls a function of the driver that made the event; does nothing if that driver no longer
+  // exists.
   int call(int (*plimsoll_driver_api::*function)(plimsoll_driver*, std::uint64_t)) const {
     return gpu == nullptr || gpu->number != driver ? 0 : gpu->call(function, event);
   }
@@ -116,7 +118,8 @@ int cudaGetDeviceCount(int* count) {
   *count = kGpus;
   return kSuccess;
 }
-// cudaDeviceProp begins with a name, two identifiers and the size of global memory.
+// Fills in the fields that PyTorch reads. cudaDeviceProp begins with a name, two identifiers and
+// the size of global memory.
 int cudaGetDeviceProperties(char* properties, int device) {
   constexpr std::size_t kProperties = 1008;
   constexpr std::size_t kTotalMemory = 288;
@@ -196,7 +199,7 @@ int cudaEventSynchronize(void* event) {
   return report(event_of(event).call(&plimsoll_driver_api::synchronize_event));
 }
 
-// The driver's functions by name.
+// Functions of the driver, by name.
 int cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long, int* found) {
   *function = driver_function(name);
   *found = *function != nullptr ? 0 : 1;

@@ -1,6 +1,6 @@
-// The compiler finds this header before PyTorch's header of the same name, which includes those of
-// all 3,000 operations. PyTorch headers that we include need it (c10d's Work.hpp), but only for the
-// class Tensor.
+// An empty stand-in for PyTorch's header of this name, which includes the headers of all 3,000
+// operations and takes long to compile. The compiler finds this file first. PyTorch headers that
+// plimsoll includes, such as c10d's Work.hpp, need only the class Tensor from it.
 #pragma once
 
 #include <ATen/Context.h>

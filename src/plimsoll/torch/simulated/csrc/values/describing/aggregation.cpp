@@ -1,4 +1,4 @@
-// Rules for one number made of several: sums, extremes, distances, losses.
+// Rules for operations that combine several numbers into one: sums, extremes, distances, losses.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace plimsoll::simulated {
 namespace {
 
-// Returns whether the only summed dimension is that of the rows.
+// Returns whether rows, and nothing else, are summed up.
 bool sums_rows(const Operands& of, const Description& x) {
   if (!of.has(1) || !of.call().argument(1).isIntList()) return false;
   const std::vector<std::int64_t> dims = of.call().argument(1).toIntVector();
@@ -24,7 +24,7 @@ Description sum(const Operands& of) {
   if (x.is_constant()) return Description::constant(x.low * count);
   const at::Tensor from = of.tensor(0);
   if (from.scalar_type() == at::kBool) {
-    // Data may decide either way.
+    // A count of truth values that data may decide either way.
     return Description::counted(x.mean * count, count, x.is_random());
   }
   if (x.is_whole && x.low == 0 && x.high == 1 && x.atom_share() > 1 - kHardlyEver) {
@@ -52,7 +52,7 @@ Description mean(const Operands& of) {
   if (x.spread == Description::Spread::normal && x.atom_share() == 0) {
     return Description::normal(x.mean, x.deviation / std::sqrt(reduced(of)));
   }
-  if (x.is_whole && x.low == 0 && x.high == 1) {  // the share of ones
+  if (x.is_whole && x.low == 0 && x.high == 1) {  // the mean is the share of ones
     Description of_ones = linear(sum(of), 1 / reduced(of), 0);
     of_ones.high = std::min(of_ones.high, 1.0);
     return of_ones;
@@ -60,12 +60,12 @@ Description mean(const Operands& of) {
   return bounded(x.low, x.high);
 }
 
-// However many numbers are drawn, none or all may be a hit.
+// Describes the truth of an event that is drawn at random: never quite certain, however many draws.
 Description drawn_truth(double share) {
   constexpr double kNever = 1e-12;
   return Description::truth(std::clamp(share, kNever, 1 - kNever), true);
 }
-// Returns the chance of at least one hit among `count` independent ones.
+// Returns the chance of at least one hit in `count` independent draws.
 double any_of(double share, double count) { return -std::expm1(count * std::log1p(-share)); }
 
 Description all(const Operands& of) {

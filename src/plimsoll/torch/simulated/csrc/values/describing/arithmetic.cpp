@@ -1,4 +1,4 @@
-// Rules for arithmetic, element by element.
+// Rules for arithmetic on single elements.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace plimsoll::simulated {
 namespace {
 
 template <double (*F)(double)>
-Description rising(const Operands& of) {  // never falls, so bounds stay bounds
+Description rising(const Operands& of) {  // F never falls, so it maps bounds to bounds
   const Description x = of[0];
   Description y = bounded(F(x.low), F(x.high));
   for (const Description::Atom& atom : x.atoms) {
@@ -23,7 +23,7 @@ double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double log_or_nothing(double x) { return x > 0 ? std::log(x) : -kNone; }
 double root(double x) { return std::sqrt(std::max(x, 0.0)); }
 
-// Rounds to whole numbers.
+// Describes numbers that F rounds to whole numbers.
 template <double (*F)(double)>
 Description rounded(const Operands& of) {
   Description y = rising<F>(of);
@@ -31,7 +31,7 @@ Description rounded(const Operands& of) {
   return y;
 }
 
-// Describes the remainder of a division by a positive number.
+// Describes the remainder after a division by a positive number.
 Description remainder(const Operands& of) {
   const Description by = of[1];
   if (!by.is_constant() || !(by.low > 0)) return {};
@@ -61,7 +61,7 @@ Description add(const Operands& of) {
   return sum_of(of.as_numbers(0), linear(of.as_numbers(1), of.number(2, 1), 0));
 }
 
-// New minus old logarithms of the same probabilities hardly differ.
+// The deviation that is assumed for new minus old log-probabilities of the same events.
 constexpr double kHardly = 0.01;
 
 Description sub(const Operands& of) {
@@ -115,7 +115,7 @@ Description mul(const Operands& of) {
 }
 
 Description div(const Operands& of) {
-  if (of.call().argument_count() > 2) return {};  // it is rounded
+  if (of.call().argument_count() > 2) return {};  // with a rounding mode
   const Description y = of.as_numbers(1);
   if (y.is_constant() && y.low != 0) return linear(of.as_numbers(0), 1 / y.low, 0);
   if (of.as_numbers(0).low >= 0 && y.low >= 0) return Description::between(0, kNone);
@@ -159,7 +159,7 @@ Description round(const Operands& of) {  // (self, *, decimals)
   return bounded(std::floor(x.low * step) / step, std::ceil(x.high * step) / step);
 }
 
-// Returns numbers around one if the exponent hardly differs from zero.
+// Describes exponentials: around one if the exponents are hardly different from zero.
 Description exp(const Operands& of) {
   const Description x = of[0];
   if (x.spread == Description::Spread::normal && x.deviation < 0.1) {

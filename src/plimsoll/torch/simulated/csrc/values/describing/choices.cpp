@@ -1,4 +1,4 @@
-// Rules for choices: positions, orders, samples.
+// Rules for operations that return indices: of extremes, of an order, of samples.
 #include <algorithm>
 
 #include "values/describing/describing.h"
@@ -21,7 +21,7 @@ Description places_of_largest(const Operands& of) {  // topk: (self, k, dim)
                        of.call().argument(2).toInt() == -1;
   return Description::chosen(count, is_last ? k : 1);
 }
-// Describes a permutation of each row: sort(self, dim, descending), and its stable form.
+// Describes the indices that sort(self, dim, descending) and its stable form return: a permutation.
 Description order(const Operands& of) {
   const at::Tensor x = of.tensor(0);
   if (x.dim() == 0) return Description::constant(0);

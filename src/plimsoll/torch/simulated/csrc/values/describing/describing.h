@@ -1,8 +1,9 @@
-// Descriptions of results, derived from those of operands: each file of this folder has one table.
+// Rules that describe an operation's results from the descriptions of its operands. Each file of
+// this folder has a table of rules.
 //
-// A rule describes the numbers that an operation writes. Where it knows nothing, it returns
-// `Description()`. A rule must never claim too much, because programs use the numbers that they
-// read.
+// A rule describes the numbers that an operation writes; a rule that knows nothing returns
+// `Description()`. Rules must never claim too much: programs read numbers that are drawn from the
+// descriptions.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,7 @@
 
 namespace plimsoll::simulated {
 
-// The descriptions of a call's operands. For lists they belong to one position.
+// The descriptions of a call's operands. If operands are lists, the ones at the written position.
 class Operands {
  public:
   Operands(const Call& call, const Written& written) : call_(call), written_(written) {}
@@ -26,11 +27,11 @@ class Operands {
   }
   [[nodiscard]] at::Tensor tensor(std::size_t i) const;
   [[nodiscard]] double number(std::size_t i, double otherwise) const;
-  // Returns the description of a tensor, or of a number.
+  // Returns the description of an operand: a tensor or a number.
   Description operator[](std::size_t i) const { return known(i).description; }
   [[nodiscard]] Known known(std::size_t i) const;
-  // Returns an operand's description as numbers of the result's type: truth values become zeros and
-  // ones.
+  // Returns an operand's description as numbers of the result's type, in which truth values are
+  // zeros and ones.
   [[nodiscard]] Description as_numbers(std::size_t i) const;
 
  private:
@@ -38,24 +39,24 @@ class Operands {
   const Written& written_;
 };
 
-// An operation that replaces a part of a tensor's elements, and keeps the rest.
+// An operation that replaces some of a tensor's elements.
 struct Replacement {
-  std::size_t kept = 0;    // the operand whose remaining elements stay
-  std::size_t fresh = 0;   // the operand of the new elements
-  double share = 0;        // share of the elements that is replaced
-  Origin mask;             // origin of the mask; may be unknown
-  bool is_turned = false;  // replaces the elements for which the condition is false
+  std::size_t kept = 0;    // the operand whose other elements stay
+  std::size_t fresh = 0;   // the operand with the new elements
+  double share = 0;        // how many of the elements are replaced
+  Origin mask;             // where the mask comes from; may be unknown
+  bool is_turned = false;  // elements are replaced where the mask is false
 };
-// Returns nothing if the operation is no replacement.
+// Returns how the operation replaces elements; none if it does not.
 std::optional<Replacement> replacement_of(const Operands& of);
 
 using Describe = Description (*)(const Operands&);
 
-// A rule for an operation. A new rule is a new row of one of the tables.
+// A row of a rule table: the rules for an operation's results.
 struct DescribeRow {
-  const char* name;           // without the prefix `_foreach_` and the suffix `_`
-  Describe first;             // null: any numbers
-  Describe second = nullptr;  // describes a second result
+  const char* name;           // without the prefix `_foreach_` or the suffix `_`
+  Describe first;             // null: nothing is known of the numbers
+  Describe second = nullptr;  // for the second result
   Describe third = nullptr;
 };
 
@@ -64,30 +65,30 @@ using DescribeTable = NamedRows<DescribeRow>;
 constexpr double kNone = Description::kNone;
 constexpr Describe kAny = nullptr;
 
-// Makes a description with these bounds; a NaN is no bound.
+// Describes numbers within these bounds; NaN means no bound.
 Description bounded(double low, double high);
-// Scales and shifts numbers.
+// Describes numbers that were multiplied by `factor` and shifted by `shift`.
 Description linear(const Description& x, double factor, double shift);
-// Return the share of nonzero numbers, of a description and of an operand.
+// Return the share of nonzero numbers: by a description, and for an operand.
 double share_of(const Description& x, c10::ScalarType type);
 double share(const Operands& of, std::size_t i);
-// Returns truth values in the result's type: zeros and ones if the program needs numbers.
+// Returns a description of truth values as one of the result's type: zeros and ones for numbers.
 Description as_result(const Operands& of, const Description& truth);
-// Returns how many elements of the first operand make one element of the result.
+// Returns how many elements of the first operand one element of the result is computed from.
 double reduced(const Operands& of);
 
-// Rules that several tables use.
+// Rules that several tables use; the comments say what each describes.
 inline Description self(const Operands& of) { return of[0]; }
 inline Description zero(const Operands&) { return Description::constant(0); }
 inline Description one(const Operands&) { return Description::constant(1); }
 inline Description not_negative(const Operands&) { return Description::between(0, kNone); }
 inline Description not_positive(const Operands&) { return Description::between(-kNone, 0); }
-// Describe the index of an element that is found along a dimension.
+// Describe the index of an extreme, or of the k-th, element along a dimension.
 Description place_of_extreme(const Operands& of);
 Description place_of_kth(const Operands& of);
-// Describes the same numbers at other positions.
+// Describes the first operand's numbers after they have moved to other positions.
 Description elsewhere(const Operands& of);
-// Keeps the bounds, but not the distribution.
+// Describes the first operand's bounds, without its distribution.
 Description bounds(const Operands& of);
 
 }  // namespace plimsoll::simulated

@@ -1,4 +1,4 @@
-// Rules for numbers kept within limits: a number beyond a limit becomes the limit.
+// Rules for operations that keep numbers within limits.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,7 @@ Description limited(const Description& x, double low, double high) {
 }
 
 Description relu(const Operands& of) { return limited(of[0], 0, kNone); }
-Description clamp(const Operands& of) {  // (self, min, max), hardtanh too
+Description clamp(const Operands& of) {  // (self, min, max); also hardtanh
   if (of.tensor(1).defined() || of.tensor(2).defined()) return {};
   return limited(of[0], of.has(1) ? of[1].low : -kNone, of.has(2) ? of[2].high : kNone);
 }
@@ -40,7 +40,7 @@ Description smaller(const Operands& of) {
   return bounded(std::min(of[0].low, of[1].low), std::min(of[0].high, of[1].high));
 }
 Description hardsigmoid(const Operands& of) { return limited(linear(of[0], 1.0 / 6, 0.5), 0, 1); }
-// Numbers that are not above a limit become another number.
+// Numbers up to the threshold become `value`.
 Description threshold(const Operands& of) {  // (self, threshold, value)
   const Description x = of[0];
   const double limit = of.number(1, 0);

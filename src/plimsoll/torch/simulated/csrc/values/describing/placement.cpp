@@ -1,4 +1,5 @@
-// Rules for the same numbers at other positions, and for numbers of several tensors.
+// Rules for operations that move numbers to other positions, or combine the numbers of several
+// tensors.
 #include <algorithm>
 #include <string_view>
 
@@ -11,13 +12,13 @@ namespace {
 
 double count(const at::Tensor& tensor) { return static_cast<double>(tensor.numel()); }
 
-// Returns the share of elements that is replaced at chosen positions, each at most once.
+// Returns the share of elements that is replaced if each of `places` positions occurs once.
 double replaced(const Operands& of, double places) {
   return std::min(places / std::max(count(of.result()), 1.0), 1.0);
 }
 
-// Describes an operand's numbers that stay or replace numbers of a second operand. Drawn numbers
-// are described by their distribution, since the next ones are drawn the same way.
+// Describes the numbers of an operand that is mixed with another operand. Numbers from a random
+// generator are described by their distribution, so that numbers drawn later fit too.
 Description numbers(const Operands& of, std::size_t i) {
   const at::Tensor tensor = of.tensor(i);
   return tensor.defined() && is_simulated(tensor) ? spread_of(tensor) : of[i];
@@ -35,7 +36,7 @@ Description scatter(const Operands& of) {  // (self, dim, index, src)
 Description slice_scatter(const Operands& of) {  // (self, src, ...)
   return join(of[0], of[1], 1 - replaced(of, count(of.tensor(1))));
 }
-// The share of elements that is replaced, along one dimension.
+// Returns the share of elements that is replaced, from the indices along one dimension.
 double row_share(const Operands& of) {  // (self, dim, index, value)
   const at::Tensor x = of.tensor(0);
   const double size = x.dim() == 0 ? 1 : static_cast<double>(x.size(of.call().argument(1).toInt()));
@@ -44,7 +45,7 @@ double row_share(const Operands& of) {  // (self, dim, index, value)
 Description index_fill(const Operands& of) {
   return join(numbers(of, 0), numbers(of, 3), 1 - row_share(of));
 }
-// The share of elements that is replaced by a mask, or by one index or several.
+// Returns the share of elements that is replaced: by a mask, or by one or several index tensors.
 double index_share(const Operands& of) {  // (self, indices, values)
   double part = 1;
   double most = 1;
@@ -86,7 +87,7 @@ Description identity(const Operands& of) {
   const auto longer = static_cast<double>(std::max(of.result().size(0), of.result().size(1)));
   return as_result(of, Description::truth(1 / longer, true));
 }
-// Describes the same numbers in the result's type.
+// Describes the first operand's numbers in the result's type.
 Description converted(const Operands& of) { return of.as_numbers(0); }
 
 Replacement where_replaces(const Operands& of) {
@@ -103,7 +104,7 @@ Replacement mask_replaces(const Operands& of) {  // (self, mask, value)
   return {0, 2, share(of, 1), origin_of(of.tensor(1)), false};
 }
 
-// Positions from a mask replace the elements for which the mask is true.
+// Indices that nonzero found in a mask: the elements are replaced where the mask is true.
 Replacement places_replace(const Operands& of) {  // (self, indices, values)
   Replacement made{0, 2, index_share(of), {}, false};
   for (const at::Tensor& index : of.call().tensors(1)) {

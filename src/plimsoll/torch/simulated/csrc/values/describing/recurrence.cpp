@@ -1,4 +1,4 @@
-// Rules for recurrent layers and cells: their states lie within bounds, whatever the weights are.
+// Rules for recurrent layers and cells. Their states lie within bounds for any weights.
 #include <algorithm>
 #include <vector>
 
@@ -16,7 +16,7 @@ constexpr std::size_t kProjection = 8;
 constexpr std::size_t kBatchFirst = 10;
 constexpr std::size_t kBatchSizes = 14;
 
-enum class Mode : std::int64_t { relu, tanh, lstm, gru };  // cuDNN's numbers
+enum class Mode : std::int64_t { relu, tanh, lstm, gru };  // as cuDNN numbers them
 
 Mode mode_of(const Operands& of) { return static_cast<Mode>(of.call().argument(kMode).toInt()); }
 
@@ -27,12 +27,12 @@ double steps_of(const Operands& of) {
   return static_cast<double>(of.tensor(kInput).size(is_turned ? 1 : 0));
 }
 
-// Each step moves the state towards a number between -1 and 1.
+// A state that each step moves towards some number between -1 and 1.
 Description mixed_with_tanh(const Description& hidden) {
   return bounded(std::min(hidden.low, -1.0), std::max(hidden.high, 1.0));
 }
 
-// Each step keeps a part of the cell, and adds or subtracts at most one.
+// A cell state of which each step keeps a part, adding or subtracting at most one.
 Description cell_after(const Description& cell, double steps) {
   return bounded(std::min(cell.low, 0.0) - steps, std::max(cell.high, 0.0) + steps);
 }
@@ -51,7 +51,7 @@ Description cell(const Operands& of) {
   return mode_of(of) == Mode::lstm ? cell_after(of[kCell], steps_of(of)) : Description();
 }
 
-// Describes all weights in one buffer.
+// Describes all weights together, since they lie in one buffer.
 Description flattened(const Operands& of) {
   Description all;
   double joined = 0;

@@ -45,7 +45,7 @@ Description le(const Operands& of) { return compare(of, false, true); }
 Description gt(const Operands& of) { return compare(of, true, false); }
 Description ge(const Operands& of) { return compare(of, true, true); }
 
-// Counts how often each host number occurs.
+// Counts how often each number of a host tensor occurs.
 std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values) {
   std::unordered_map<std::int64_t, double> counts;
   const at::Tensor flat = values.to(at::kLong).reshape({-1});
@@ -54,8 +54,8 @@ std::unordered_map<std::int64_t, double> count_numbers(const at::Tensor& values)
   return counts;
 }
 
-// Returns the share of equal pairs between whole numbers of two tensors, such as labels that are
-// compared in pairs; none if it is unknown.
+// Returns the share of equal pairs when whole numbers are compared in pairs, as labels are; none if
+// the numbers are unknown.
 std::optional<double> equal_pairs(const Operands& of) {
   constexpr std::int64_t kMost = std::int64_t{1} << 16;
   const at::Tensor sides[] = {of.tensor(0), of.tensor(1)};
