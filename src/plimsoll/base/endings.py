@@ -73,7 +73,7 @@ def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None
     Args:
         path: The path of the file to be written.
         endings: The allowed endings, with the dot; the usual one first.
-        what: What is written, in words, such as "a recording".
+        what: The kind of file in words, such as "a recording".
 
     Raises:
         InputError: If the name has another format's ending.

@@ -121,7 +121,7 @@ def _replaces(path: Path, *, force: bool | None) -> bool:
 
 
 def _give_name(unfinished: Path, path: Path) -> None:
-    """Renames a file without replacing another one, even one that is made at this moment."""
+    """Renames a file; never replaces an existing file, even if it is made at this moment."""
     try:
         os.link(unfinished, path)
     except FileExistsError:

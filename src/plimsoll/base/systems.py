@@ -1,4 +1,4 @@
-"""The systems that plimsoll runs on: some commands run anywhere, all others need Linux."""
+"""The systems that plimsoll runs on. Some commands run on any system; the rest need Linux."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_linux(what: str) -> None:
     """Raises an error on every system but Linux.
 
     Args:
-        what: What needs Linux, in words.
+        what: The function that needs Linux, in words.
 
     Raises:
         InputError: If this system is not Linux.

@@ -51,7 +51,7 @@ class TensorUses:
         self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
-        # By the tensor's `id`: the tensor, and the address that was told.
+        # For each told tensor, by its `id`: the tensor, and its address at that time.
         self._said: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._torch: Any = None
 

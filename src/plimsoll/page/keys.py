@@ -103,7 +103,7 @@ def key_of_numbers(
 ) -> Key:
     """Returns a grouping by a property of blocks, such as the stream.
 
-    Each of the numbers with the most bytes gets a group; one last group has all others.
+    Each of the numbers with the most bytes gets a group; the last group has all other numbers.
 
     Args:
         name: The key's name, which is also the property, `Key.by`.

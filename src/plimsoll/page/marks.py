@@ -70,8 +70,8 @@ def find_releases(
 
     A release directly before a failure, or before a new peak of reserved memory, belongs to a
     request that was refused and then tried again. If a garbage collection threshold is set, a
-    release directly before new memory may be a garbage collection or such a retry. The program
-    made all others by `empty_cache`.
+    release directly before new memory may be a garbage collection or such a retry. Every other
+    release is the program's `empty_cache`.
 
     Args:
         events: The events of segments and failures.

@@ -132,7 +132,7 @@ class Publisher:
         file = self._file or self._open()
         try:
             file.write(counters)
-        except OSError:  # the folder may have been deleted; the next write finds another one
+        except OSError:  # if the folder was deleted, the next write chooses a new folder
             self._close()
             raise
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _ENDED = object()
-"""Stands for the end of the items."""
+"""A mark in the queue: no more items follow."""
 
 
 def main() -> None:

@@ -201,7 +201,7 @@ class SimulatedGpu:
         self._driver.give_back(handle)
 
     def share(self, path: str) -> None:
-        """Shares this card with other processes, so that each counts the others' memory as taken.
+        """Shares this card with other processes: each counts the memory of all of them as taken.
 
         Args:
             path: The file that these processes all name; plimsoll makes it if it does not exist.

@@ -36,8 +36,8 @@ class Export:
     Attributes:
         ending: The ending of its files' names.
         write: The function that writes a file.
-        next_step: What a user can do with the file; "{file}" stands for its name. None if nothing
-            is suggested.
+        next_step: A suggestion for the user, in which "{file}" is replaced by the file's name;
+            None for no suggestion.
     """
 
     ending: str
