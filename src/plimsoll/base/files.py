@@ -110,7 +110,7 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
-    """Returns whether a file is to be replaced; refuses a path that holds anything else."""
+    """Returns whether an existing file is replaced; refuses a path whose content must stay."""
     if path.is_dir():
         raise InputError(f"{path}: is a directory")
     replaces = bool(force) and path.is_file()

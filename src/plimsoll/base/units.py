@@ -112,9 +112,9 @@ def size_row(size: int | None, what: str, whole: int | None = None) -> str:
     """Returns a row of a table of sizes: the size, its share of the whole, and its purpose.
 
     Args:
-        size: In bytes; None is unknown.
-        what: The purpose.
-        whole: In bytes; by default no share is shown.
+        size: The size in bytes; None means unknown.
+        what: The purpose of the memory, in words.
+        whole: The bytes of the whole; None shows no share.
     """
     shown = "?" if size is None else format_size(size)
     share = "" if whole is None or size is None else f"{size / max(whole, 1):6.1%}  "
@@ -125,8 +125,8 @@ def has_share(size: int, whole: int) -> bool:
     """Returns whether a size is, rounded, at least 0.1% of the whole: smaller ones get no row.
 
     Args:
-        size: In bytes.
-        whole: In bytes.
+        size: The size in bytes.
+        whole: The bytes of the whole.
     """
     return size / max(whole, 1) >= _LEAST_SHARE
 

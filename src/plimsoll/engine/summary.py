@@ -1,7 +1,7 @@
 """Writes torch.cuda.memory_summary()'s table, character for character, and lines on both tiers.
 
-A group of rows uses the units of its first row, so that rows can be compared. The next larger unit
-is used from three quarters of 1,000 (or 1,024) of its size on.
+A group of rows uses the units of its first row, so that rows can be compared. A larger unit is used
+only once the value reaches 768 (for sizes) or 750 (for counts) of that unit.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class TensorUses:
         self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
-        # For each told tensor, by its `id`: the tensor, and its address at that time.
+        # For each reported tensor, by its `id`: the tensor, and the address that was reported.
         self._said: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._torch: Any = None
 
@@ -64,17 +64,17 @@ class TensorUses:
         self._look_again()
 
     def tell_all(self, torch: ModuleType) -> None:
-        """Searches the whole program and tells every tensor again, for a new listener."""
+        """Searches the whole program and reports every tensor again, for a new listener."""
         self._torch = torch
         self._said.clear()
         self._look_at_all()
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        """Tells an optimizer's parameters and gradients that are new."""
+        """Reports those parameters and gradients of an optimizer that are new."""
         self._look_before_step(optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        """Calls `after_step`, and tells the tensors in an optimizer's state that are new."""
+        """Calls `after_step`, and reports the tensors in an optimizer's state that are new."""
         self._step_ends(optimizer)
         self._look_after_step(optimizer)
 
@@ -106,7 +106,7 @@ class TensorUses:
         self._note_gradients()
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
-        """Starts to follow a module, and notes the given tensors of it; None for all of them."""
+        """Starts to follow a module, and reports its given tensors, by default all of them."""
         self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:

@@ -140,7 +140,7 @@ def _write(read: Callable[[], Iterable[Account]], to: str) -> None:
             print(f"plimsoll: {account.line()}", file=sys.stderr)
         return
     try:
-        with Path(to).open("a") as file:  # appending keeps lines whole if processes end together
+        with Path(to).open("a") as file:  # several processes may end, and append, at the same time
             for account in accounts:
                 file.write(json_line(asdict(account)) + "\n")
     except OSError as error:

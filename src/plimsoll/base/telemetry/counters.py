@@ -33,7 +33,7 @@ _MAGIC = b"plimsoll"
 _VERSION = 2
 MAX_DEVICES = 64
 
-_HEAD = struct.Struct("<8sII")  # magic, version, size of the file
+_HEAD = struct.Struct("<8sII")  # magic bytes, version, size of the file
 _SEQUENCE = struct.Struct("<Q")
 _GUARD = struct.Struct("<II")  # checksum and size of the record
 _SEQUENCE_AT = _HEAD.size

@@ -163,7 +163,7 @@ def write_card(found: CardFile, path: Path) -> None:
     """Writes a card's file atomically.
 
     Raises:
-        InputError: If it cannot be written.
+        InputError: If the file cannot be written.
     """
     with suppress(OSError):  # NewFile reports what is wrong with the folder
         path.parent.mkdir(parents=True, exist_ok=True)

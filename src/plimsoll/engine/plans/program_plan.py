@@ -101,7 +101,7 @@ class Plan:
 def made_for(
     script: str | None, arguments: tuple[str, ...] | None, torch: str | None, gpu: str | None
 ) -> MadeFor:
-    """Makes a `MadeFor`; the script loses its folder."""
+    """Makes a `MadeFor` with the script's name without its folder."""
     return MadeFor(None if script is None else Path(script).name, arguments, torch, gpu)
 
 

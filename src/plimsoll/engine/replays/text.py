@@ -116,7 +116,7 @@ def _name(result: ReplayResult) -> str:
 
 
 def _explain(result: ReplayResult) -> Iterator[str]:
-    """Yields lines on what the reserved memory was at the peak, and other notes on one replay."""
+    """Yields lines on the parts of the reserved memory at its peak, and other notes on a replay."""
     peak = result.peak
     reserved = format_size(peak.reserved_bytes)
     yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"

@@ -251,7 +251,7 @@ class Allocator:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The most that may be reserved, or None."""
+        """The most memory that may be reserved; None for no limit."""
         return self.engine.limit
 
     @property
@@ -278,7 +278,7 @@ class Allocator:
 
     @property
     def shared_limit_bytes(self) -> int | None:
-        """The most shared memory that may be reserved, or None."""
+        """The most shared memory that may be reserved; None for no limit."""
         return self.engine.shared_limit if self.name == "elastic" else None
 
     def rebalance(self, most: int | str | None = None) -> int:
@@ -404,7 +404,7 @@ class Allocator:
     # --- history and snapshots -------------------------------------------------------------------
 
     def record_memory_history(self, *, max_entries: int = 1_000_000, stacks: bool = False) -> None:
-        """Keeps the newest `max_entries` events from now on; 0 stops recording.
+        """Starts to keep the newest `max_entries` events; 0 stops the recording.
 
         Args:
             max_entries: The most events kept; older ones are dropped.
@@ -444,7 +444,7 @@ class Allocator:
         """Checks that the allocator's bookkeeping is consistent, block by block; for tests.
 
         Raises:
-            RuntimeError: If it is inconsistent.
+            RuntimeError: If the bookkeeping is inconsistent.
         """
         self.engine.check_invariants()
 

@@ -87,7 +87,8 @@ export class Stacks {
   }
 
   /**
-   * Returns for each stack whether it has a frame that passes a test of "file:number function".
+   * Returns for each stack whether its source line, or one of its frames written as
+   * "file:number function", passes a test.
    * @param {(text: string) => boolean} test
    * @returns {boolean[]}
    */
