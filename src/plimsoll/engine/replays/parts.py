@@ -73,7 +73,7 @@ class PeakBreakdown:
             returned to the driver.
         cached_bytes: Free bytes in wholly free segments, or in segments that can shrink.
         pending_free_bytes: The part of `requested_bytes` and `rounding_bytes` that the program had
-            freed while another stream might still use it.
+            freed, but that another stream might still use.
     """
 
     event: int

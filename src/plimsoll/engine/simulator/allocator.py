@@ -90,8 +90,8 @@ class Allocator:
         allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
             memory to where it is needed; "uncached" makes a driver call for each request.
         policy: What happens to a request when dedicated memory is used up. "strict": it fails.
-            "spill": it gets shared memory. The "elastic" allocator spills by itself; under the
-            others only the `wddm` driver of a GPU can. By default the driver's own behaviour.
+            "spill": it gets shared memory. The "elastic" allocator spills by itself; with "native"
+            and "uncached" only a GPU's `wddm` driver can. By default the driver's own behaviour.
         shared_limit: The most shared memory that "elastic" reserves; by default all of it.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
             per_process_memory_fraction.

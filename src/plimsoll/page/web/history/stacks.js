@@ -1,4 +1,4 @@
-// Call stacks. Each has one source line, which stands for it in lists and groups.
+// Call stacks. Each has a source line, which represents the stack in lists and groups.
 
 import { unpackColumns } from "./columns.js";
 
