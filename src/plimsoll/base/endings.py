@@ -1,4 +1,4 @@
-"""The formats of recordings, and how the names of other files end."""
+"""The formats of recordings, and the endings of file names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Format:
     """A format of recordings.
 
     Attributes:
-        what: Files of it, in words.
-        endings: How their names end; the usual one first.
-        begins: How their contents begin.
-        reader: The module of `plimsoll.recordings` whose function `read` reads a file. It takes the
-            path, the bytes that reading may take, and `needs_history`.
+        what: The format's name for people, in the plural.
+        endings: The endings of its files' names; the usual one first.
+        begins: The bytes with which a file of this format may begin.
+        reader: The module of `plimsoll.recordings` whose function `read` reads a file. Its
+            arguments are the path, the most bytes that reading may take, and `needs_history`.
         goes_by: Whether a reader can go through the events without holding all of them in memory.
     """
 
@@ -41,42 +41,42 @@ FORMATS = (
     Format("traces of plimsoll", (".plim",), (b"\xff\xff\xff\xff",), "stream_reader"),
     Format("traces of plimsoll", (".parquet",), (b"PAR1",), "parquet"),
 )
-"""All formats of recordings. A file that begins as none of them is read as a snapshot."""
+"""All formats of recordings. A file that begins like none of these is read as a snapshot."""
 SNAPSHOTS = SNAPSHOT.endings
 """Endings of PyTorch's memory snapshots."""
 TRACES = tuple(ending for each in FORMATS if each is not SNAPSHOT for ending in each.endings)
-"""Endings of traces; the first is that of a trace written while a program runs."""
+"""Endings of traces; the first is for traces that are written while a program runs."""
 RECORDINGS = (*TRACES, *SNAPSHOTS)
 READABLE = f"{SNAPSHOT.what} ({', '.join(SNAPSHOTS)}) and traces of plimsoll ({', '.join(TRACES)})"
-"""All files that can be read as recordings, in words."""
+"""The formats that can be read as recordings, in words."""
 _FORMATS = {Path(f"name{ending}").suffix for ending in RECORDINGS} | {
     ".csv", ".htm", ".html", ".jpg", ".json", ".jsonl", ".pdf", ".png", ".pt", ".svg", ".txt",
     ".zip",
 }  # fmt: skip
-"""Endings that name a format. Any other text after a dot belongs to the name."""
+"""Endings that count as the name of a format. Other text after a dot is a part of the name."""
 
 
 def is_recording_name(name: str | os.PathLike[str]) -> bool:
-    """Whether a name ends as a recording's, in capitals or not."""
+    """Returns whether a name ends like a recording's; capitals do not matter."""
     return os.fspath(name).lower().endswith(RECORDINGS)
 
 
 def without_ending(name: str) -> str:
-    """A recording's name without the ending that says its format."""
+    """Returns a recording's name without the ending of its format."""
     ends = (ending for ending in RECORDINGS if name.lower().endswith(ending))
     return name[: len(name) - max(map(len, ends), default=0)]
 
 
 def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None:
-    """Refuse a name whose ending belongs to another format than the one to be written.
+    """Refuses to write a file whose name has the ending of another format.
 
     Args:
         path: The path of the file to be written.
-        endings: How its name may end, with the dot; the usual one first.
-        what: The kind of its contents.
+        endings: The allowed endings, with the dot; the usual one first.
+        what: The kind of file in words, such as "a recording".
 
     Raises:
-        InputError: If the name has another ending.
+        InputError: If the name has another format's ending.
     """
     path = Path(path)
     if path.suffix.lower() in _FORMATS and not path.name.lower().endswith(endings):
@@ -85,9 +85,9 @@ def check_ending(path: str | os.PathLike[str], *endings: str, what: str) -> None
 
 
 def check_new_recording(path: str | os.PathLike[str]) -> None:
-    """Refuse a name for a new recording whose ending belongs to another format.
+    """Refuses to write a recording to a file whose name has the ending of another format.
 
     Raises:
-        InputError: As for `check_ending`.
+        InputError: If the name has another format's ending.
     """
     check_ending(path, TRACES[0], what="a recording")

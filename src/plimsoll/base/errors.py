@@ -9,9 +9,9 @@ from plimsoll.base.printable import printable
 
 
 class InputError(ValueError):
-    """Input that plimsoll cannot use; the message is one line with the fault and its reason.
+    """Input that plimsoll cannot use; the message is one line on what is wrong and why.
 
-    The command line prints it and ends with exit status 2.
+    The command line prints the message and ends with exit status 2.
 
     >>> import plimsoll
     >>> try:
@@ -26,7 +26,7 @@ class InputError(ValueError):
 
 
 class ScriptError(RuntimeError):
-    """A script that plimsoll ran ended with an error of its own, which it printed.
+    """A script that plimsoll ran failed; the script has printed its error itself.
 
     >>> import plimsoll
     >>> try:
@@ -35,16 +35,16 @@ class ScriptError(RuntimeError):
     ...     print(error.status)  # doctest: +SKIP
 
     Attributes:
-        status: Its exit status; -n if signal n killed it.
-        unknown_read: The first line that read a value that the simulation cannot know, which may be
-            the cause; None if no line read one.
-        missed_network: Whether the script failed because a trial has no network.
-        refused: The real file that the trial did not let a program change, and that program; None
-            if it refused nothing.
+        status: The script's exit status; -n if signal n killed it.
+        unknown_read: The first line of the script that read a value that the simulation cannot
+            know, which may be the cause; None if no line read one.
+        missed_network: Whether the script failed because plimsoll runs it without a network.
+        refused: A real file that plimsoll did not let a program change, and the program; None if
+            there was none.
         reason: The type of the script's error, the first line of its message, and the line that
             raised it; None if the script reported none.
-        device_failure: The failed check of a kernel, with the line that called the kernel. A GPU
-            would have ended the script there. None if all checks passed.
+        device_failure: The check inside a kernel that failed, with the line that called the kernel.
+            On a GPU the script would have failed there. None if all checks passed.
         until_then: The memory that the script took before it failed, in words; None if it had used
             no GPU, or if the amount is unknown.
     """
@@ -105,7 +105,9 @@ its address space; see docs/engine.md.
 
 
 class OutOfMemoryError(RuntimeError):
-    """The device, or the limit, has no memory for a request; the message is PyTorch's.
+    """A request failed: the device has too little memory, or a limit forbids more.
+
+    The message is the one that PyTorch would give.
 
     >>> import plimsoll
     >>> allocator = plimsoll.Allocator(plimsoll.SimulatedGpu("1GiB"))
@@ -119,9 +121,9 @@ class OutOfMemoryError(RuntimeError):
         requested_bytes: Bytes that the request asked for.
         free_bytes: Bytes that were free on the device.
         total_bytes: The device's memory.
-        limit_bytes: The most that may be reserved, or None.
-        allocated_bytes: In live blocks.
-        reserved_bytes: Taken from the driver.
+        limit_bytes: The most that may be reserved; None for no limit.
+        allocated_bytes: Bytes in live blocks.
+        reserved_bytes: Bytes reserved from the driver.
     """
 
     def __init__(

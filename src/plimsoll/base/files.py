@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, with the user's rights, and replaces a file only if asked to.
+"""Writes files whole or not at all, and replaces a file only if the caller asks for that.
 
 `NewFile` writes to a temporary file with a random name in the same folder, and renames it at the
 end. If anything fails before that, the temporary file is removed.
@@ -23,7 +23,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def check_is_new(path: Path) -> None:
-    """Check that there is no file or link at this path yet.
+    """Refuses a path at which a file or a link exists.
 
     Raises:
         InputError: If the path exists.
@@ -35,11 +35,11 @@ def check_is_new(path: Path) -> None:
 
 
 def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
-    """Check that `NewFile` could begin, before long work whose result goes to the file.
+    """Checks that `NewFile` can write this file. Call it before long work with such a result.
 
     Args:
         path: The path of the file to write.
-        force: As for `NewFile`.
+        force: The argument that `NewFile` will get.
 
     Raises:
         InputError: If the file exists already, or its folder does not exist or is not writable.
@@ -55,13 +55,13 @@ def check_can_be_made(path: Path, *, force: bool | None = None) -> None:
 class NewFile:
     """A file opened for writing bytes; it appears at `path` when the `with` block ends.
 
-    An OSError from the `with` block that names no other file is reported as an error of writing
-    this file.
+    An OSError in the `with` block counts as an error of writing this file, unless it names another
+    file.
 
     Args:
         path: The path of the file to write.
-        force: Whether the file may replace an existing one; None if the caller has no option for
-            that.
+        force: Whether the file may replace an existing one. None also means no, and the error then
+            does not suggest --force.
 
     Raises:
         InputError: If the file exists already, or cannot be written.
@@ -89,7 +89,7 @@ class NewFile:
 
 @contextmanager
 def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
-    """Yields the temporary path of a file, and renames it to `path` at the end."""
+    """Yields a temporary path for a file, and renames that file to `path` at the end."""
     replaces = _replaces(path, force=force)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -101,7 +101,7 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
     except OSError as error:
         if error.filename not in (None, str(path), str(unfinished)):
             raise
-        if isinstance(error, FileExistsError):  # another process made the file after the check
+        if isinstance(error, FileExistsError):  # another process made `path` after the check
             raise InputError(f"{path}: exists already and is not overwritten") from None
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(f"{path}: cannot be written: {reason}") from None
@@ -110,7 +110,7 @@ def _unfinished(path: Path, *, force: bool | None) -> Iterator[Path]:
 
 
 def _replaces(path: Path, *, force: bool | None) -> bool:
-    """Whether the path holds a file that may be replaced."""
+    """Returns whether an existing file is replaced; refuses a path whose content must stay."""
     if path.is_dir():
         raise InputError(f"{path}: is a directory")
     replaces = bool(force) and path.is_file()
@@ -121,14 +121,14 @@ def _replaces(path: Path, *, force: bool | None) -> bool:
 
 
 def _give_name(unfinished: Path, path: Path) -> None:
-    """Rename without replacing any file, even one that appears at this moment."""
+    """Renames a file; never replaces an existing file, even if it is made at this moment."""
     try:
         os.link(unfinished, path)
     except FileExistsError:
         raise
-    # no hard links here, as on FAT, and on some network file systems and in some containers
+    # FAT, some network file systems and some containers have no hard links.
     except OSError:
-        os.close(os.open(path, _NEW, 0o600))  # reserves the name
+        os.close(os.open(path, _NEW, 0o600))  # reserves the name; fails if it is taken
         try:
             unfinished.replace(path)
         except OSError:

@@ -1,4 +1,4 @@
-"""JSON for other programs: one object a line, with the version of its schema."""
+"""Writes JSON for other programs: an object on each line, with the version of its schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SCHEMA = 2
-"""Raised by one when a key is removed or changes its meaning; new keys keep the number."""
+"""The schema's version. It rises if a key is removed or changes its meaning, not if one is new."""
 
 
 def json_line(values: Mapping[str, Any]) -> str:
@@ -19,7 +19,7 @@ def json_line(values: Mapping[str, Any]) -> str:
 
 
 def _with_finite_numbers(value: Any) -> Any:
-    """Returns the value with None for NaN and infinities, which JSON cannot express."""
+    """Returns the value with each NaN and infinity replaced by None: JSON has neither."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Lays out text for a width: paragraphs, folded lines, tables."""
+"""Lays out text for the width of a terminal: paragraphs, folded lines, tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_A_PIPE = 100
 """The width of a picture when the output is not a terminal."""
 _CELL = r"(?:[\d.,]+ ?(?:bytes?|[KMGT]iB|us|ms|s|%)|[?-])"
 _BEFORE_WORDS = re.compile(rf" *(?:[a-z]  +)?(?:{_CELL}  +)+| *\d+\. | *")
-"""The cells of a row, or its number: continued words are indented below the first ones."""
+"""Matches a row's figures, or its number, or its indent: a folded line continues right of it."""
 _FIGURE = re.compile(r"(\d) (?=bytes?\b|[KMGT]iB\b|us\b|ms\b|s\b|%)")
 _TOGETHER = "\u00a0"
 _LEAST_NAME = 12
@@ -30,12 +30,12 @@ class Verbatim(str):
 
 
 def shown_width(width: int) -> int:
-    """Returns the width to lay out text for on a terminal of so many columns."""
+    """Returns the width of text on a terminal with `width` columns: from NARROWEST to WIDEST."""
     return min(max(width, NARROWEST), WIDEST)
 
 
 def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
-    """Joins the parts that have lines, with an empty line between them; each line is `printable`.
+    """Joins paragraphs with empty lines; leaves out empty ones, and makes each line `printable`.
 
     Args:
         parts: The lines of each paragraph.
@@ -46,7 +46,7 @@ def paragraphs(parts: Iterable[Iterable[str]], width: int | None = None) -> str:
 
 
 def folded(line: str, width: int | None) -> list[str]:
-    """Folds a line to the width; words, such as paths, and sizes are never broken.
+    """Folds a line to the width; words (such as paths) and sizes are never broken.
 
     >>> folded("    2.00 GiB  train.py:51 forward (4 blocks)", 34)
     ['    2.00 GiB  train.py:51 forward', '              (4 blocks)']
@@ -74,14 +74,14 @@ def table(
     names: Sequence[str] = (),
     optional: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Aligns rows in columns, with numbers to the right.
+    """Aligns rows in columns; numbers are aligned to the right.
 
     Args:
-        rows: The heads, followed by the rows of the table.
-        width: The columns available; None for as many as the rows need.
+        rows: The row of heads, followed by the other rows of the table.
+        width: The characters available for a line; None for as many as the rows need.
         indent: The text that each line begins with.
-        names: The heads of columns of words, which are aligned to the left. If there is no room for
-            the first of them, its words are folded.
+        names: The heads of columns of words, which are aligned to the left. If the table is too
+            wide, the words of the first of these columns are folded.
         optional: The heads of the columns that a narrow terminal leaves out, in that order.
     """
     columns = {head: [row[place] for row in rows] for place, head in enumerate(rows[0])}
@@ -89,7 +89,7 @@ def table(
     folds = next(iter(names), "")
 
     def too_wide() -> int:
-        """Returns the columns by which the table exceeds the width."""
+        """Returns the number of characters by which the table is wider than `width`."""
         taken = len(indent) + sum(widths.values()) + 2 * (len(widths) - 1)
         return 0 if width is None else max(taken - width, 0)
 

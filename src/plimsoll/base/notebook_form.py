@@ -1,4 +1,4 @@
-"""Results in a notebook: the answer, tables, and the whole text, folded.
+"""Shows results in notebooks: the answer, tables, and the whole text, folded.
 
 Colours are the notebook's own, so they follow its light or dark theme.
 """
@@ -37,18 +37,18 @@ class NotebookForm(ABC):
 
 
 def answer(text: str) -> str:
-    """Returns the first lines: the answer to the question."""
+    """Returns HTML with each line of `text` in bold, for the answer, which comes first."""
     return "".join(f"<p><b>{_escape(line)}</b></p>" for line in text.splitlines())
 
 
 def table(title: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """A table whose first column has words and the other columns have figures; "" without rows."""
+    """Returns an HTML table of words, then figures; "" if there are no rows."""
     body = "".join(_row(row, "td") for row in rows)
     return f"<table>{_title(title)}{_row(heads, 'th')}{body}</table>" if body else ""
 
 
 def size_table(title: str, rows: Iterable[tuple[str, int]], whole_bytes: int | None = None) -> str:
-    """A table of sizes without zeros; with `whole_bytes`, a bar shows each size's share."""
+    """Returns an HTML table of the sizes above zero, with a bar for each share of `whole_bytes`."""
     body = "".join(
         f"<tr><td{_LEFT}>{_escape(name)}</td><td{_RIGHT}>{format_size(size)}</td>"
         f"{_bar(size, whole_bytes)}</tr>"
@@ -59,17 +59,17 @@ def size_table(title: str, rows: Iterable[tuple[str, int]], whole_bytes: int | N
 
 
 def folded(title: str, text: str) -> str:
-    """Text as on a terminal, folded until the reader opens it."""
+    """Returns text as a terminal shows it, folded until the reader opens it."""
     return f"<details><summary>{_escape(title)}</summary>{preformatted(text)}</details>"
 
 
 def preformatted(text: str) -> str:
-    """Lines as on a terminal."""
+    """Returns text as a terminal shows it: with its line breaks, in a font of fixed width."""
     return f"<pre>{chr(10).join(map(_escape, text.splitlines()))}</pre>"
 
 
 def link(path: str) -> str:
-    """A link to a file that opens in another tab."""
+    """Returns a link that opens a file in another tab."""
     return f"<a href='{_escape(quote(os.fsencode(path)))}' target='_blank'>{_escape(path)}</a>"
 
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 def printable(text: str) -> str:
     r"""Returns text that can neither control a terminal nor change the direction of reading.
 
-    Control characters, ends of lines, Unicode's marks of direction and format, and surrogates of
-    undecodable bytes are written as Python escapes them, such as \x1b and \u202e. Call it where
-    text is shown to people. Data, such as paths and JSON, stays unchanged.
+    Control characters, line breaks, Unicode's marks of direction and format, and surrogates of
+    undecodable bytes are written as Python escapes them, such as \x1b and \u202e. Call this where
+    text is shown to people, and not on data such as paths and JSON.
     """
     if text.isprintable():
         return text
@@ -24,5 +24,5 @@ def printable(text: str) -> str:
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """Joins lines to one text, each of them `printable`."""
+    """Joins lines to one text; each line is made `printable`."""
     return "\n".join(map(printable, lines))

@@ -11,7 +11,7 @@ _MOST_RANKS = 1 << 31
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """The place of one process; None means unknown, or that there is no job.
+    """The place of one process; None means unknown, or that the process is in no job.
 
     Attributes:
         rank: The rank in the job.
@@ -29,7 +29,7 @@ class ProcessPlace:
 
     @classmethod
     def from_dict(cls, values: Any) -> ProcessPlace:
-        """Makes a place from what `asdict` returned, also after JSON and from an untrusted file.
+        """Makes a place from what `asdict` returned; the values may come from an untrusted file.
 
         Raises:
             ValueError: If the values cannot be a place.

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 _KEPT = "plimsoll-script-"
 _DESCRIPTOR = re.compile(r"/dev/(stdin$|fd/)|/proc/[^/]+/fd/")
-"""Paths of this process's own descriptors: another process would open other files by them."""
+"""Matches paths such as /dev/fd/63: by them another process would open other files."""
 _folders: list[TemporaryDirectory[str]] = []
-"""Folders with the text of kept scripts; they are removed when this process ends."""
+"""Folders with copies of scripts that came through pipes; deleted when this process ends."""
 
 
 def script_file(name: str) -> Path:
     """Returns the file of a script.
 
     Args:
-        name: Its path, or the name of a Python program that lies beside this Python or on the PATH.
+        name: The script's path, or the name of a Python program beside this Python or on the PATH.
 
     Raises:
         InputError: If there is no such file, or it is no Python script.
@@ -54,10 +54,10 @@ def script_file(name: str) -> Path:
 
 
 def module_file(name: str) -> Path:
-    """Returns the file that `python -m` runs for a module's name. No code of its packages runs.
+    """Returns the file that `python -m` runs for a module's name, without importing its packages.
 
     Args:
-        name: Such as "trainer.main"; for a package its `__main__` is run.
+        name: The module's name, such as "trainer.main", or a package whose `__main__` is run.
 
     Raises:
         InputError: If there is no such module, or it is not Python source.
@@ -79,22 +79,22 @@ def module_file(name: str) -> Path:
 
 
 def kept_script(name: str) -> Path:
-    """Returns the file of a script that is read several times, even if it comes through a pipe.
+    """Returns a file of a script that can be read several times, even if it came through a pipe.
 
     Standard input (`-`), a named pipe and a shell's `<(...)` can be read only once. Their text is
-    kept in a temporary file until this process ends.
+    copied to a temporary file, which is deleted when this process ends.
 
     Args:
         name: As for `script_file`, or `-`.
 
     Raises:
-        InputError: As for `script_file`, or if the text is empty, or cannot be read or kept.
+        InputError: As for `script_file`, or if the text is empty, or cannot be read or copied.
     """
     return _kept("/dev/stdin" if name == "-" else name) if is_stream(name) else script_file(name)
 
 
 def is_stream(name: str) -> bool:
-    """Whether a path can be read only once."""
+    """Returns whether a path can be read only once, as a pipe can."""
     if name == "-" or _DESCRIPTOR.match(name):
         return True
     try:
@@ -105,7 +105,7 @@ def is_stream(name: str) -> bool:
 
 
 def is_kept(script: Path) -> bool:
-    """Whether a file holds the kept text of a pipe."""
+    """Returns whether a file is a copy that `kept_script` made."""
     return script.parent.name.startswith(_KEPT)
 
 

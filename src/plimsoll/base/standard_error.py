@@ -1,4 +1,4 @@
-"""Standard error for a script's output, even in a notebook, whose stream takes only text."""
+"""Finds standard error for a script's output, even in a notebook, whose stream takes only text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class _AsText(io.RawIOBase):
-    """Decodes bytes for a stream that takes text."""
+    """Takes bytes and writes them as text to `sys.stderr`."""
 
     def writable(self) -> bool:
         return True
@@ -28,7 +28,7 @@ def stderr_bytes() -> BinaryIO:
 
 
 def stderr_file() -> int:
-    """Returns a file descriptor of standard error for a child; 2 if the stream has none."""
+    """Returns the file descriptor of standard error, for a child; 2 if `sys.stderr` has none."""
     try:
         return sys.stderr.fileno()
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Handles standard streams that a shell has closed (`>&-`) or whose reader has ended (`| head`)."""
+"""Copes with standard streams that are closed (`>&-`) or have lost their reader (`| head`)."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 
 def reserve_closed_descriptors() -> None:
-    """Open /dev/null for each descriptor from 0 to 2 that is closed.
+    """Opens /dev/null as each of the descriptors 0 to 2 that is closed.
 
-    Otherwise the next file that is opened would get that descriptor, and the output of the program
-    or one of its libraries would go to that file.
+    Otherwise the next file that is opened would get that descriptor, and what the program or a
+    library prints would go to that file.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # open returns the lowest free descriptor, which is this one
+            # `open` returns the lowest free descriptor, which is `number`.
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
 
 
 def prepare_standard_streams() -> None:
-    """Let a command continue if a standard stream is closed, or standard error has no reader.
+    """Makes a command survive closed standard streams, and standard error without a reader.
 
-    Python would print text for a closed standard error to standard output.
+    Without this, Python would print text for a closed standard error to standard output.
     """
     reserve_closed_descriptors()
     given = sys.stderr
     if given is sys.__stderr__:
         sys.stderr = io.TextIOWrapper(
-            _StandardError(2, "w", closefd=False),  # unbuffered, as with python -u
+            _StandardError(2, "w", closefd=False),  # unbuffered, like standard error of python -u
             encoding=None if given is None else given.encoding,
             errors="backslashreplace",
             line_buffering=True,
@@ -45,21 +45,21 @@ def prepare_standard_streams() -> None:
 
 
 def has_reader(descriptor: int) -> bool:
-    """Returns whether a pipe still has a reader; true for every other kind of file."""
+    """Returns whether a pipe still has a reader; True for every other kind of file."""
     asked = select.poll()
     asked.register(descriptor, 0)
     return not any(events & select.POLLERR for _, events in asked.poll(0))
 
 
 def drop_output(descriptor: int) -> None:
-    """Redirect a descriptor to /dev/null."""
+    """Redirects a descriptor to /dev/null, so that what is written to it is dropped."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
 
 
 class _StandardError(io.FileIO):
-    """Drops its text once the reader has ended; the answer still goes to standard output."""
+    """Standard error that drops text once its reader has ended, so that the command goes on."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:

@@ -1,4 +1,4 @@
-"""The systems that plimsoll runs on: recordings are read anywhere, all other verbs need Linux."""
+"""The systems that plimsoll runs on. Some commands run on any system; the rest need Linux."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import platform
 from plimsoll.base.errors import InputError
 
 ANYWHERE = ("gpus", "replay", "explain", "view", "doctor", "sweep", "metrics")
-"""The verbs that run on any system."""
+"""The commands of plimsoll that run on any system."""
 
 
 def linux_instead() -> str | None:
-    """Names the way to Linux on this system, such as WSL; None on Linux itself."""
+    """Returns advice on how to get Linux on this system, such as "use WSL"; None on Linux."""
     system = platform.system()
     if system == "Linux":
         return None
@@ -19,13 +19,13 @@ def linux_instead() -> str | None:
 
 
 def require_linux(what: str) -> None:
-    """Refuse a function that needs Linux on another system.
+    """Raises an error on every system but Linux.
 
     Args:
         what: The function that needs Linux, in words.
 
     Raises:
-        InputError: If this is another system.
+        InputError: If this system is not Linux.
     """
     instead = linux_instead()
     if instead is not None:

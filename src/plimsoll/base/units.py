@@ -13,7 +13,7 @@ GiB = 1024 * MiB
 TiB = 1024 * GiB
 
 GRANULE = 2 * MiB
-"""The smallest size that a driver maps, and so the unit in which the elastic allocator works."""
+"""The smallest size that a GPU's driver maps. The elastic allocator works in this unit."""
 
 _UNITS = {
     "": 1,
@@ -40,11 +40,11 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_size(size: int | str) -> int:
-    """Turn "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes into bytes.
+    """Converts "24GiB", "512 MiB", "80GB", "7.5G" or a number of bytes to bytes.
 
     KiB, MiB, GiB and TiB, or just K, M, G and T, are powers of 1024; KB, MB, GB and TB are powers
-    of 1000. Text without a unit is bytes and must be at least 1 MiB: a user who writes "24" means
-    GiB.
+    of 1000. Text without a unit means bytes. If it is below 1 MiB it is refused: a user who writes
+    "24" means GiB.
 
     Raises:
         InputError: If it is not a size above zero.
@@ -66,7 +66,7 @@ def parse_size(size: int | str) -> int:
 
 
 def parse_memory(size: int | str) -> int:
-    """Turn the size of a card's or a host's memory, or of a limit, into bytes: at least 1 MiB.
+    """Converts the size of a card's memory, a host's memory or a limit to bytes: at least 1 MiB.
 
     Raises:
         InputError: If it is not such a size.
@@ -79,14 +79,14 @@ def parse_memory(size: int | str) -> int:
 
 
 def _meant(number: str) -> str:
-    """Returns the size that a user probably meant by a number below 1 MiB."""
+    """Returns the size, with its unit, that a user probably meant by a number below 1 MiB."""
     count = Decimal(number)
     unit = "GiB" if count < KiB else "MiB" if count < _MOST_MIB else "KiB"
     return f"did you mean {number}{unit}?"
 
 
 def format_size(size: int) -> str:
-    """Format bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
+    """Formats bytes for people: "512 bytes", "20.00 MiB", "9.52 GiB"."""
     if size < KiB:
         return f"{size} byte{'' if size == 1 else 's'}"
     for unit, name in ((KiB, "KiB"), (MiB, "MiB"), (GiB, "GiB")):
@@ -97,7 +97,7 @@ def format_size(size: int) -> str:
 
 
 def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
-    """Return the bounds of a size as a suffix, in bytes; "" if both bounds print alike.
+    """Returns text with the least and the most of a size, to append to it; "" if they print alike.
 
     >>> format_range((1 << 20, 3 << 20), ", by data")
     '  (1.00 MiB to 3.00 MiB, by data)'
@@ -109,12 +109,12 @@ def format_range(bounds: tuple[int, int] | None, by: str = "") -> str:
 
 
 def size_row(size: int | None, what: str, whole: int | None = None) -> str:
-    """A row of a table of sizes: the size, its share of the whole, and its purpose.
+    """Returns a row of a table of sizes: the size, its share of the whole, and its purpose.
 
     Args:
-        size: In bytes; None is unknown.
-        what: The purpose.
-        whole: In bytes; by default no share is shown.
+        size: The size in bytes; None means unknown.
+        what: The purpose of the memory, in words.
+        whole: The bytes of the whole; None shows no share.
     """
     shown = "?" if size is None else format_size(size)
     share = "" if whole is None or size is None else f"{size / max(whole, 1):6.1%}  "
@@ -122,22 +122,22 @@ def size_row(size: int | None, what: str, whole: int | None = None) -> str:
 
 
 def has_share(size: int, whole: int) -> bool:
-    """Whether a size is at least 0.1% of the whole as people read it, so that its row is of use.
+    """Returns whether a size is, rounded, at least 0.1% of the whole: smaller ones get no row.
 
     Args:
-        size: In bytes.
-        whole: In bytes.
+        size: The size in bytes.
+        whole: The bytes of the whole.
     """
     return size / max(whole, 1) >= _LEAST_SHARE
 
 
 def format_count(count: int, one: str, more: str | None = None) -> str:
-    """Format a count with its noun: "1 step", "1,024 steps", "2 processes"."""
+    """Formats a count with its noun: "1 step", "1,024 steps", "2 processes"."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def format_seconds(seconds: float) -> str:
-    """Format a time with three digits: "26.2 ms", "1.05 s", "430 us"."""
+    """Formats a time with three digits: "26.2 ms", "1.05 s", "430 us"."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= unit * 0.9995:
             return f"{seconds / unit:.{_digits(seconds / unit)}f} {name}"
@@ -145,5 +145,5 @@ def format_seconds(seconds: float) -> str:
 
 
 def _digits(number: float) -> int:
-    """How many of a number's three digits are behind the point."""
+    """Returns how many decimals show a number with three digits."""
     return 2 if number < 9.995 else 1 if number < 99.95 else 0

@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 
 class Watchers:
-    """The watchers of one process, and those that failed.
+    """Guards the watchers of one process, and keeps the errors of those that failed.
 
     Attributes:
         failures: The first error of each watcher that failed, as one line, by the watcher's name.
@@ -38,7 +38,7 @@ class Watchers:
         out-of-memory errors of the host or a GPU.
 
         Args:
-            name: The watcher's name for people, a noun phrase that ends "plimsoll's notes of".
+            name: What the watcher notes, for people: it completes "plimsoll's notes of ...".
             watcher: Called with the arguments of the function.
         """
 
@@ -59,7 +59,7 @@ class Watchers:
         kind = type(error).__name__
         try:
             text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        except Exception:  # formatting the error may fail too
+        except Exception:  # the error's own __str__ may fail
             text = ""
         self.failures[name] = f"{kind}: {text}" if text else kind
 
@@ -67,7 +67,7 @@ class Watchers:
 def outside_compilers(
     torch: ModuleType, *hooks: Callable[..., None]
 ) -> Iterator[Callable[..., None]]:
-    """Wraps hooks so that a compiler that traces the program sees empty functions."""
+    """Wraps hooks so that they do nothing while torch.compile traces the program."""
 
     def outside(hook: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: Any) -> None:
@@ -80,10 +80,10 @@ def outside_compilers(
 
 
 def standing_in(original: Callable[..., Any], function: _Function) -> _Function:
-    """Makes a function look like the one that it replaces in the program.
+    """Makes a function look like the original that it replaces in the program, and returns it.
 
     The function gets the original's name, documentation and signature. TorchScript compiles the
-    original, since it cannot compile the function that calls it.
+    original instead, because it cannot compile the function that replaces it.
     """
     functools.update_wrapper(function, original)
     function.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]

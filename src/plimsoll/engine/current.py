@@ -23,20 +23,21 @@ _engines: Engines | None = None
 
 
 def set_engines(engines: Engines) -> None:
-    """Set the engines that serve this process from now on."""
+    """Registers the engines that serve this process from now on."""
     global _engines
     _engines = engines
 
 
 def current_engines() -> Engines | None:
-    """Returns the engines that serve this process, or None without plimsoll's allocator."""
+    """Returns the engines that serve this process; None if plimsoll's allocator does not."""
     return _engines
 
 
 def allocator_name() -> str | None:
-    """Returns the name of plimsoll's allocator that serves this process, or None.
+    """Returns the name of the allocator of plimsoll that serves this process; None if none does.
 
-    The elastic one falls back to PyTorch's rules where the driver has no virtual memory.
+    The name is "native" if the elastic allocator fell back to PyTorch's rules, because a driver
+    offers no virtual memory.
     """
     if _engines is None:
         return None
@@ -52,10 +53,10 @@ def _installed() -> Engines:
 
 
 def check_elastic() -> None:
-    """Check that this process can choose where a request is placed.
+    """Checks that the elastic allocator serves this process: regions and shared memory need it.
 
     Raises:
-        InputError: If plimsoll's elastic allocator does not serve it.
+        InputError: If the elastic allocator does not serve this process.
     """
     name = _installed().allocator
     if name != "elastic":
@@ -81,7 +82,8 @@ def device_number(device: int | None = None) -> int:
         InputError: If there is no such GPU.
     """
     torch = sys.modules.get("torch")
-    # is_available() is not called: after it no forked process could use CUDA.
+    # device_count() suffices: is_available() may initialize CUDA, which breaks CUDA in forked
+    # processes.
     if torch is not None and (count := torch.cuda.device_count()) > 0:
         index = torch.cuda.current_device() if device is None else device
     else:
@@ -93,7 +95,7 @@ def device_number(device: int | None = None) -> int:
 
 
 def opened_engine(device: int) -> Engine | None:
-    """Returns the engine of a GPU, if plimsoll's allocator has used it."""
+    """Returns the engine of a GPU; None if plimsoll's allocator has not used the GPU yet."""
     return None if _engines is None else _engines.opened().get(device)
 
 

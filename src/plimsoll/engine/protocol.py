@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from plimsoll import _core
 
 AllocatorName = Literal["native", "elastic", "uncached"]
-"""PyTorch's rules, plimsoll's own, or a driver call for each request."""
+"""Native follows PyTorch's rules, elastic is plimsoll's own, and uncached keeps no free memory."""
 
 SimulatedAllocatorName = Literal["native", "elastic", "uncached", "wheel"]
-"""The allocators of a simulated program; "wheel" is "native" by PyTorch's own code."""
+"""The allocators of a simulated program; "wheel" runs PyTorch's own code from its wheel."""
 
 LiveAllocatorName = Literal["elastic", "native"]
 """The allocators that serve PyTorch on a real GPU."""
@@ -25,29 +25,29 @@ SpillPolicyName = Literal["strict", "spill"]
 class Engine(Protocol):
     """An allocator on one GPU, with dedicated and shared memory.
 
-    The extension's `Engine` is one. Functions that only the elastic allocator has raise ValueError
-    under another allocator.
+    `_core.Engine` has this interface. Functions that only the elastic allocator has raise
+    ValueError under another allocator.
     """
 
     @property
     def handle(self) -> int:
-        """The number by which libraries find the engine."""
+        """The number by which compiled libraries find the engine."""
 
     @property
     def limit(self) -> int | None:
-        """The most dedicated memory that may be reserved, or None."""
+        """The most dedicated memory that may be reserved; None for no limit."""
 
     def set_dedicated_limit(self, limit: int | None) -> None:
-        """Sets a second limit beside `limit`, which is the program's own. The lower one holds."""
+        """Sets plimsoll's own limit beside `limit`, the program's. The lower of the two holds."""
 
     shared_limit: int | None
-    """The most shared memory that may be reserved, or None."""
+    """The most shared memory that may be reserved; None for no limit."""
 
     spills: bool
     """Whether requests get shared memory when dedicated memory is used up."""
 
     def on_first_spill(self, told: Callable[[int], None]) -> None:
-        """Calls `told` with the size of the first request that gets shared memory."""
+        """Registers `told`: it is called once, with the size of the first request that spills."""
 
     def memory_info(self) -> tuple[int, int]:
         """Returns the free and the total bytes of dedicated memory."""
@@ -60,9 +60,9 @@ class Engine(Protocol):
 
     @property
     def dedicated_allocated_bytes(self) -> tuple[int, int, int]:
-        """The bytes of live blocks now and at the peak, and the sum over all time.
+        """The bytes of live blocks now and at the peak, and the total ever allocated.
 
-        The first two leave out blocks in shared memory. The sum counts them.
+        The first two leave out blocks in shared memory; the total includes them.
         """
 
     @property
@@ -70,34 +70,34 @@ class Engine(Protocol):
         """The bytes of live blocks in shared memory."""
 
     def host_reserved_bytes(self) -> int:
-        """Returns the page-locked memory that is held for copies."""
+        """Returns the bytes of page-locked host memory that the engine holds for copies."""
 
     def segments(self) -> list[_core.SegmentInfo]:
-        """Returns all memory, block by block."""
+        """Returns all segments with their blocks."""
 
     def fragments_bytes(self) -> int | None:
-        """Returns the free bytes of pieces partly in use; None where counting takes long."""
+        """Returns the free bytes in pieces that are partly in use; None if counting takes long."""
 
     def rebalance(self, most: int | None = None) -> int:
         """Moves spilled memory back to the card, and returns the bytes moved."""
 
     def region_use(self, region: int) -> dict[str, int]:
-        """Returns the fields of a `RegionUse`; none if the region never had memory here."""
+        """Returns the fields of a `RegionUse`; {} if the region never had memory on this GPU."""
 
     def is_paused(self, region: int) -> bool:
-        """Returns whether the region is off the card."""
+        """Returns whether `pause` has moved the region off the card."""
 
     def require_pausable(self, region: int) -> None:
         """Raises ValueError if `pause` would refuse the region, even with enough memory."""
 
     def pause(self, region: int, keep: bool, file: int | None = None) -> int:
-        """Moves a region off the card, and returns the bytes that this frees."""
+        """Moves a region off the card; returns the bytes that this frees on the card."""
 
     def resume(self, region: int) -> int:
-        """Moves a region back to the card, and returns the bytes that it takes."""
+        """Moves a region back to the card; returns the bytes that this takes on the card."""
 
     def check_invariants(self) -> None:
-        """Raises RuntimeError if the allocator's books are inconsistent; for tests."""
+        """Raises RuntimeError if the allocator's bookkeeping is inconsistent; for tests."""
 
 
 class Engines(Protocol):
@@ -105,10 +105,10 @@ class Engines(Protocol):
 
     @property
     def allocator(self) -> str:
-        """The allocator of all engines."""
+        """The name of the allocator that all engines have."""
 
     def open(self, device: int) -> Engine:
-        """Returns the engine of an existing GPU."""
+        """Returns the engine of a GPU, which must exist."""
 
     def opened(self) -> Mapping[int, Engine]:
         """Returns the engines of all GPUs that were used so far."""

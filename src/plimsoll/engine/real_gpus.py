@@ -1,6 +1,6 @@
 """Counts the real GPUs of this machine through CUDA's driver.
 
-PyTorch is not used, because its import takes seconds. No context is made.
+PyTorch is not used, because its import takes seconds. No CUDA context is made.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ctypes
 
 
 def count_gpus() -> int:
-    """Returns the number of GPUs that this process may use; 0 without a driver."""
+    """Returns the number of GPUs that this process may use; 0 if there is no driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""The use of shared memory by a run, and a lower bound of its cost."""
+"""A run's use of shared memory, and a lower bound of the time that it cost."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ class SharedUse:
         total_bytes: The size of shared memory.
         peak_dedicated_bytes: The most reserved in dedicated memory.
         peak_bytes: The most reserved in shared memory.
-        peak_allocated_bytes: The most in live blocks in shared memory.
+        peak_allocated_bytes: The most that live blocks took of shared memory.
         num_spills: Requests that got shared memory because dedicated memory was used up.
-        spilled_bytes: The sum of all blocks in shared memory over the run, including placed ones.
-        transfer_seconds: A lower bound of the time for these bytes. It assumes one write and one
-            read of each byte over an idle bus, at the rate measured for copies of an H100 (PCIe
-            Gen5). More accesses, or accesses in small pieces, cost more.
+        spilled_bytes: The total size of all blocks that got shared memory during the run, whether
+            they spilled or were placed there.
+        transfer_seconds: A lower bound of the time to access `spilled_bytes`. It assumes one write
+            and one read of each byte over an idle bus, at the rate measured for copies of an H100
+            (PCIe Gen5). More accesses, or accesses in small pieces, cost more.
         host_memory_seconds: The time to allocate the host memory, by the cost model; None for
             Windows' driver, whose cost is unknown.
     """
@@ -48,7 +49,7 @@ class SharedUse:
         peak_dedicated_bytes: int,
         by_driver: bool,
     ) -> SharedUse:
-        """Makes it from an allocator's counters.
+        """Makes a `SharedUse` from an allocator's counters.
 
         Args:
             stats: The counters of a whole run, including those of the tiers.
@@ -70,7 +71,7 @@ class SharedUse:
         )
 
     def lines(self) -> list[str]:
-        """Returns the lines that are printed."""
+        """Returns the lines that a report prints."""
         if self.peak_allocated_bytes == 0:
             return ["Nothing spilled into shared memory."]
         requests = format_count(self.num_spills, "request")

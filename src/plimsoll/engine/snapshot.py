@@ -1,10 +1,10 @@
 """Snapshots in PyTorch's format, which its memory viewer reads.
 
 The format is that of `torch.cuda.memory._snapshot()`, with a few additional keys. Segments, blocks
-and entries with bytes in shared memory have a "shared_size". A segment whose content is off the
-card has "is_paused". The settings name the "allocator" and the "torch_version". Segments of the
-elastic allocator do not show their pieces, so its settings have the free bytes of pieces in use by
-device, as "fragments_bytes".
+and trace entries with bytes in shared memory have a "shared_size". A segment that `pause` moved off
+the card has "is_paused". The settings name the "allocator" and the "torch_version". The segments of
+the elastic allocator do not show the pieces that they consist of, so its settings have
+"fragments_bytes": for each device, the free bytes in pieces that are partly in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stacks(Protocol):
-    """Call stacks by the number that the engine keeps, innermost frame first."""
+    """Finds a call stack by the number that the engine keeps; innermost frame first."""
 
     def __getitem__(self, context: int, /) -> list[tuple[str, int, str]]: ...
 
@@ -32,8 +32,8 @@ def snapshot_dict(
     allocator: str,
     version: str,
 ) -> dict[str, Any]:
-    """The segments, the history and the settings of one allocator, as in PyTorch `version`."""
-    # Segments and history are read together, before the slow part: other threads may be allocating.
+    """Returns the snapshot of one allocator as PyTorch `version` would write it."""
+    # Other threads may be allocating: segments and history are read together, before the slow part.
     segments, history = engine.segments(), engine.history()
     snapshot: dict[str, Any] = {
         "segments": [_segment(segment, device, stacks) for segment in segments],
@@ -44,7 +44,7 @@ def snapshot_dict(
     if allocator == "elastic":
         note_fragments(snapshot["allocator_settings"], device, engine.fragments_bytes())
     if _follows("writes_host_segments", version):
-        # The engine does not serve pinned memory. PyTorch always writes both keys.
+        # PyTorch always writes both keys. They are empty, as the engine serves no pinned memory.
         snapshot |= {"host_segments": [], "host_traces": []}
     return snapshot
 
@@ -91,13 +91,13 @@ def _segment(segment: _core.SegmentInfo, device: int, stacks: Stacks) -> dict[st
 
 
 def note_fragments(settings: dict[str, Any], device: int, fragments: int | None) -> None:
-    """Add the elastic allocator's fragments to a snapshot's settings."""
+    """Adds the bytes of the elastic allocator's fragments to a snapshot's settings."""
     if fragments is not None:
         settings.setdefault("fragments_bytes", {})[str(device)] = fragments
 
 
 def add_tiers(entry: dict[str, Any], segment: _core.SegmentInfo) -> None:
-    """Add the tier of a segment's memory to its entry in a snapshot."""
+    """Adds to a segment's snapshot entry which of its memory is shared or off the card."""
     if segment.paused:
         entry["is_paused"] = True
     if not segment.shared:
@@ -138,7 +138,7 @@ def _trace(
 def settings_dict(
     conf: str, config: _core.AllocatorConfig, allocator: str, version: str
 ) -> dict[str, Any]:
-    """Returns PyTorch's `allocator_settings`, with the allocator and PyTorch's version."""
+    """Returns a snapshot's `allocator_settings`, with the allocator and PyTorch's version added."""
     divisions = config.roundup_power2_divisions
     return {
         "allocator": allocator,
@@ -152,7 +152,7 @@ def settings_dict(
 
 
 def segments_now(engine: _core.Engine) -> list[_core.SegmentInfo]:
-    """Returns all segments, and adds a `snapshot` event to the recorded events at that moment."""
+    """Returns all segments, and records a `snapshot` event at the same moment."""
     segments = engine.segments()
     engine.note_snapshot()
     return segments

@@ -1,4 +1,4 @@
-"""The addresses of the memory of a program's tensors."""
+"""Finds the address of a tensor's memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 
 def storage_address(tensor: Any) -> int:
-    """Returns the address of a tensor's storage; 0 for one without, as under vmap."""
-    part = getattr(tensor, "_local_tensor", tensor)  # a DTensor's part in this process
+    """Returns the address of a tensor's storage; 0 if it has none, as inside `vmap`."""
+    part = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, this process's part
     try:
         return int(part.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):

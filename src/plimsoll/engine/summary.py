@@ -1,7 +1,7 @@
-"""The table of torch.cuda.memory_summary(), character for character, followed by both tiers.
+"""Writes torch.cuda.memory_summary()'s table, character for character, and lines on both tiers.
 
-Each group of rows is scaled by its first row, so that columns can be compared. A unit is kept until
-the value exceeds three quarters of 1,000 of the next unit.
+A group of rows uses the units of its first row, so that rows can be compared. A larger unit is used
+only once the value reaches 768 (for sizes) or 750 (for counts) of that unit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _UNPOOLED = (
 
 
 def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = False) -> str:
-    """Format the counters of torch.cuda.memory_stats() for `device`."""
+    """Returns the table for the counters of torch.cuda.memory_stats() on `device`."""
     lines = [
         "=" * _WIDTH,
         f" {'':16} PyTorch CUDA memory summary, device ID {device:<17d} ",
@@ -89,7 +89,7 @@ def summary_text(stats: Mapping[str, int], device: int, *, abbreviated: bool = F
 
 
 def tiers_text(engine: Engine) -> str:
-    """Returns lines on dedicated and shared memory, for below the table."""
+    """Returns the lines on dedicated, shared and paused memory that follow the table."""
     stats = engine.statistics()
     shared = stats["shared_reserved_bytes.current"]
     shared_allocated = stats["shared_allocated_bytes.current"]

@@ -1,8 +1,9 @@
 """Finds the parameters, gradients and optimizer state among a program's tensors.
 
-Modules are noted when they get a parameter or a buffer, and when they are moved, copied or loaded.
-Their tensors are examined then, after each backward pass, around each optimizer step, and at the
-end. So parameters that were replaced or sharded, or whose module is never called, count too.
+Hooks note a module when it gets a parameter or a buffer, and when it is moved, copied or loaded.
+Its tensors are examined at that moment, after each backward pass, before and after each optimizer
+step, and at the end. So parameters that were replaced or sharded, or whose module is never called,
+are found too.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class TensorUses:
     """Follows the modules and optimizers of a program.
 
     Args:
-        watchers: They guard the code that runs inside the program's calls.
-        tell: Called with the device, the address and the category of each tensor that is new or has
-            moved.
+        watchers: Keep errors in this class's hooks from reaching the program.
+        tell: Called with the device, the address and the category of each tensor that is new or
+            has a new address.
         after_step: Called with each optimizer after its step.
     """
 
@@ -50,30 +51,30 @@ class TensorUses:
         self._step_ends = after_step
         self._modules: dict[int, weakref.ref[Any]] = {}
         self._parameters: dict[int, weakref.ref[Any]] = {}
-        # by id: the tensor, and its address
+        # For each reported tensor, by its `id`: the tensor, and the address that was reported.
         self._said: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._torch: Any = None
 
     def install(self, torch: ModuleType) -> None:
-        """Follow all modules and optimizers, present and future."""
+        """Installs hooks that follow all modules and optimizers, existing and future ones."""
         self._watch(torch)
 
     def look(self) -> None:
-        """Note all tensors of all modules, and their gradients, in their present state."""
+        """Examines all tensors and gradients of all known modules now."""
         self._look_again()
 
     def tell_all(self, torch: ModuleType) -> None:
-        """Report everything again, for a new listener."""
+        """Searches the whole program and reports every tensor again, for a new listener."""
         self._torch = torch
         self._said.clear()
         self._look_at_all()
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        """Note the parameters and gradients of an optimizer."""
+        """Reports those parameters and gradients of an optimizer that are new."""
         self._look_before_step(optimizer)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        """Note the state of an optimizer."""
+        """Calls `after_step`, and reports the tensors in an optimizer's state that are new."""
         self._step_ends(optimizer)
         self._look_after_step(optimizer)
 
@@ -95,7 +96,7 @@ class TensorUses:
         self._find_all()
 
     def _find_all(self) -> None:
-        """Find the modules and optimizers that exist already."""
+        """Finds the modules and optimizers that exist already."""
         for found in gc.get_objects():
             if issubclass(type(found), self._torch.nn.Module):
                 self._note_module(found)
@@ -105,7 +106,7 @@ class TensorUses:
         self._note_gradients()
 
     def note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
-        """Follow a module, and note all its tensors or only some of them."""
+        """Starts to follow a module, and reports its given tensors, by default all of them."""
         self._look_at_module(module, tensors)
 
     def _note_module(self, module: Any, tensors: Iterable[Any] | None = None) -> None:
@@ -165,9 +166,11 @@ class TensorUses:
 def labels_now() -> dict[str, dict[str, list[int]]]:
     """Finds the tensors of this process's modules and optimizers at this moment.
 
+    Errors are never raised.
+
     Returns:
-        Returns addresses by category and device number; a snapshot has them in its settings, under
-        "labels". Empty if PyTorch is not imported. Raises nothing.
+        Addresses by category and device number, as a snapshot's settings have them under "labels".
+        Empty if PyTorch is not imported.
     """
     found: dict[str, dict[str, list[int]]] = {}
 
@@ -181,7 +184,7 @@ def labels_now() -> dict[str, dict[str, list[int]]]:
 
 
 def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
-    """Make a function of PyTorch call `action` with its first argument before it returns."""
+    """Replaces a function of PyTorch; the new one then calls `action` with the first argument."""
     original = getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -193,7 +196,7 @@ def _call_after(owner: Any, name: str, action: Callable[[Any], object]) -> None:
 
 
 def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
-    """Yields the objects that still exist, and forgets the others."""
+    """Yields the objects that still exist, and removes the other entries."""
     for key, reference in list(references.items()):
         found = reference()
         if found is None:
@@ -203,7 +206,7 @@ def _living(references: dict[int, weakref.ref[Any]]) -> Iterator[Any]:
 
 
 def _own_tensors(module: Any) -> Iterator[Any]:
-    """Returns a module's own parameters and buffers; none before its `__init__` has run."""
+    """Yields a module's own parameters and buffers; nothing before its `__init__` has run."""
     for name in ("_parameters", "_buffers"):
         yield from list(getattr(module, name, {}).values())
 
@@ -214,7 +217,7 @@ def _parts(tensor: Any) -> Iterator[Any]:
     if flatten is None:
         yield getattr(tensor, "_local_tensor", tensor)
         return
-    for name in flatten()[0]:  # a part may be no tensor, such as a DTensor's mesh
+    for name in flatten()[0]:  # an attribute may be no tensor, such as a DTensor's mesh
         if hasattr(getattr(tensor, name), "untyped_storage"):
             yield from _parts(getattr(tensor, name))
 
@@ -223,7 +226,7 @@ _DEEPEST = 4
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
-    """Yields the tensors in dictionaries and lists."""
+    """Yields the tensors in nested dictionaries, lists and tuples, down to `_DEEPEST` levels."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif depth < _DEEPEST and isinstance(value, dict):

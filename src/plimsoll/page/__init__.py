@@ -1,7 +1,7 @@
 """The page of `plimsoll view`.
 
-Python prepares columns: begin with `device_view`. The files of `web` draw them.
+Python prepares columns: begin with `device_view`. The files in `web` draw them in the browser.
 
-`page_file` writes a recording, or two side by side, as one self-contained HTML page. `server` shows
-the same page with details of any size. `exports` writes the formats of other tools.
+`page_file` writes a recording, or two side by side, as one self-contained HTML page. `server`
+serves the same page and sends details of any size. `exports` writes the formats of other tools.
 """

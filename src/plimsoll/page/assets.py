@@ -1,15 +1,15 @@
-"""Joins the page's files, `web/`, into one: markup with one style sheet and one script.
+"""Joins the page's files, in `web/`, into one HTML text with one style sheet and one script.
 
-`web/index.html`, and `web/ranks.html` for many ranks, name the style sheets in their order and the
-first module. Modules import each other in the form of browsers, `import { names } from
-"./module.js";`, and export functions, classes and constants at their declaration. In the page each
-module becomes a function that returns its exports. It comes after the modules that it imports, and
-keeps its own names private. Comments with types, which have lines of their own, are left out.
+`web/index.html`, and `web/ranks.html` for many ranks, name the style sheets in order and the first
+module. Modules import each other as browsers expect, `import { names } from "./module.js";`, and
+export functions, classes and constants at their declaration. In the page each module becomes a
+function that returns its exports. The function follows those of the modules that it imports, and
+keeps its other names private. Comments with types, which have lines of their own, are left out.
 
-Browsers could load the modules themselves from an import map of data: URLs. With a policy of hashes
-this needs the map's `integrity`, which browsers support only since 2024 and 2025; older ones would
-show an empty page. So the modules are joined here. Other forms of import or export, import cycles,
-and imports of missing names are errors.
+Browsers could load the modules themselves from an import map of data: URLs. But the page's policy
+allows scripts by hash, and then the import map needs `integrity`, which browsers support only since
+2024 or 2025; older ones would show an empty page. So this module joins them. Other forms of import
+or export, import cycles, and imports of missing names are errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OTHER = re.compile(r"^\s*(?:import|export)\b.*|\bimport\s*[(.].*", re.MULTILINE
 
 @cache
 def page_template(name: str = "index.html") -> str:
-    """Returns a page without data; @DATA@ and @CONNECT@ mark the places of data and policy.
+    """Returns a page without data; @DATA@ and @CONNECT@ are to be replaced by data and policy.
 
     Args:
         name: "index.html" for recordings, or "ranks.html" for all ranks of a job.
@@ -62,7 +62,7 @@ def join_modules(modules: dict[str, str], first: str) -> str:
     """Joins ES modules into one script for a page.
 
     Args:
-        modules: The text of each, by its path.
+        modules: The text of each module, by its path.
         first: The path of the module that runs first.
 
     Raises:

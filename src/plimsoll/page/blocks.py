@@ -18,10 +18,11 @@ _MULTIPLE = 512
 
 
 def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """Packs blocks, given by their indices in order.
+    """Returns the columns of some blocks, packed; `rows` has the blocks' indices in order.
 
-    `rounding` is the allocator's rounding beyond the next multiple of 512 bytes, usually 0. `life`
-    is `end` - `start` + 1, and `wait` is `completed` - `end` + 1; 0 means never.
+    `rounding` is what the allocator's rounding adds beyond the next multiple of 512 bytes, usually
+    0. `life` is `end` - `start` + 1, or 0 if the block was never freed. `wait` is `completed` -
+    `end` + 1, or 0 if the free was never completed.
     """
     blocks = view.lifetimes[rows]
     events = view.event_count
@@ -45,9 +46,9 @@ def pack_blocks(view: DeviceView, rows: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def blocks_between(view: DeviceView, begin: int, end: int) -> NDArray[np.int64]:
-    """Returns the blocks held at any time after event `begin` and before event `end`.
+    """Returns the indices of the blocks held at any time after event `begin` and before `end`.
 
-    A freed block that waits for other streams is still held.
+    A freed block is still held while it waits for other streams.
     """
     lifetimes = view.lifetimes
     return np.flatnonzero((lifetimes.start < end) & (lifetimes.completed > begin))
@@ -58,18 +59,18 @@ def largest_that_fit(view: DeviceView, room: int) -> tuple[dict[str, Any], NDArr
 
     Args:
         view: The device.
-        room: The bytes of text that they may take.
+        room: The most bytes of text that the packed blocks may take.
 
     Returns:
-        Returns the packed blocks, their indices, and the least size from which all blocks are
-        included; 0 for all.
+        The packed blocks, their indices, and the size from which all blocks are included; 0 if
+        every block is.
     """
     size = view.lifetimes.size
     rows = np.arange(len(size))
     least = 0
     packed = pack_blocks(view, rows)
     distinct, counts = np.unique(size, return_counts=True)
-    # The number of blocks of each distinct size or more.
+    # For each distinct size, the number of blocks that are at least as large.
     at_least = counts[::-1].cumsum()[::-1]
     while (taken := packed_size(packed)) > room and len(rows):
         most = int(len(rows) * min(room / taken, 0.98) * 0.97)

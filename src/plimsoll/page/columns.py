@@ -1,8 +1,8 @@
 """Packs columns of integers as text for a page: byte planes, deflated, in base64.
 
-A column's values are brought close to zero, then split into planes: all lowest bytes, all second
-bytes, and so on. Planes deflate far better than whole numbers, and a page joins them without a
-branch. `web/columns.js` is the inverse.
+A column's values are brought close to zero and then split into planes: all lowest bytes, all second
+bytes, and so on. Planes deflate far better than whole numbers, and a page joins them without
+branches. `web/history/columns.js` is the inverse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Code = Literal["plain", "delta"]
 
 MOST = 2**53
-"""Larger numbers are not exact in a page."""
+"""From this number on, JavaScript's numbers are not exact."""
 
 
 def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
@@ -42,7 +42,7 @@ def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
     if len(numbers) and code == "delta":
         base = int(numbers[0])
         change = np.diff(numbers, prepend=numbers[:1])
-        # zigzag: small for small changes in both directions
+        # Zigzag: numbers close to zero, positive or negative, become small numbers without a sign.
         numbers = (change << 1) ^ (change >> 63)
         step = 1
     elif len(numbers):
@@ -68,7 +68,7 @@ def pack_column(values: NDArray[Any], code: Code = "plain") -> dict[str, Any]:
 
 
 def unpack_column(column: dict[str, Any]) -> NDArray[np.int64]:
-    """Unpacks a column, the inverse of `pack_column`."""
+    """Returns the numbers of a column that `pack_column` packed."""
     count, planes = column["count"], column["planes"]
     octets = np.zeros((count, 8), dtype=np.uint8)
     if planes:
@@ -84,5 +84,5 @@ def unpack_column(column: dict[str, Any]) -> NDArray[np.int64]:
 
 
 def packed_size(columns: dict[str, dict[str, Any]]) -> int:
-    """Returns the approximate bytes of these columns in a page."""
+    """Returns roughly the bytes that these packed columns take in a page."""
     return sum(len(column["data"]) + 120 for column in columns.values())

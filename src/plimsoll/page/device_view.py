@@ -53,23 +53,23 @@ class DeviceView:
         device: The device's number.
         event_count: The number of events.
         begin_us: The time of the first event, in microseconds since the epoch.
-        time_us: The time of each event from the first; never falling. int64.
+        time_us: The time of each event since the first, which never decreases. int64.
         allocator: The allocator, as in `Recording.allocator`.
         max_split_size: The size in bytes from which PyTorch's blocks are never split; None for no
             limit.
-        lifetimes: Its blocks; their `stack` is an index into the stack table, their `stream` into
-            `streams`.
-        rounded: The bytes that each block takes of its segment, rounded by the allocator's rule.
-            uint64.
+        lifetimes: The device's blocks; their `stack` is an index into `stacks`, and their `stream`
+            into `streams`.
+        rounded: The bytes that each block takes of its segment: its size, rounded by the
+            allocator's rule. uint64.
         freed_by: For each block, the index of the stack that freed it. int64.
         level: Live bytes after each event. int64.
-        streams: Stream handles.
+        streams: The handles of the CUDA streams.
         stacks: The call stacks.
         category: For each block, the index of its category in `CATEGORIES`. uint8.
-        keys: The keys by which blocks can be grouped.
+        keys: The ways to group blocks.
         segments: The reserved segments.
         moments: The marks of the timeline, in order.
-        notes: Notes on the history.
+        notes: Sentences about the history, which the page shows.
     """
 
     device: int
@@ -92,19 +92,19 @@ class DeviceView:
 
     @property
     def origin(self) -> int:
-        """The lowest address.
+        """The lowest address of a block or segment.
 
-        A page stores addresses relative to it, since its numbers end at 2**53.
+        A page stores addresses relative to it, since JavaScript's numbers are exact only to 2**53.
         """
         starts = np.concatenate([self.lifetimes.address, self.segments.address])
         return int(starts.min(initial=2**64 - 1)) if len(starts) else 0
 
     def overview(self) -> Overview:
-        """Returns the history in spans."""
+        """Returns the history divided into spans of events."""
         return make_overview(self.lifetimes, self.level, self.time_us)
 
     def numbers_for(self, key: Key) -> NDArray[Any]:
-        """Returns the number of each block that decides its group."""
+        """Returns for each block the number, such as its stream, that decides its group."""
         lifetimes = self.lifetimes
         columns: dict[str, NDArray[Any]] = {
             "category": self.category,
@@ -116,7 +116,7 @@ class DeviceView:
         return columns[key.by]
 
     def bytes_by_group(self, key: Key, events: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the live bytes after each of some sorted events, one column a group."""
+        """Returns the live bytes after each of these events, which are sorted; a group a column."""
         lifetimes = self.lifetimes
         if key.by == "tier":
             everything = np.zeros(len(lifetimes), dtype=np.int64)
@@ -128,7 +128,7 @@ class DeviceView:
 
 
 _ALIGNMENT = np.uint64(512)
-"""The alignment of blocks of plimsoll's own allocators."""
+"""plimsoll's own allocators round a block's size to a multiple of this."""
 
 _CATEGORY_NOTES = {
     "program": "The running program said what its tensors are.",
@@ -139,10 +139,10 @@ _CATEGORY_NOTES = {
 
 
 def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
-    """Prepares one device's history.
+    """Prepares one device's history for the page.
 
     Raises:
-        InputError: If it has nothing to show.
+        InputError: If the history has nothing to show.
     """
     rare, numbers, time_us, asked_by = _pass_through(trace)
     lifetimes = find_lifetimes(trace)
@@ -173,7 +173,7 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
         stream=np.searchsorted(streams, lifetimes.stream).astype(np.uint64),
     )
     level = lifetimes.level()
-    config = None  # only PyTorch's allocator has one
+    config = None  # only PyTorch's allocator has a configuration
     if recording.allocator == "native":
         config = _core.AllocatorConfig.parse(recording.conf, recording.version)
     reserved_before = int(segments.size[segments.start < 0].sum())
@@ -208,7 +208,12 @@ def make_device_view(recording: Recording, trace: DeviceTrace) -> DeviceView:
 def _pass_through(
     trace: DeviceTrace,
 ) -> tuple[EventBatch, NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
-    """Returns segment events and failures with their numbers; times and stacks of all events."""
+    """Reads the history once.
+
+    Returns:
+        The events of segments and failures, the numbers of these events, the times of all events,
+        and the stacks of all events.
+    """
     times, rare, numbers, stacks = [], [], [], []
     passed = 0
     for batch in trace.batches():
@@ -258,7 +263,7 @@ def _keys(
     by_line = key_of_numbers(
         "line", "Source line", stacks.lines, stacks.stack_line[lifetimes.stack], weights
     )
-    # The stack decides the line, and blocks know their stacks.
+    # Groups by line are found by a block's stack, as each stack has one line.
     table = [by_line.table[line] for line in stacks.stack_line.tolist()]
     keys = [
         key_of_categories(CATEGORIES, category),

@@ -1,8 +1,8 @@
-"""The page as one HTML document with its data, script and styles.
+"""Makes the page: one HTML document with its data, script and styles.
 
-Its Content-Security-Policy allows only the one script and the one style sheet in it, by their
-hashes, so the page cannot contact any server. The data is JSON in script elements that are not
-executed.
+The page's Content-Security-Policy allows only its one script and one style sheet, by their hashes,
+and no connection to any other server. The data is JSON in script elements that browsers do not
+execute.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from plimsoll.page.run import Run
 
 MOST_BYTES = 19_000_000
-"""The largest size of a page."""
+"""The size below which a page stays by default, if possible."""
 
-_SUMS_BYTES = 12  # approximate bytes for each span
+_SUMS_BYTES = 12  # roughly what the sums of left-out blocks take for each span
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page, and the number of blocks that it leaves out.
+    """A page, and how many of the blocks it leaves out.
 
     Attributes:
         html: The document.
         events: The number of events in the histories.
-        blocks: The number of their blocks.
-        blocks_left_out: The number of blocks that only sums include.
+        blocks: The number of blocks in the histories.
+        blocks_left_out: The number of blocks of which the page has only sums.
         least_bytes: The size from which all blocks are included; 0 if none is left out.
     """
 
@@ -53,7 +53,7 @@ class Page:
 
 
 FORMAT = 2
-"""The format of the data in a page; a page reads only its own."""
+"""The version of the format of a page's data; a page reads only data of its own version."""
 
 
 def make_page(
@@ -67,9 +67,9 @@ def make_page(
 
     Args:
         runs: The runs to show.
-        served: Whether a server serves the page, which can request blocks that it leaves out.
-        most_bytes: The size to stay below, if possible.
-        first_device: The server's number for the first of their devices; the others follow it.
+        served: Whether a server serves the page. The page then requests left-out blocks from it.
+        most_bytes: The size below which the page stays, if possible.
+        first_device: The server's number of the runs' first device; the next ones follow it.
     """
     devices = [view for run in runs for view in run.devices]
     packed = [_pack_device(view) for view in devices]
@@ -155,7 +155,7 @@ def _pack_device(view: DeviceView) -> dict[str, Any]:
 
 
 def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str, Any]:
-    """Returns the sum of the left-out blocks in each span."""
+    """Returns, for each span, the least and the most bytes that left-out blocks held."""
     rest = np.ones(len(view.lifetimes), dtype=bool)
     rest[rows] = False
     small = view.lifetimes[np.flatnonzero(rest)]
@@ -168,11 +168,11 @@ def _left_out(view: DeviceView, rows: NDArray[np.int64], span: int) -> dict[str,
 
 
 def data_element(name: str, data: dict[str, Any]) -> str:
-    """Returns a page's data as a script element that is not executed."""
+    """Returns a page's data as a script element, which browsers do not execute."""
     return f'<script type="application/json" id="{name}">{_json(data)}</script>'
 
 
 def _json(data: dict[str, Any]) -> str:
-    """Returns JSON in ASCII that cannot end an element or begin a comment."""
+    """Returns ASCII JSON in which no text can end the script element or begin a comment."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,4 +1,4 @@
-"""The keys by which the page colours memory: each puts every block into one of a few groups."""
+"""The keys by which the page colours memory. A key puts every block into one of a few groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.analysis.lifetimes import Lifetimes
 
 MOST_GROUPS = 11
-"""The most groups that the eye can tell apart; further ones are joined as "other"."""
+"""The most groups whose colours the eye can tell apart. Of more groups, the smallest are joined."""
 
 _SIZE_BOUNDS = (64 * KiB, MiB, 10 * MiB, 100 * MiB, GiB)
 _SIZE_NAMES = (
@@ -35,12 +35,13 @@ class Key:
     """A way to put blocks into groups.
 
     Attributes:
-        name: Its short name, such as "line".
-        title: Its title on the page.
+        name: The key's short name, such as "line".
+        title: The key's title on the page.
         groups: The groups' names.
-        by: The number of a block that decides: "category", "line" (its stack decides), "stream",
-            "pool", "size", or "tier", by which a block may be in both groups at once.
-        table: The group by that number; for sizes, the least size of each group but the first.
+        by: The property of a block that decides its group: "category", "line" (found by the block's
+            stack), "stream", "pool", "size", or "tier", by which a block may be in both groups.
+        table: The group for each number of that property. For "size", the least size of each group
+            but the first.
     """
 
     name: str
@@ -50,12 +51,12 @@ class Key:
     table: Sequence[int]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for a page."""
+        """Returns the key's values for the page's data."""
         return {"name": self.name, "title": self.title, "groups": list(self.groups),
                 "by": self.by, "table": list(self.table)}  # fmt: skip
 
     def groups_of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
-        """Returns the group of each block, from the deciding number."""
+        """Returns the group of each block, found by the number of its property `by`."""
         if self.by == "size":
             bounds = np.array(self.table, dtype=np.uint64)
             return np.searchsorted(bounds, numbers, side="right").astype(np.int64)
@@ -63,12 +64,12 @@ class Key:
         return groups
 
 
-# From the bottom of the picture to its top: long-lived memory is below short-lived memory.
+# The order in the picture from bottom to top, with long-lived memory below short-lived memory.
 _CATEGORY_ORDER = ("parameters", "optimizer_state", "gradients", "inputs", "workspaces", "other")
 
 
 def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
-    """Makes a key of the blocks' categories.
+    """Returns the grouping of blocks by category.
 
     Args:
         names: The categories.
@@ -84,12 +85,12 @@ def key_of_categories(names: Sequence[str], numbers: NDArray[Any]) -> Key:
 
 
 def key_of_sizes() -> Key:
-    """Makes a key of size classes; sizes up to 1 MiB come from PyTorch's small pool."""
+    """Returns the grouping of blocks by size. PyTorch serves sizes to 1 MiB from its small pool."""
     return Key("size", "Size", _SIZE_NAMES, "size", _SIZE_BOUNDS)
 
 
 def key_of_tiers() -> Key:
-    """Makes a key of tiers: a block may have bytes in both."""
+    """Returns the grouping of bytes by tier: a block may have bytes in both tiers."""
     return Key("tier", "Tier", ("dedicated", "shared"), "tier", (0, 1))
 
 
@@ -100,14 +101,16 @@ def key_of_numbers(
     numbers: NDArray[Any],
     weights: NDArray[np.int64],
 ) -> Key:
-    """Makes a key whose groups are the numbers with the most bytes; the last group has all others.
+    """Returns a grouping by a property of blocks, such as the stream.
+
+    Each of the numbers with the most bytes gets a group; the last group has all other numbers.
 
     Args:
-        name: The key's name, which is also the number that decides.
-        title: Its title on the page.
-        names: The name of each number.
+        name: The key's name, which is also the property, `Key.by`.
+        title: The key's title on the page.
+        names: The name for each number.
         numbers: Each block's number.
-        weights: How much each block counts.
+        weights: How much each block counts when the largest groups are chosen.
     """
     total = np.bincount(numbers, weights=weights, minlength=len(names))
     blocks = np.bincount(numbers, minlength=len(names))
@@ -122,10 +125,9 @@ def key_of_numbers(
 
 
 def weights_at_peak(lifetimes: Lifetimes, level: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns each block's weight for finding the largest groups.
+    """Returns how much each block counts when the largest groups are chosen.
 
-    Blocks that are live at the peak count by their bytes; all others count too little to come
-    before them.
+    A block that is live at the peak counts by its bytes, and any other by a millionth of them.
     """
     peak = int(np.argmax(level)) if len(level) else -1
     size = lifetimes.size.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The marks of a timeline: failed requests, released memory, steps, and names."""
+"""Finds the timeline's marks: failed requests, released memory, steps, the program's own marks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Moment:
     """A mark on the timeline.
 
     Attributes:
-        event: The event at which it happened.
-        kind: Its kind.
-        text: Its text.
-        stack: The index of the call stack that led to it; None for unknown.
+        event: The number of the event at which the mark stands.
+        kind: The kind of mark.
+        text: The text that the page shows.
+        stack: The index of the call stack that led to the event; None if it is unknown.
     """
 
     event: int
@@ -43,12 +43,12 @@ class Moment:
 def find_failures(
     events: EventBatch, numbers: NDArray[np.int64], stacks: Sequence[int]
 ) -> list[Moment]:
-    """Finds the failed requests.
+    """Returns a mark for each failed request.
 
     Args:
         events: The events of segments and failures.
-        numbers: Their numbers in the history.
-        stacks: For each failure, the index of the requesting stack.
+        numbers: The numbers of these events in the history.
+        stacks: For each failure, the index of the call stack of the request.
     """
     rows = np.flatnonzero(events.action == Action.OOM)
     return [
@@ -66,15 +66,16 @@ def find_failures(
 def find_releases(
     events: EventBatch, numbers: NDArray[np.int64], reserved_before: int, *, collects: bool
 ) -> list[Moment]:
-    """Finds the releases of cached memory, and their causes as far as the history shows them.
+    """Returns a mark for each release of cached memory, with its cause as far as it is known.
 
     A release directly before a failure, or before a new peak of reserved memory, belongs to a
-    request that was first refused. With a garbage collection threshold, a release before new memory
-    may have either cause. All others are by `empty_cache`.
+    request that was refused and then tried again. If a garbage collection threshold is set, a
+    release directly before new memory may be a garbage collection or such a retry. Every other
+    release is the program's `empty_cache`.
 
     Args:
         events: The events of segments and failures.
-        numbers: Their numbers in the history.
+        numbers: The numbers of these events in the history.
         reserved_before: The bytes reserved before the first event.
         collects: Whether a garbage collection threshold was set.
     """
@@ -116,7 +117,7 @@ _NAMES = {
 
 
 def step_moments(steps: Steps, event_count: int) -> list[Moment]:
-    """Marks the ends of steps; the first boundary is the begin of the first step."""
+    """Returns a mark for the end of each step; the first boundary only begins the first step."""
     ends = steps.boundaries[1:].tolist()
     return [
         Moment(min(event, event_count - 1), "step", f"step {number} ends")
@@ -125,7 +126,7 @@ def step_moments(steps: Steps, event_count: int) -> list[Moment]:
 
 
 def named_marks(marks: Iterable[Mark], device: int, event_count: int) -> list[Moment]:
-    """Marks the program's own names on one device, except the ends of steps."""
+    """Returns the marks that the program itself set on one device, except the ends of steps."""
     return [
         Moment(min(max(mark.event, 0), event_count - 1), "mark", printable(mark.name))
         for mark in marks

@@ -1,9 +1,9 @@
-"""A history in some ten thousand spans of events, to draw all of it quickly.
+"""Divides a history into some ten thousand spans of events, so that a page draws it quickly.
 
-For each span the overview keeps the moment with the most live memory, its live memory by every key,
-and the least. Spans are joined into longer ones by keeping the higher of two moments. So a peak is
-visible at any zoom, and the picture always shows the state at a real moment, never a mean. With up
-to `MOST_SPANS` events, each span is one event and nothing is left out.
+For each span the overview keeps the moment with the most live memory, with the live memory by every
+key at that moment, and the least live memory. The page joins spans into longer ones by keeping the
+higher of two moments. So a peak is visible at any zoom, and the picture always shows a real moment
+and never a mean. With up to `MOST_SPANS` events, each span is one event and nothing is left out.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ MOST_SPANS = 1 << 16
 
 @dataclass(frozen=True)
 class Overview:
-    """The spans, as columns of length k; each has `span` events, except the last.
+    """The spans, as columns with a row for each span.
 
     Attributes:
-        span: The number of events in a span.
-        top: The event after which the most was live in the span; the first of equal ones. int64.
+        span: The number of events in a span; the last span may have fewer.
+        top: The event of the span after which the most bytes were live; of several, the first.
+            int64.
         high: Live bytes after `top`. int64.
-        low: The least live bytes after an event of the span. int64.
-        shared: Bytes in shared memory after `top`. int64.
-        begin_us: The time of its first event, in microseconds since the history's first. int64.
+        low: The least live bytes after any event of the span. int64.
+        shared: Live bytes in shared memory after `top`. int64.
+        begin_us: The time of the span's first event, in microseconds since the history's first
+            event. int64.
     """
 
     span: int
@@ -44,7 +46,7 @@ class Overview:
     begin_us: NDArray[np.int64]
 
     def pack(self) -> dict[str, Any]:
-        """Returns the values for a page."""
+        """Returns the columns, packed for the page's data."""
         first = np.arange(len(self.top)) * self.span
         return {
             "span": self.span,
@@ -62,9 +64,9 @@ def make_overview(
     """Divides a history into spans.
 
     Args:
-        lifetimes: Its blocks.
+        lifetimes: The blocks of the history.
         level: Live bytes after each event.
-        time_us: The time of each event, from the first.
+        time_us: The time of each event since the first.
     """
     events = lifetimes.event_count
     span = max(-(-events // MOST_SPANS), 1)
@@ -85,17 +87,17 @@ def bytes_by_group(
     groups: int,
     events: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Returns the bytes in live blocks after each of some sorted events, by group.
+    """Returns the bytes in live blocks after each of the events, by group.
 
     Args:
         lifetimes: The blocks.
         group: The group of each block.
-        sizes: The bytes that each block counts.
+        sizes: The bytes with which each block counts.
         groups: The number of groups.
-        events: The events.
+        events: The numbers of the events, sorted.
 
     Returns:
-        Returns one row an event, one column a group.
+        A table with a row for each event and a column for each group.
     """
     rows = len(events) + 1
     lived = lifetimes.end > lifetimes.start
@@ -112,12 +114,12 @@ def bytes_by_group(
 
 
 def span_extremes(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], ...]:
-    """Returns the least and the most of a level in each span."""
+    """Returns the least and the most of a level in each span of `span` events."""
     return -_highest(-level, span)[0], _highest(level, span)[0]
 
 
 def _highest(level: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns the most in each span, and the first event that reaches it."""
+    """Returns the most of a level in each span, and the first event of the span that reaches it."""
     whole = len(level) // span * span
     table = level[:whole].reshape(-1, span)
     first = np.arange(len(table)) * span

@@ -27,12 +27,13 @@ class ViewResult(NotebookForm):
     `plimsoll.view` returns it; see docs/view.md.
 
     Attributes:
-        page: The file.
-        page_bytes: Its size.
-        events: The number of events on it.
-        blocks: The number of blocks on it.
-        blocks_summed_up: The number of these that only sums include, so that the page stays small.
-        summed_up_below_bytes: The size below which blocks are only in sums; None if each is shown.
+        page: The page's file.
+        page_bytes: The file's size.
+        events: The number of events on the page.
+        blocks: The number of blocks on the page.
+        blocks_summed_up: The number of these blocks of which the page has only sums, to stay small.
+        summed_up_below_bytes: The size below which blocks are only in sums; None if the page shows
+            every block.
     """
 
     page: str
@@ -57,7 +58,7 @@ class ViewResult(NotebookForm):
         return answer(str(self)) + link(self.page)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values for JSON: base units, stable keys."""
+        """Returns the values for JSON, in base units and with stable keys."""
         return asdict(self)
 
 
@@ -74,9 +75,9 @@ def view(
     >>> plimsoll.view("run.plim", "run.html")  # doctest: +SKIP
 
     Args:
-        source: A snapshot, a trace, or a `Recording`.
-        other: Another recording, to show both side by side on one scale.
-        output: The page; by default the recording's path with another ending.
+        source: A snapshot or trace file, or a `Recording`.
+        other: Another recording; the page shows both side by side on one scale.
+        output: The page's file; by default the recording's path with another ending.
         force: Whether to replace an existing file.
 
     Raises:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """A recording with the views of its devices."""
+    """A recording, prepared for the page: its name and the views of its devices."""
 
     name: str
     devices: Sequence[DeviceView]
 
     @property
     def title(self) -> str:
-        """Its printable name."""
+        """The run's name, made printable."""
         return printable(self.name)
 
 
@@ -41,18 +41,18 @@ def prepare(recording: Recording) -> Run:
 
 
 def open_recording(source: str | PathLike[str] | Recording) -> Recording:
-    """Reads a file; returns a recording unchanged.
+    """Reads a recording from a file; returns a `Recording` unchanged.
 
     Raises:
-        InputError: If it cannot be read.
+        InputError: If the file cannot be read.
     """
     return source if isinstance(source, Recording) else read_recording(source)
 
 
 def path_beside(recordings: Sequence[Recording], ending: str) -> Path:
-    """Returns the default path of an output: beside the first recording, with their names.
+    """Returns the default path of an output: beside the first recording, named after all of them.
 
-    Recordings without a file give a path in this folder.
+    For recordings without a file it is in the current folder.
     """
     names = "-and-".join(without_ending(Path(one.name).name) for one in recordings)
     path = Path(recordings[0].name)

@@ -1,8 +1,8 @@
-"""Serves the page, and the blocks that do not fit into it.
+"""Serves the page, and on request the blocks that the page leaves out.
 
-The server listens only on the loopback interface, on a port that the system chooses. Every address
-begins with a random token, and the Host header must name this server. So pages of other origins
-cannot access it, under any name for this machine.
+The server listens only on the loopback interface, on a port that the system chooses. Every URL path
+must begin with a random token, and the Host header must name this server. So no page of another
+origin can access it, whatever name it has for this machine.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_EVENTS = 1 << 24
-"""The longest window of a request, in events."""
+"""The most events between the begin and the end of a request for blocks."""
 
 _MOST_UNREAD = 1 << 24
-"""The most bytes that are read of a refused request."""
+"""The most bytes that the server still reads of a request that it refused."""
 
 _PIECE = 1 << 20
-_DIGITS = 16  # the most digits of a recording's length
+_DIGITS = 16  # a Content-Length has fewer digits
 
 _REDIRECT = """\
 <!doctype html>
@@ -59,16 +59,17 @@ _REDIRECT = """\
 class PageServer:
     """Serves the page of one or two runs, on this machine only.
 
-    Used as a context manager it serves in a thread; `serve_forever` serves in the caller's.
+    As a context manager it serves in a thread of its own; `serve_forever` serves in the caller's
+    thread.
 
     Attributes:
         url: The address of the page.
 
     Args:
         runs: The runs to show.
-        most_bytes: The size that the page stays below.
-        page: Another page to show first, with links to ranks.
-        open_rank: Prepares a rank's recording; raises `KeyError` for an unknown rank.
+        most_bytes: The size below which the page stays, if possible.
+        page: The HTML of another page to show first, which links to ranks; None for the runs' page.
+        open_rank: Prepares the recording of a rank; raises `KeyError` for an unknown rank.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class PageServer:
         self.url = f"http://{Handler.host}/{token}/"
 
     def serve_forever(self) -> None:
-        """Serve until the process is interrupted."""
+        """Serves in this thread until the process is interrupted."""
         try:
             self._server.serve_forever()
         finally:
@@ -103,8 +104,8 @@ class PageServer:
     def opening_file(self) -> Iterator[Path]:
         """Yields a file that redirects to the page, and that only this user can read.
 
-        Start browsers with this file and not with `url`: all users of the machine can read the
-        arguments of processes.
+        Start a browser with this file and not with `url`, because all users of the machine can read
+        the arguments of processes, and `url` has the token.
         """
         with TemporaryDirectory(prefix="plimsoll-") as folder:
             path = Path(folder) / "view.html"
@@ -139,20 +140,20 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors of clients that have disconnected."""
+        """Ignores the errors that arise when a client disconnects."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
 
 class _Shown:
-    """The devices of all shown runs, in order of arrival."""
+    """The devices of all shown runs, in the order in which the runs were added."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.devices = [view for run in runs for view in run.devices]
         self._adding = Lock()
 
     def add(self, run: Run) -> int:
-        """Add a run's devices; returns the number of the first."""
+        """Adds a run's devices; returns the number of the first of them."""
         with self._adding:
             first = len(self.devices)
             self.devices.extend(run.devices)
@@ -160,9 +161,9 @@ class _Shown:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the requests of the page; a subclass for each server holds its state.
+    """Answers the page's requests, each with a valid HTTP answer.
 
-    Every request gets a valid HTTP answer.
+    Each server makes a subclass whose class attributes hold the server's state.
     """
 
     page: bytes
@@ -176,14 +177,14 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def parse_request(self) -> bool:
-        """Parse a request; refuse invalid ones."""
+        """Parses a request; also answers an empty one, which the base class would not."""
         is_request = super().parse_request()
         if not is_request and not self.requestline.split():
             self._refuse(HTTPStatus.BAD_REQUEST, "the request is empty")
         return is_request
 
     def do_GET(self) -> None:
-        """Answer a GET request."""
+        """Answers with the page, with blocks, or with a rank's page."""
         asked = self._asked()
         if asked is None:
             return
@@ -198,7 +199,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def do_POST(self) -> None:
-        """Receive a recording and answer with its page."""
+        """Receives a recording and answers with its page."""
         asked = self._asked()
         if asked is None:
             return
@@ -209,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing here")
 
     def _asked(self) -> tuple[str, dict[str, list[str]]] | None:
-        """Returns the request's path and query if it is authorized; refuses it otherwise."""
+        """Returns an authorized request's path and query; refuses any other, and returns None."""
         try:
             address = urlsplit(self.path)
         except ValueError:
@@ -261,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "text/html; charset=utf-8", page.html.encode())
 
     def _receive(self, path: Path, length: int) -> bool:
-        """Writes the body to a file that only this user can read; returns whether it was whole."""
+        """Writes the request's body to a file of this user; returns whether all of it arrived."""
         with NewFile(path) as file:
             while length > 0 and (piece := self.rfile.read(min(length, _PIECE))):
                 file.write(piece)
@@ -282,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "application/json", json.dumps(packed).encode())
 
     def send_error(self, code: int, message: str | None = None, _: str | None = None) -> None:
-        """Refuse a request that the base class cannot read."""
+        """Refuses a request that the base class could not parse."""
         status = HTTPStatus(code)
         self._refuse(status, message or status.phrase)
 
@@ -291,7 +292,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._read_the_rest()
 
     def _read_the_rest(self) -> None:
-        """Read the rest of a request: closing with unread data would drop the answer."""
+        """Reads the rest of a refused request: with unread data, closing would lose the answer."""
         with suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
@@ -301,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
                 left -= len(piece)
 
     def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
-        self.request_version = "HTTP/1.0"  # a request in an older version gets a status line too
+        self.request_version = "HTTP/1.0"  # for HTTP/0.9 the base class would send no status line
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
@@ -315,4 +316,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Print nothing: the log would contain the token."""
+        """Prints nothing: the log would contain the token."""

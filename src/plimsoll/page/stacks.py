@@ -1,4 +1,4 @@
-"""Call stacks as tables that store each string, frame and path from the root once."""
+"""Stores call stacks as tables, with each string, frame and path from the root only once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class StackTable:
 
     Attributes:
         strings: File and function names.
-        frame_file: By frame, the file's name. int64, like all that follows.
-        frame_line: By frame, the line.
-        frame_function: By frame, the function's name.
-        frame_program: By frame, 2 for the user's own files, 1 for a library's, and 0 for PyTorch's
-            or Python's own.
-        node_frame: By node, its frame; unused for node 0.
-        node_parent: By node, the node of its caller.
-        stack_node: By stack, the node of its innermost frame.
-        stack_line: By stack, the index of its source line in `lines`.
-        lines: Source lines.
+        frame_file: For each frame, the index of its file's name. All columns are int64.
+        frame_line: For each frame, its line number.
+        frame_function: For each frame, the index of its function's name.
+        frame_program: For each frame, whose file it is in: 2 for the user's, 1 for a library's, 0
+            for PyTorch's or Python's own.
+        node_frame: For each node, its frame; unused for node 0.
+        node_parent: For each node, the node of its caller.
+        stack_node: For each stack, the node of its innermost frame.
+        stack_line: For each stack, the index of its source line in `lines`.
+        lines: The source lines, as text.
     """
 
     strings: Sequence[str]
@@ -62,7 +62,7 @@ class StackTable:
         return found
 
     def pack(self) -> dict[str, Any]:
-        """Returns the values for a page."""
+        """Returns the tables, packed for the page's data."""
         return {
             "strings": self.strings,
             "lines": self.lines,
@@ -78,7 +78,7 @@ class StackTable:
 
 
 def make_stack_table(stacks: Iterable[Sequence[Frame]]) -> StackTable:
-    """Puts stacks, each with its innermost frame first, into tables, with printable text."""
+    """Makes the tables of some stacks, given innermost frame first; makes all text printable."""
     strings: dict[str, int] = {}
     frames: dict[Frame, int] = {}
     nodes: dict[tuple[int, int], int] = {}

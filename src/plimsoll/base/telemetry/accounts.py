@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Account:
-    """The use of one GPU by one process; None is unknown.
+    """The use of one GPU by one process; None means unknown.
 
     Attributes:
         allocator: "elastic", "native", "uncached" or "torch".
         rank: The rank of the process, if a launcher set one.
         process: The process id.
-        device: The GPU, as PyTorch counts.
+        device: PyTorch's number of the GPU.
         peak_allocated_bytes: The most in live blocks.
         peak_reserved_bytes: The most reserved from the driver, in both tiers.
-        peak_shared_bytes: The most of it in shared memory, spilled or placed there.
+        peak_shared_bytes: The most reserved in shared memory, for blocks that spilled or were
+            placed there.
         card_peak_bytes: The most memory of the card in use by all processes together.
         peak_pinned_bytes: The most page-locked memory that PyTorch's host allocator held, for all
             GPUs of the process.
-        torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved, up to
-            the moment when it would have run out of memory.
+        torch_peak_reserved_bytes: The most that PyTorch's own allocator would have reserved. If it
+            would have run out of memory, the peak before that moment.
         torch_num_ooms: How often PyTorch's own allocator would have run out of memory.
-        plan: How far its requests followed a plan of places, in words; None without a plan.
+        plan: How far the requests followed a plan of places, in words; None without a plan.
     """
 
     allocator: str
@@ -53,7 +54,7 @@ class Account:
     plan: str | None = None
 
     def line(self) -> str:
-        """Returns the line that is printed."""
+        """Returns the account as the line that people read."""
         where = "" if self.rank is None else f"rank {self.rank}, "
         allocator = "PyTorch's" if self.allocator == "torch" else f"the {self.allocator}"
         text = (
@@ -82,17 +83,18 @@ class Account:
 
 
 def report_at_exit(read: Callable[[], Iterable[Account]], to: str) -> None:
-    """Write the accounts when this process ends, also in a `multiprocessing` child.
+    """Makes this process, even a `multiprocessing` child, write its accounts when it ends.
 
     Args:
         read: Returns the accounts.
-        to: "1" for lines on stderr, or a file to which each is appended as a line of JSON.
+        to: "1" for a line of text on stderr for each account, or a file to which a line of JSON is
+            appended for each.
     """
     Finalize(None, _write, (read, to), exitpriority=0)
 
 
 def make_account(allocator: str, device: int, figures: dict[str, Any]) -> Account:
-    """Makes the account of this process from an engine's figures."""
+    """Makes this process's account of one GPU from an engine's figures."""
     is_torch_known = figures.get("torch_stopped") is None
     return Account(
         allocator=allocator,
@@ -117,7 +119,7 @@ def torch_accounts() -> list[Account]:
 
     backend = torch.cuda.memory.get_allocator_backend()
     if not torch.cuda.is_initialized() or backend not in ("native", "cudaMallocAsync"):
-        return []  # no memory was used, or another allocator served the program
+        return []  # the program used no GPU memory, or another allocator served it
     accounts = []
     for device in range(torch.cuda.device_count()):
         statistics = torch.cuda.memory_stats(device)
@@ -138,7 +140,7 @@ def _write(read: Callable[[], Iterable[Account]], to: str) -> None:
             print(f"plimsoll: {account.line()}", file=sys.stderr)
         return
     try:
-        with Path(to).open("a") as file:  # processes that end at the same time append a line each
+        with Path(to).open("a") as file:  # several processes may end, and append, at the same time
             for account in accounts:
                 file.write(json_line(asdict(account)) + "\n")
     except OSError as error:

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counters:
-    """The counters of a source at one moment; None is unknown.
+    """The counters of a source at one moment; None means unknown.
 
     Attributes:
-        devices: The GPUs in use.
-        pinned_bytes: Page-locked memory of the host.
+        devices: The counters of each GPU in use.
+        pinned_bytes: The bytes of page-locked host memory that the allocator holds.
         shared_total_bytes: The host memory that GPUs may use.
     """
 
@@ -31,18 +31,18 @@ class Counters:
 
 
 class CounterSource(Protocol):
-    """Returns the counters of a process."""
+    """The interface of an object that reads the counters of this process."""
 
     @property
     def allocator(self) -> str:
-        """The name of the process's allocator."""
+        """The name of the allocator that serves the process."""
 
     def read(self) -> Counters:
         """Returns the counters now."""
 
 
 class _Elastic(Protocol):
-    """An engine with the elastic allocator."""
+    """The part of an engine with the elastic allocator that counters need."""
 
     def fragments_bytes(self) -> int | None: ...
 
@@ -62,8 +62,9 @@ def device_counters(
     """Makes the counters of one GPU from an allocator's statistics.
 
     Args:
-        statistics: By the keys of `torch.cuda.memory_stats()`, with those of shared memory.
-        index: The GPU, as PyTorch counts.
+        statistics: The counters by the keys of `torch.cuda.memory_stats()`, and those of shared
+            memory.
+        index: PyTorch's number of the GPU.
         name: The name of the card.
         total_bytes: The card's dedicated memory.
         context_bytes: The bytes that the driver charges to the process beyond what the allocator
@@ -71,10 +72,10 @@ def device_counters(
         uuid: The card's UUID as NVML writes it, or "".
         is_simulated: Whether the card is simulated.
         used_bytes: The bytes in use by all processes, if only the source can know them.
-        elastic: The engine, if it has the elastic allocator.
+        elastic: The engine if its allocator is elastic; else None.
     """
-    # The native allocator counts the fragments as it runs; the elastic allocator computes them on
-    # request.
+    # The native allocator counts its fragments as it runs. The elastic allocator computes them when
+    # it is asked.
     fragments: int | None = statistics["inactive_split_bytes.all.current"]
     if elastic is not None:
         fragments = elastic.fragments_bytes()

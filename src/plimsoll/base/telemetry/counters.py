@@ -1,13 +1,14 @@
-"""The counters of a process, in a small file that readers read while it is written.
+"""The counters of a process, in a small file that can be read while it is written.
 
 The file has a fixed layout and size. A sequence number guards it, as in a sequence lock: the number
 is odd during a write and has another value afterwards. A reader that sees the same even number
-before and after has a whole record, and no reader can block the writer. A checksum over number and
-record confirms this on processors that reorder, and detects foreign files.
+before and after its read has a whole record. No reader can block the writer. A checksum over number
+and record confirms that the record is whole on processors that reorder memory accesses, and detects
+files that are not counters files.
 
-Each read or write opens the file and makes plain calls. A process that touches a mapping of a
-truncated file is killed, and a descriptor that stays open may belong to another file after the
-program has closed all descriptors. A user's program must suffer neither.
+Each read or write opens the file and uses plain system calls, for two reasons. The kernel kills a
+process that touches a memory mapping of a truncated file. And after a program has closed all its
+descriptors, a descriptor that plimsoll kept open may belong to another file.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MAGIC = b"plimsoll"
 _VERSION = 2
 MAX_DEVICES = 64
 
-_HEAD = struct.Struct("<8sII")  # magic, version, size of the file
+_HEAD = struct.Struct("<8sII")  # magic bytes, version, size of the file
 _SEQUENCE = struct.Struct("<Q")
 _GUARD = struct.Struct("<II")  # checksum and size of the record
 _SEQUENCE_AT = _HEAD.size
@@ -41,7 +42,7 @@ _RECORD_AT = _GUARD_AT + _GUARD.size
 _PROCESS = struct.Struct("<8q128s16s")
 _PLACE = struct.Struct("<3q64s128s")
 _DEVICE = struct.Struct("<2q64s48s14q")
-_HEADER_BYTES = _PROCESS.size + _PLACE.size  # the size of a record before its devices
+_HEADER_BYTES = _PROCESS.size + _PLACE.size  # in a record, the devices follow these bytes
 FILE_BYTES = _RECORD_AT + _HEADER_BYTES + MAX_DEVICES * _DEVICE.size
 _HEAD_BYTES = _HEAD.pack(_MAGIC, _VERSION, FILE_BYTES)
 
@@ -52,28 +53,29 @@ _BETWEEN_TRIES_SECONDS = 0.0005
 
 @dataclass(frozen=True)
 class DeviceCounters:
-    """One process's counters of one GPU; None is unknown.
+    """One process's counters of one GPU; None means unknown.
 
     Attributes:
         index: The GPU's number in this process.
         name: The name from `torch.cuda.get_device_name`.
         uuid: The GPU's UUID as CUDA writes it; "" for a simulated one.
-        is_simulated: Whether it is a simulated GPU, which only this process has.
+        is_simulated: Whether the GPU is simulated; only this process then has it.
         total_bytes: The GPU's dedicated memory.
         used_bytes: The bytes in use by all processes; None for a real GPU.
         context_bytes: The bytes that the driver charges to the process beyond what the allocator
             reserved.
-        allocated_bytes: In live blocks.
-        active_bytes: Live blocks, and freed blocks that another stream might still use.
-        reserved_bytes: Taken from the driver, in both tiers.
-        fragments_bytes: Free bytes in segments that are partly in use. The elastic allocator counts
-            free bytes in pieces that are partly in use, and gives None if there are thousands of
-            free blocks.
+        allocated_bytes: Bytes in live blocks.
+        active_bytes: Bytes in live blocks, and in freed blocks that another stream might still use.
+        reserved_bytes: Bytes reserved from the driver, in both tiers.
+        fragments_bytes: Free bytes in segments that are partly in use. For the elastic allocator:
+            free bytes in pieces that are partly in use, or None if there are thousands of free
+            blocks.
         shared_bytes: The part of `reserved_bytes` in host memory.
         shared_allocated_bytes: The part of `allocated_bytes` in host memory.
         peak_allocated_bytes: The most allocated since the last reset.
         peak_reserved_bytes: The most reserved since the last reset.
-        num_alloc_retries: How often the allocator released its whole cache for a request.
+        num_alloc_retries: How often the allocator returned its whole cache to the driver because a
+            request had failed.
         num_ooms: Requests that failed.
         num_spills: Requests that got shared memory.
     """
@@ -99,7 +101,7 @@ class DeviceCounters:
 
     @property
     def cached_bytes(self) -> int:
-        """Free bytes kept for later requests; with the fragments if those are unknown."""
+        """Free bytes kept for later requests; if the fragments are unknown, they are included."""
         return max(self.reserved_bytes - self.active_bytes - (self.fragments_bytes or 0), 0)
 
     @property
@@ -115,21 +117,20 @@ class DeviceCounters:
 
 @dataclass(frozen=True)
 class ProcessCounters:
-    """The published counters of one process; None is unknown.
+    """The published counters of one process; None means unknown.
 
     Attributes:
         pid: The process id.
-        start_ticks: The time of its start, see `identity.start_ticks`.
+        start_ticks: The time when the process started, see `identity.start_ticks`.
         namespace: The PID namespace of `pid`, see `identity.pid_namespace`.
-        heartbeat_ns: When the counters were read, on the machine's monotonic clock. No counter is
-            older.
+        heartbeat_ns: A time just before the counters were read, on the machine's monotonic clock.
         interval_ns: The time until the next write is due.
-        pinned_bytes: Page-locked memory of the host that its allocator holds.
+        pinned_bytes: Page-locked host memory that the process's allocator holds.
         shared_total_bytes: The host memory that GPUs may use.
         program: The script and its arguments.
         allocator: "elastic", "native", "uncached" or "torch".
-        devices: The GPUs that it uses.
-        place: Its place in its job.
+        devices: The counters of each GPU that the process uses.
+        place: The process's host, and its rank in its job.
     """
 
     SILENT_INTERVALS: ClassVar[int] = 8
@@ -147,28 +148,28 @@ class ProcessCounters:
     place: ProcessPlace = field(default=ProcessPlace(None, None, None, None))
 
     def is_running(self) -> bool:
-        """Whether the process that wrote the counters still runs."""
+        """Returns whether the process that wrote these counters still runs."""
         return start_ticks(self.pid) == self.start_ticks
 
     def silent_seconds(self) -> float | None:
-        """Seconds since the last write, if the next one is overdue; else None."""
+        """Returns the seconds since the last write if the next write is overdue; else None."""
         silent = time.monotonic_ns() - self.heartbeat_ns
         return silent * 1e-9 if silent > self.SILENT_INTERVALS * self.interval_ns else None
 
 
 class CountersFile:
-    """The counters file of this process, which alone writes it."""
+    """The counters file of this process. No other process writes to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._sequence = 0
-        path.unlink(missing_ok=True)  # left by an earlier process with our process id
+        path.unlink(missing_ok=True)  # from an earlier process that had the same process id
 
     def write(self, counters: ProcessCounters) -> None:
-        """Replace the record; the file is whole afterwards, even if it was damaged before.
+        """Writes the whole file with new counters; this repairs a damaged file.
 
         Raises:
-            OSError: If it cannot be written.
+            OSError: If the file cannot be written.
         """
         record = _encode(counters)
         self._sequence += 2
@@ -189,7 +190,7 @@ def read_counters(path: Path) -> ProcessCounters:
     Raises:
         InputError: If the file is not a counters file, is truncated, or has another version; or if
             its writer died during a write.
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -221,7 +222,7 @@ def _check(path: Path, file: int) -> None:
 
 
 def _read_once(file: int) -> bytes | None:
-    """Returns a whole record, or None during a write or before the first one."""
+    """Returns a whole record; None if the writer is writing or has not written yet."""
     before = os.pread(file, _SEQUENCE.size, _SEQUENCE_AT)
     body = os.pread(file, FILE_BYTES - _GUARD_AT, _GUARD_AT)
     after = os.pread(file, _SEQUENCE.size, _SEQUENCE_AT)
@@ -244,7 +245,7 @@ def _number(value: int | None) -> int:
 
 
 def _text(value: str, room: int) -> bytes:
-    """Encodes as many whole characters as fit into the field."""
+    """Encodes text for a field of fixed size; cuts it after the last whole character that fits."""
     return value.encode(errors="replace")[:room].decode(errors="ignore").encode()
 
 
@@ -285,7 +286,7 @@ _MAY_BE_UNKNOWN = {"total_bytes", "used_bytes", "context_bytes", "fragments_byte
 
 
 def _decode(path: Path, record: bytes) -> ProcessCounters:
-    """Decodes a record of any bytes; returns plausible values or raises an error."""
+    """Decodes a record, which may hold any bytes; refuses values that cannot be true."""
     if len(record) < _HEADER_BYTES:
         raise InputError(f"{path}: holds no whole record")
     *numbers, pinned, shared_total, count, program, allocator = _PROCESS.unpack_from(record)
@@ -358,13 +359,13 @@ def _decode_text(text: bytes) -> str:
 
 
 def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:
-    """Returns the counters of all of this user's processes, by process id.
+    """Returns the counters of all of this user's processes, in the order of process ids.
 
-    Files of ended processes are removed. Unreadable files and those from other containers are
-    skipped.
+    Files of ended processes are deleted. Files that cannot be read, and those from other
+    containers, are skipped.
 
     Args:
-        only: The one folder to read; by default all of `folders`.
+        only: The only folder to read; by default all of `folders` are read.
     """
     here = pid_namespace()
     found = {}
@@ -377,7 +378,7 @@ def read_processes(*, only: Path | None = None) -> list[ProcessCounters]:
                     remove(folder, pid)
                 continue
             if (counters.pid, counters.namespace) != (pid, here):
-                continue  # its contents do not match its name
+                continue  # the file's content does not match its name
             if counters.is_running():
                 found[pid] = counters
             else:

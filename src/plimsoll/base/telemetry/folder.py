@@ -1,9 +1,9 @@
 """The private folder in which a user's processes publish their counters.
 
 Each process has two files there, PID-NAMESPACE.counters and PID-NAMESPACE.socket. Containers that
-share the folder reuse process ids, so the name includes the PID namespace. A login session, a
-service and a container have different environments, so readers look in every folder that a writer
-may have chosen.
+share the folder may use the same process ids, so the name includes the PID namespace. A login
+session, a service and a container have different environments, so readers look in every folder that
+a writer may have chosen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"([0-9]{1,10})-([0-9]{1,20})\.(counters|socket)")
 
 
 def folders() -> list[Path]:
-    """The folders to read from and write to, best first; they need not exist."""
+    """Returns the folders that may hold counters, best first; they need not exist."""
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     found = [Path(runtime) / "plimsoll"] if Path(runtime).is_absolute() else []
@@ -34,7 +34,7 @@ def folders() -> list[Path]:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether the folder belongs to this user and no other user can enter it."""
+    """Returns whether the folder belongs to this user and no other user can enter it."""
     try:
         found = folder.lstat()
     except OSError:
@@ -44,7 +44,7 @@ def is_private(folder: Path) -> bool:
 
 
 def private_folder() -> Path:
-    """Returns the first of `folders` that can be used, and makes it if necessary.
+    """Makes the first of `folders` that this user can use, if necessary, and returns it.
 
     Raises:
         InputError: If no folder can be used.
@@ -60,19 +60,19 @@ def private_folder() -> Path:
 
 
 def counters_path(folder: Path, pid: int) -> Path:
-    """The path of a process's counters, by its process id here."""
+    """Returns the path of a process's counters, by its process id in this PID namespace."""
     return folder / f"{pid}-{pid_namespace()}.counters"
 
 
 def socket_path(folder: Path, pid: int) -> Path:
-    """The path of a process's socket, by its process id here."""
+    """Returns the path of a process's socket, by its process id in this PID namespace."""
     return folder / f"{pid}-{pid_namespace()}.socket"
 
 
 def published(folder: Path) -> Iterator[int]:
-    """The process ids that have files in a folder; none if the folder is not private.
+    """Yields the ids of the processes that have files in a folder; none if it is not private.
 
-    Processes of other containers are left out: this process cannot tell whether they still run.
+    Processes of other containers are left out, as this process cannot tell whether they still run.
     """
     if not is_private(folder):
         return
@@ -82,7 +82,7 @@ def published(folder: Path) -> Iterator[int]:
 
 
 def remove(folder: Path, pid: int) -> None:
-    """Remove a process's files, if possible."""
+    """Deletes a process's files, if possible."""
     for path in (counters_path(folder, pid), socket_path(folder, pid)):
         with suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-"""Identifies processes: Linux reuses process ids, so the time of the start is compared too."""
+"""Identifies processes by their id and the time of their start, as Linux reuses process ids."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ _ENDED = ("Z", "X")
 
 
 def start_ticks(pid: int) -> int | None:
-    """Returns a process's start in clock ticks since boot; None if there is no such process.
+    """Returns when a process started, in clock ticks since boot; None if it does not run.
 
-    A zombie counts as ended.
+    A zombie does not run.
     """
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return None
-    # The name, in parentheses, may contain any character, so fields are counted from the last
-    # parenthesis.
+    # The name, in parentheses, may contain any character, even parentheses. So the fields are
+    # counted from the last parenthesis.
     state, *fields = text[text.rfind(")") + 1 :].split()
     return None if state in _ENDED else int(fields[18])
 
 
 def pid_namespace() -> int:
-    """Returns the PID namespace, which tells process ids of this container from those of others."""
+    """Returns the number of this process's PID namespace, which differs between containers."""
     try:
         return (_PROC / "self" / "ns" / "pid").stat().st_ino
     except OSError:
@@ -32,7 +32,7 @@ def pid_namespace() -> int:
 
 
 def program_name(pid: int) -> str | None:
-    """Returns the name of a process's program, if this user may read it."""
+    """Returns the name of a process's program; None if this user may not read it."""
     try:
         return (_PROC / str(pid) / "comm").read_text(errors="replace").rstrip("\n")
     except OSError:
@@ -40,7 +40,7 @@ def program_name(pid: int) -> str | None:
 
 
 def parent_of(pid: int) -> int | None:
-    """Returns the parent of a process; None if there is no such process."""
+    """Returns the process id of a process's parent; None if there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""This process's rank and job, as PyTorch or the launcher reports them."""
+"""Finds this process's rank and job, as PyTorch or the launcher reports them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from contextlib import suppress
 
 from plimsoll.base.process_place import LONGEST_NAME, ProcessPlace
 
-# The variables for the rank, the local rank and the number of ranks, by launcher. torchrun's come
-# first: if a scheduler starts one torchrun on each host, only torchrun knows the ranks.
+# Each launcher's environment variables for the rank, the local rank and the number of ranks.
+# torchrun's come first: if a scheduler starts one torchrun on each host, only torchrun knows the
+# ranks.
 _LAUNCHERS = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),  # MPICH's and Intel's
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),  # MPICH and Intel MPI
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
 )
-# The variables that name the job, best first: the user's own name, the scheduler's job id,
-# torchrun's run id.
+# The environment variables that name the job, best first: the user's own name, the scheduler's job
+# id, torchrun's run id.
 _JOBS = ("PLIMSOLL_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
-_NO_JOB = "none"  # torchrun's run id by default
+_NO_JOB = "none"  # torchrun's default run id
 
 
 def place_of_process() -> ProcessPlace:
-    """Returns the place known so far: a program may join its job later."""
+    """Returns this process's host, rank and job, as known so far: it may join a job later."""
     given = next((each for each in _LAUNCHERS if _is_launched(*each)), _LAUNCHERS[0])
     rank, local_rank, world_size = map(launched_as, given)
     rank, world_size = _joined() or (rank, world_size)
@@ -32,31 +33,31 @@ def place_of_process() -> ProcessPlace:
 
 
 def rank_of_process() -> int | None:
-    """Returns the rank known so far."""
+    """Returns this process's rank, as known so far."""
     return place_of_process().rank
 
 
 def job_of_process() -> str | None:
-    """Returns the name of this process's job, if any: printable, and not too long."""
+    """Returns the name of this process's job, cut to a valid length; None if it has none."""
     named = (os.environ.get(name, "")[:LONGEST_NAME] for name in _JOBS)
     return next((job for job in named if job not in ("", _NO_JOB) and job.isprintable()), None)
 
 
 def launched_as(name: str) -> int | None:
-    """Returns a number that the launcher set in the environment, such as RANK."""
+    """Returns the number in an environment variable of the launcher, such as RANK."""
     text = os.environ.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def _is_launched(rank: str, local_rank: str, size: str) -> bool:
-    """Whether a launcher set a rank; a scheduler's job of one process has none."""
+    """Returns whether a launcher set a rank; a scheduler's job of one process does not count."""
     is_alone = (rank, local_rank, size) != _LAUNCHERS[0] and launched_as(size) == 1
     return launched_as(rank) is not None and not is_alone
 
 
 def _joined() -> tuple[int, int] | None:
     distributed = sys.modules.get("torch.distributed")
-    # while torch is being imported, or the process group is being destroyed
+    # Raised while torch is being imported, or while the process group is being destroyed.
     with suppress(AttributeError, RuntimeError, ValueError):
         if distributed is not None and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()

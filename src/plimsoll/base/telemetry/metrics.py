@@ -1,4 +1,4 @@
-"""Counters for Prometheus, in base units, with the job, the rank and the host in their labels."""
+"""Offers the counters to Prometheus, in base units, labelled with the job, rank and host."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _COUNTERS = {
 class Collector:
     """A collector for prometheus_client; reads the counters when Prometheus asks.
 
-    Register it where a program has a registry of its own; `metrics` serves one by itself.
+    Register it if your program has a Prometheus registry of its own. Otherwise call `metrics`,
+    which starts a server.
 
     Args:
         source: The source of the counters; by default the allocator that serves this process.
@@ -56,7 +57,7 @@ class Collector:
         self._job = job
 
     def collect(self) -> Iterator[Any]:
-        """Yields all counters now; unknown ones are left out."""
+        """Yields the present value of every counter; unknown counters are left out."""
         core = prometheus_package().metrics_core
         source = self._source or source_of_process() or TorchCounters()
         now = source.read()
@@ -97,7 +98,7 @@ class Collector:
             yield pinned
 
     def _labels(self) -> dict[str, str]:
-        """The labels of the process's place; Prometheus treats an empty label as a missing one."""
+        """Returns the labels for the job, rank and host; Prometheus drops empty labels."""
         place = place_of_process()
         job = self._job or place.job
         labels = {"job_id": job, "rank": place.rank, "host": place.host}
@@ -123,7 +124,7 @@ class MetricsServer:
         self.port = int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -132,12 +133,12 @@ class MetricsServer:
 def metrics(
     port: int = 9400, *, address: str = "127.0.0.1", job: str | None = None
 ) -> MetricsServer:
-    """Serve this process's counters to Prometheus, in a thread.
+    """Starts a thread that serves this process's counters to Prometheus.
 
-    The counters are those of plimsoll's allocator, or of PyTorch's own if that serves the program.
+    The counters are those of the allocator that serves the program: plimsoll's or PyTorch's own.
     The server listens on localhost unless another address is given. Labels identify the process:
-    `job_id` (`job` is Prometheus' own), `rank`, `host`, and `device` for counters of one GPU. The
-    processes of one host need a port each, such as 9400 + LOCAL_RANK.
+    `job_id` (Prometheus itself sets `job`), `rank`, `host`, and `device` for counters of one GPU.
+    Each process of a host needs its own port, such as 9400 + LOCAL_RANK.
 
     >>> server = plimsoll.metrics(port=9400)  # doctest: +SKIP
 
@@ -155,7 +156,7 @@ def metrics(
 
 
 def _script() -> str:
-    """The script's name without its arguments: they may be secret, and metrics are public."""
+    """Returns the script's name without its arguments, which may be secret: metrics are public."""
     script, *_ = map(str, getattr(sys, "argv", None) or [""])
     return Path(script).name or "python"
 

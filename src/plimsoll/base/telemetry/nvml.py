@@ -1,7 +1,7 @@
 """Reads all GPUs and processes from NVIDIA's management library (NVML).
 
-No context on a GPU is made. Values that NVML does not report are None, and the reading gives the
-reason.
+No CUDA context is made. A value that NVML does not report is None. If NVML cannot be used at all,
+`Reading.unavailable` says why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MEMORY_V2 = 0x02000028
-"""nvmlMemory_v2, which does not count memory reserved by the driver as used."""
+"""The version number of nvmlMemory_v2, which does not count the driver's own memory as used."""
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class GpuReading:
     """One GPU, or one MIG instance.
 
     Attributes:
-        index: The GPU's number in nvidia-smi; a MIG instance has that of its GPU.
+        index: The GPU's number in nvidia-smi; a MIG instance has its GPU's number.
         uuid: The UUID as CUDA writes it, in lower case and without a prefix.
         name: The product's name.
-        total_bytes: Dedicated memory.
+        total_bytes: The bytes of dedicated memory.
         used_bytes: The bytes in use by all processes.
         utilization: The share of recent time in which kernels ran, 0 to 1.
-        processes: The bytes that the driver charges to each process; None is unknown, for one or
-            for all.
+        processes: The bytes that the driver charges to each process, or None if its bytes are
+            unknown; None instead of the dictionary if the processes are unknown.
     """
 
     index: int
@@ -47,7 +47,7 @@ class Reading:
     """All GPUs at one moment.
 
     Attributes:
-        gpus: In order.
+        gpus: The GPUs in NVML's order.
         unavailable: Why NVML reports no GPUs, in one line; else None.
     """
 
@@ -56,12 +56,12 @@ class Reading:
 
 
 def plain_uuid(uuid: str) -> str:
-    """Returns a GPU's UUID without the prefix, as both NVML and CUDA write it."""
+    """Returns a GPU's UUID in lower case without a prefix, to compare NVML's with CUDA's."""
     return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 class Nvml:
-    """NVML, opened on the first read."""
+    """NVIDIA's management library; the first read opens it."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = library
@@ -93,7 +93,7 @@ class Nvml:
         return None
 
     def _open(self) -> str | None:
-        """Returns why NVML cannot be used, or None."""
+        """Opens NVML if this process has not done so; returns why NVML cannot be used, or None."""
         if self._opened_by == os.getpid():
             return None
         if self._library is None:
@@ -105,11 +105,11 @@ class Nvml:
             self._library.nvmlInit()
         except self._library.NVMLError as error:
             return f"NVML is not available: {error}"
-        self._opened_by = os.getpid()  # a forked child opens NVML again
+        self._opened_by = os.getpid()  # a forked child must open NVML again
         return None
 
     def _parts(self, handle: Any) -> Iterator[Any]:
-        """The GPU itself, or its MIG instances."""
+        """Yields the GPU's handle, or with MIG the handle of each of its instances."""
         nvml = self._library
         mode = self._ask(nvml.nvmlDeviceGetMigMode, handle)
         if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
@@ -147,12 +147,13 @@ class Nvml:
             return None
         charges: dict[int, int | None] = {}
         for process in (process for found in lists for process in found or ()):
-            # A process that computes and draws is in both lists, each time with all its memory.
+            # A process that both computes and draws is in both lists, each time with its whole
+            # memory.
             charges[process.pid] = process.usedGpuMemory or charges.get(process.pid)
         return charges
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the answer of an NVML call, or None if NVML gives none."""
+        """Returns the result of an NVML call; None if NVML reports an error."""
         try:
             return call(*arguments)
         except self._library.NVMLError:

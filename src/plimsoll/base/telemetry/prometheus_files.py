@@ -1,4 +1,4 @@
-"""Files that other programs need to watch the metrics: Prometheus' rules, Grafana's dashboard."""
+"""The files with which Prometheus and Grafana watch the metrics: rules and a dashboard."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _FOLDER = Path(__file__).parent / "prometheus"
 
 
 def prometheus_rules() -> str:
-    """Recording rules, and alerts for leaks, fragmentation, little headroom and failed requests."""
+    """Returns Prometheus' recording rules, and its alerts for leaks and other memory problems."""
     return (_FOLDER / "rules.yml").read_text()
 
 
 def grafana_dashboard() -> str:
-    """A dashboard of jobs, hosts and ranks, as JSON for Grafana's import."""
+    """Returns a dashboard of jobs, hosts and ranks, as JSON that Grafana imports."""
     return (_FOLDER / "dashboard.json").read_text()

@@ -1,9 +1,9 @@
 """The thread that publishes a process's counters.
 
-The thread writes the counters a few times a second and answers requests for a snapshot. It never
-raises into the program and never makes a context on a GPU. It is stopped while the process forks: a
-lock that it held would stay locked in the child for good. A child has none of its parent's GPUs, so
-it publishes once it uses a GPU itself.
+The thread writes the counters a few times a second and answers requests for a snapshot. Its errors
+never reach the program, and it never makes a context on a GPU. It is stopped while the process
+forks: otherwise a lock that it holds would stay locked in the child forever. A child uses none of
+its parent's GPUs, so it publishes counters only once it uses a GPU itself.
 
 PLIMSOLL_PUBLISH=0 in the environment disables it.
 """
@@ -39,13 +39,13 @@ _log = logging.getLogger("plimsoll")
 
 
 class Publisher:
-    """Publishes one source of this process, from `start` to `stop`.
+    """Publishes the counters of one source of this process, from `start` to `stop`.
 
     Args:
         source: Reads the counters.
         snapshot: Makes a snapshot in PyTorch's format, with the history if the process records one.
-        folder: The private folder for the files. By default the best available one, and another one
-            if it is deleted: a user's runtime folder is deleted after the last login session.
+        folder: The private folder for the files. By default the best available one. If that is
+            deleted, as a user's runtime folder is after the last login session, the next best one.
         interval_seconds: The time between two writes.
     """
 
@@ -72,46 +72,46 @@ class Publisher:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def start(self) -> None:
-        """Start or restart the thread."""
+        """Starts the thread, or restarts it after `pause`."""
         with suppress(OSError):
-            os.eventfd_read(self._wake)  # clear an earlier request to pause
+            os.eventfd_read(self._wake)  # clears an earlier request to pause
         if self._thread is not None and self._thread.is_alive():
             return
         self._thread = threading.Thread(target=self._run, name="plimsoll counters", daemon=True)
         self._thread.start()
 
     def pause(self) -> bool:
-        """End the thread and keep the files. Returns False if the thread does not end in time."""
+        """Ends the thread and keeps the files; returns whether the thread has ended in time."""
         if self._thread is None:
             return True
         if self._thread is threading.current_thread():
-            return False  # the thread itself runs a finalizer that forks
-        with suppress(OSError):  # the program has closed all descriptors, and the thread has ended
+            return False  # the thread itself is forking, in a finalizer that it happens to run
+        with suppress(OSError):  # if the program closed all descriptors, the thread has ended
             os.eventfd_write(self._wake, 1)
         self._thread.join(_PATIENCE_SECONDS)
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread for good and remove the files."""
+        """Ends the thread for good and removes the files."""
         if self.pause():
             self.abandon()
         if self._folder is not None:
             remove(self._folder, self._pid)
 
     def abandon(self) -> None:
-        """Close what is open; in a forked child the files belong to the parent."""
+        """Closes the descriptors and keeps the files; in a forked child they are the parent's."""
         self._close()
         with suppress(OSError):
             os.close(self._wake)
 
     def write(self) -> None:
-        """Write the counters now; writes nothing before the process uses a GPU.
+        """Writes the counters now, unless the process has not used a GPU yet.
 
         Raises:
             OSError: If the file cannot be written.
             InputError: If no folder can be used.
         """
-        # taken before the read, so that no counter is older than its heartbeat
+        # The time is taken before the read, so that no counter is older than the heartbeat says.
         read_at = time.monotonic_ns()
         now = self._source.read()
         if not now.devices:
@@ -132,14 +132,14 @@ class Publisher:
         file = self._file or self._open()
         try:
             file.write(counters)
-        except OSError:  # the folder may be deleted: the next write finds another
+        except OSError:  # if the folder was deleted, the next write chooses a new folder
             self._close()
             raise
 
     def _open(self) -> CountersFile:
         reserve_closed_descriptors()
         self._folder = folder = self._wanted or private_folder()
-        read_processes(only=folder)  # removes the files of killed processes
+        read_processes(only=folder)  # deletes the files of killed processes
         self._file = CountersFile(counters_path(folder, self._pid))
         try:
             self._server = SnapshotServer(socket_path(folder, self._pid), self._snapshot)
@@ -156,7 +156,7 @@ class Publisher:
         while True:
             try:
                 self.write()
-            except Exception as error:  # the program must not notice any error
+            except Exception as error:  # no error may reach the program
                 _log.debug("counters were not published: %r", error)
             try:
                 if self._wait():
@@ -166,7 +166,7 @@ class Publisher:
                 return
 
     def _wait(self) -> bool:
-        """Wait until the next write is due and answer requests; True if the thread should end."""
+        """Answers requests until the next write is due; returns whether the thread should end."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if self._server is not None:
@@ -178,11 +178,11 @@ class Publisher:
                     os.eventfd_read(self._wake)
                     return True
                 if self._server is not None and not self._server.answer():
-                    poll.unregister(self._server)  # ignore requests until the next write
+                    poll.unregister(self._server)  # ignores requests until the next write
         return False
 
 
-_lock = threading.RLock()  # guards the names below; held while the process forks
+_lock = threading.RLock()  # guards the variables below; held while the process forks
 _source: CounterSource | None = None
 _publisher: Publisher | None = None
 _has_hooks = False
@@ -205,7 +205,7 @@ def publish(source: CounterSource, snapshot: Callable[[], dict[str, Any]]) -> No
         try:
             publisher = Publisher(source, snapshot)
             _add_hooks()
-            # runs only in this process, never in a forked child
+            # multiprocessing runs a Finalize only in the process that made it, not in its children.
             Finalize(None, _stop, exitpriority=1)
             publisher.start()
             _publisher = publisher
@@ -221,7 +221,7 @@ def _stop() -> None:
 
 
 def source_of_process() -> CounterSource | None:
-    """Returns the source of this process's counters, published or not."""
+    """Returns the source of this process's counters, even if they are not published."""
     return _source
 
 
@@ -235,14 +235,14 @@ def _add_hooks() -> None:
 
 
 def _before_fork() -> None:
-    # threads that fork take turns, and none of them can start the publisher meanwhile
+    # Held until after the fork, so that no other thread forks or starts the publisher meanwhile.
     _lock.acquire()
     if _publisher is not None:
         _publisher.pause()
 
 
 def _after_in_parent() -> None:
-    with suppress(RuntimeError):  # the interpreter is shutting down
+    with suppress(RuntimeError):  # no thread can start while the interpreter shuts down
         try:
             if _publisher is not None:
                 _publisher.start()
@@ -259,6 +259,6 @@ def _after_in_child() -> None:
 
 
 def _program() -> str:
-    """The script and its arguments, as a person would type them."""
+    """Returns the script's name and its arguments, separated by spaces."""
     script, *arguments = map(str, getattr(sys, "argv", None) or [""])
     return " ".join([Path(script).name or "python", *arguments])

@@ -1,4 +1,4 @@
-"""Snapshots on request: a process under plimsoll sends one to its own user.
+"""Snapshots on request: a process that plimsoll serves sends its user a snapshot of its memory.
 
 The process listens on a Unix socket beside its counters. Only the same user and root can connect,
 and the kernel reports the peer's user. The answer is a line of JSON, {"size": N} or {"error":
@@ -29,18 +29,18 @@ _REQUEST = b"snapshot\n"
 _CREDENTIALS = struct.Struct("3i")
 _ASK_SECONDS = 1.0
 _SEND_SECONDS = 120.0
-_DYING_SECONDS = 1.0  # between the end of a process's connections and the end of the process
+_DYING_SECONDS = 1.0  # the most between the closing of a dying process's connections and its end
 _MOST_HEADER_BYTES = 4096
 _PIECE = 1 << 20
 _NOBODY_THERE = (errno.ENOENT, errno.ECONNREFUSED, None)  # errno is None if the path is too long
 
 
 class SnapshotServer:
-    """The server's end; call `answer` when the socket is readable.
+    """The socket on which a process answers; call `answer` when the socket is readable.
 
     Args:
         path: The path of the socket.
-        take: Makes the snapshot.
+        take: Returns the snapshot.
 
     Raises:
         OSError: If the socket cannot be made.
@@ -61,14 +61,14 @@ class SnapshotServer:
             raise
 
     def fileno(self) -> int:
-        """Returns the socket's descriptor, for poll."""
+        """Returns the socket's file descriptor, which `poll` needs."""
         return self._socket.fileno()
 
     def answer(self) -> bool:
-        """Serve one connection; an error in it is sent to that client only.
+        """Answers one client; an error goes to that client only.
 
-        Returns False if no connection could be accepted, for example if this process may open no
-        more files.
+        Returns False if no connection could be accepted, for example because this process cannot
+        open more files.
         """
         try:
             connection, _ = self._socket.accept()
@@ -92,18 +92,18 @@ class SnapshotServer:
         else:
             answer = {"size": len(content)}
         connection.settimeout(_SEND_SECONDS)
-        # Without MSG_NOSIGNAL, SIGPIPE could end a program that restored its default action.
+        # Without MSG_NOSIGNAL, SIGPIPE would kill a program that has restored SIGPIPE's default.
         connection.sendall(json.dumps(answer).encode() + b"\n", socket.MSG_NOSIGNAL)
         connection.sendall(content, socket.MSG_NOSIGNAL)
 
     def close(self) -> None:
-        """Stop listening; the socket file stays."""
-        with suppress(OSError):  # the program has closed all descriptors
+        """Stops listening; the socket's file is not deleted."""
+        with suppress(OSError):  # the program may have closed all descriptors
             self._socket.close()
 
 
 def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
-    """Ask a running process for a snapshot of its memory.
+    """Asks a running process for a snapshot of its memory.
 
     >>> content = plimsoll.request_snapshot(4711)  # doctest: +SKIP
     >>> Path("process.pickle").write_bytes(content)  # doctest: +SKIP
@@ -117,8 +117,8 @@ def request_snapshot(pid: int, *, timeout_seconds: float = 120.0) -> bytes:
         records one. `plimsoll.recordings` reads it without executing anything.
 
     Raises:
-        InputError: If there is no such process, it belongs to another user, does not run plimsoll,
-            cannot make a snapshot, dies meanwhile, or does not answer in time.
+        InputError: If there is no such process, or if it belongs to another user, does not run
+            plimsoll, cannot make a snapshot, dies meanwhile, or does not answer in time.
     """
     deadline = time.monotonic() + timeout_seconds
     with _connect(pid, timeout_seconds) as connection:
@@ -171,7 +171,7 @@ def _owner(pid: int) -> int | None:
 
 
 def _peer(connection: socket.socket) -> tuple[int, int]:
-    """Returns the process id and the user of the peer."""
+    """Returns the process id and the user id of the process at the other end."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(packed)
     return pid, user

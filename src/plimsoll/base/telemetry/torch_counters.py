@@ -1,4 +1,4 @@
-"""Counters of PyTorch on a real GPU, served by plimsoll's engines or PyTorch's own allocator."""
+"""Reads the counters of a PyTorch program on a real GPU, from plimsoll's or PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BETWEEN_CHARGES_SECONDS = 10.0
 
 
 class EnginesInUse(Protocol):
-    """The engines of this process, as `plimsoll.install` keeps them."""
+    """The engines that `plimsoll.install` put into this process."""
 
     @property
     def allocator(self) -> str:
         """The name of the engines' allocator."""
 
     def opened(self) -> dict[int, _core.Engine]:
-        """Returns the engines opened so far, by GPU."""
+        """Returns the engines of all GPUs used so far, by the GPU's number."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class _Gpu:
 
 
 class _Gpus:
-    """GPUs as CUDA describes them, and the bytes that the driver charges to this process there.
+    """The GPUs as CUDA describes them, and the size of this process's context on each.
 
-    The driver is asked rarely: its answer is slow, and a context keeps its size.
+    The driver is asked rarely, because its answer is slow and a context's size rarely changes.
     """
 
     def __init__(self) -> None:
@@ -60,21 +60,21 @@ class _Gpus:
         return self._found[index]
 
     def context_bytes(self, index: int, dedicated: Callable[[], int]) -> int | None:
-        """Returns the bytes that the driver charges beyond the allocator's dedicated memory."""
+        """Returns the bytes that the driver charges to the process beyond `dedicated()`."""
         now = time.monotonic()
         if now - self._asked.get(index, -_BETWEEN_CHARGES_SECONDS) >= _BETWEEN_CHARGES_SECONDS:
             self._asked[index] = now
             before = dedicated()
             charge = self._nvml.charge(self.describe(index).uuid, os.getpid())
-            # The difference is valid only if the allocator's memory did not change between the two
-            # reads.
+            # The difference is valid only if the allocator's memory was the same before and after
+            # the driver's answer.
             if charge is not None and before == dedicated() <= charge:
                 self._contexts[index] = charge - before
         return self._contexts.get(index)
 
 
 class EngineCounters:
-    """Counters of plimsoll's engines under PyTorch."""
+    """The counters of plimsoll's engines in a PyTorch program."""
 
     def __init__(self, engines: EnginesInUse) -> None:
         self._engines = engines
@@ -116,7 +116,7 @@ class EngineCounters:
 
 
 class TorchCounters:
-    """Counters of PyTorch's own allocator."""
+    """The counters of PyTorch's own allocator."""
 
     allocator = "torch"
 
@@ -124,7 +124,7 @@ class TorchCounters:
         self._gpus = _Gpus()
 
     def read(self) -> Counters:
-        """Returns the counters now; none before CUDA is initialized."""
+        """Returns the counters now; without any device before CUDA is initialized."""
         import torch
 
         if not torch.cuda.is_initialized():
@@ -153,7 +153,7 @@ class TorchCounters:
 
 
 def _torch_statistics(index: int) -> dict[str, int]:
-    """Returns PyTorch's own counters, summed, under the names of our engines."""
+    """Returns PyTorch's counters of both pools together, by the keys that engines use too."""
     import torch
 
     nested = torch.cuda.memory_stats_as_nested_dict(index)
@@ -174,10 +174,7 @@ def _torch_statistics(index: int) -> dict[str, int]:
 
 
 def torch_pinned_bytes(kind: Literal["current", "peak"] = "current") -> int | None:
-    """Returns the page-locked memory that PyTorch's host allocator holds, in bytes.
-
-    None is unknown.
-    """
+    """Returns the bytes of page-locked memory that PyTorch holds; None if they are unknown."""
     import torch
 
     nested = torch.cuda.memory.host_memory_stats_as_nested_dict()

@@ -1,4 +1,4 @@
-"""Calls a function for many items, in processes of this machine or on Ray.
+"""Calls a function with many items, in processes of this machine or on Ray.
 
 Begin with `everywhere`.
 """

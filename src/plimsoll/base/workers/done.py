@@ -1,4 +1,4 @@
-"""The outcome of one item, and how often an item is tried."""
+"""The outcome of one item of work, and how many workers may try an item."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_TRIES = 3
-"""An item whose worker dies goes to another worker, until so many workers have died."""
+"""Once this many workers have died on an item, the item fails. Before, another worker tries it."""
 
 NO_ANSWER = "gave an answer that cannot be read"
 
@@ -34,7 +34,7 @@ class Done(Generic[Result]):
 
 
 def answer(function: Callable[[Any], Any], item: Any) -> tuple[Any, str | None]:
-    """Returns the function's result, or why it failed."""
+    """Calls the function and returns the pair of its result and None, or of None and the error."""
     try:
         return function(item), None
     except Exception as error:
@@ -46,7 +46,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
     Args:
         index: The item's position.
-        answered: A sound worker of the same version sends the pair that `answer` returned.
+        answered: What the worker sent. It should be the pair that `answer` returns.
         result_type: The type of the function's result.
 
     Raises:
@@ -62,7 +62,7 @@ def done_with(index: int, answered: Any, result_type: type[Any]) -> Done[Any]:
 
 
 def reason(error: BaseException) -> str:
-    """An error in a line: the message of our own errors; the type and first line of all others."""
+    """Returns an error as one line: its type and first line; for plimsoll's errors no type."""
     text = str(error).strip().partition("\n")[0]
     if type(error).__module__ == "plimsoll.base.errors":
         return printable(text)
@@ -70,5 +70,5 @@ def reason(error: BaseException) -> str:
 
 
 def worker_died(how: str) -> str:
-    """Returns the reason of an item whose workers all died."""
+    """Returns the error of an item on which every worker died."""
     return f"the process that worked on it {how}, {MOST_TRIES} times"

@@ -1,4 +1,4 @@
-"""Runs work on Ray if it is installed, else on processes of this machine."""
+"""Runs work on Ray if Ray is installed, else in processes of this machine."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def run_all(
 ) -> Iterator[Done[Result]]:
     """Calls a function with each item, many at a time, and yields the outcomes as they complete.
 
-    An item whose worker dies is tried again, three times at most. When the caller stops iterating,
-    also by an interrupt, the workers end.
+    An item whose worker dies is given to another worker, until three have died. The workers end
+    when the caller stops iterating, even by an interrupt.
 
     Args:
         function: A function that workers can import by module and name.
-        items: The arguments, one a call: plain data, like the results.
-        result_type: The type of the results; a result of another type is an error of its item.
-        processes: How many run at the same time on this machine; by default one a core.
-        address: The address of a Ray cluster; each of its machines needs plimsoll installed.
+        items: The arguments, one for each call. Arguments and results are plain data.
+        result_type: The type of the results; an item whose result has another type fails.
+        processes: The number of worker processes on this machine; by default one for each core.
+        address: The address of a Ray cluster; plimsoll must be installed on each of its machines.
 
     Raises:
         InputError: If there is no such cluster, Ray is not installed, or `processes` is below one.
@@ -58,7 +58,7 @@ def run_all(
 
 
 def where(*, processes: int | None = None, address: str | None = None) -> str:
-    """Describes the machines on which `run_all` would work, in a line."""
+    """Returns one line on the machines on which `run_all` would run."""
     count = processes or _cores()
     local = f"{count} process{'es' * (count > 1)} of this machine"
     if not _has_ray():
@@ -67,13 +67,13 @@ def where(*, processes: int | None = None, address: str | None = None) -> str:
 
 
 def _has_ray() -> bool:
-    """Whether Ray is installed; a folder of that name does not count."""
+    """Returns whether Ray is installed; a mere folder named ray does not count."""
     found = find_spec("ray")
     return found is not None and found.origin is not None
 
 
 def _cores() -> int:
-    """The number of cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,8 +1,8 @@
-"""Runs work on processes of this machine, with the standard library alone.
+"""Runs work in processes of this machine, with the standard library alone.
 
-One thread for each process sends it one item at a time. Workers are started as programs and not
-forked, so a caller needs no guard around its main module. Workers never get Ctrl-C of the terminal:
-the caller gets it and ends them.
+Each worker process has a thread in the caller, which sends it one item at a time. Workers are
+started as programs and not forked or spawned by multiprocessing, so the caller's main module needs
+no `__main__` guard. Ctrl-C in the terminal reaches only the caller, which then ends the workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 _COMMAND = [sys.executable, "-P", "-m", "plimsoll.base.workers.worker_process"]
 _SECONDS_TO_DIE = 2.0
 _SECONDS_TO_END = 10.0
-"""Seconds in which a worker may undo its work; then it is killed."""
+"""The time that a worker has to undo its unfinished work before it is killed."""
 
 
 def run_locally(
@@ -38,7 +38,7 @@ def run_locally(
     processes: int,
     result_type: type[Any] = object,
 ) -> Iterator[Done[Result]]:
-    """Works as `run_all`, on this number of local processes."""
+    """Does what `run_all` does, on this number of local processes."""
     waiting: queue.SimpleQueue[tuple[int, Item]] = queue.SimpleQueue()
     for numbered in enumerate(items):
         waiting.put(numbered)
@@ -50,7 +50,7 @@ def run_locally(
             with suppress(queue.Empty, _OverError):
                 while True:
                     ended.put(crew.done(*waiting.get_nowait()))
-        except Exception as error:  # for example no memory for another process
+        except Exception as error:  # for example, there is no memory to start a process
             ended.put(error)
         finally:
             crew.leave()
@@ -72,7 +72,7 @@ class _OverError(Exception):
 
 
 class _Crew:
-    """The workers, one for each thread."""
+    """The worker processes, one for each thread."""
 
     def __init__(self, function: Callable[[Any], Any], result_type: type[Any]) -> None:
         self._task = (function.__module__, function.__qualname__, sys.path)
@@ -82,7 +82,7 @@ class _Crew:
         self._is_over = False
 
     def done(self, index: int, item: Any) -> Done[Any]:
-        """Returns the outcome of an item, computed by this thread's worker."""
+        """Lets this thread's worker compute an item, and returns the outcome."""
         how = ""
         asked = pickle.dumps(item)
         for _ in range(MOST_TRIES):
@@ -94,18 +94,18 @@ class _Crew:
                 worker.stdin.flush()
                 answered = pickle.load(worker.stdout)  # noqa: S301
                 return done_with(index, answered, self._result_type)
-            # no answer, half an answer, or bytes from which pickle may raise any error
+            # The worker sent nothing, half an answer, or bytes on which pickle may raise any error.
             except Exception:
                 how = self._failed(worker)
         return Done(index, None, worker_died(how))
 
     def leave(self) -> None:
-        """Ends this thread's worker, which has no more items."""
+        """Ends this thread's worker, if it has one; call it when no items are left."""
         if threading.get_ident() in self._workers:
             self._dismissed()
 
     def end(self) -> None:
-        """Ends all workers, which undo their unfinished work."""
+        """Ends all workers; each undoes its unfinished work first."""
         with self._lock:
             self._is_over = True
             workers = list(self._workers.values())
@@ -129,12 +129,12 @@ class _Crew:
                 )
                 self._workers[threading.get_ident()] = worker
                 assert worker.stdin is not None
-                with suppress(OSError):  # the worker is dead, which its exit status will show
+                with suppress(OSError):  # a dead worker is noticed later, by its exit status
                     pickle.dump(self._task, worker.stdin)
             return worker
 
     def _failed(self, worker: subprocess.Popen[bytes]) -> str:
-        """Ends this thread's worker; returns how it failed."""
+        """Ends this thread's worker after a failure; returns in words how it failed."""
         try:
             how = _end_of(worker.wait(_SECONDS_TO_DIE))
         except subprocess.TimeoutExpired:
@@ -150,7 +150,7 @@ class _Crew:
 
 
 def _wait(worker: subprocess.Popen[bytes]) -> int:
-    """Returns a worker's exit status; kills the worker if it does not end by itself."""
+    """Closes a worker's input, waits for its end or else kills it, and returns its exit status."""
     if worker.stdin is not None:
         with suppress(OSError):
             worker.stdin.close()

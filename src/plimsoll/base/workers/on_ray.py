@@ -1,4 +1,4 @@
-"""Runs work on Ray, embedded on this machine or on a cluster. Ray retries items of dead workers."""
+"""Runs work on Ray, on this machine or a cluster. Ray retries items whose worker has died."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_on_ray(
     processes: int | None,
     address: str | None,
 ) -> Iterator[Done[Result]]:
-    """Works as `run_all`, with one item a core of the cluster."""
+    """Does what `run_all` does, with one item at a time on each core of the cluster."""
     import ray
 
     with _connected(processes, address):
@@ -57,15 +57,15 @@ def _done(number: int, ended: Any, result_type: type[Any]) -> Done[Any]:
         return done_with(number, ray.get(ended), result_type)
     except ray.exceptions.RayError as error:
         return Done(number, None, f"{worker_died('died')}: {reason(error)}")
-    except Exception as error:  # errors of unpickling included
+    except Exception as error:  # also an error of unpickling the result
         return Done(number, None, f"the process that worked on it {NO_ANSWER}: {reason(error)}")
 
 
 def _check_answers(address: str) -> None:
-    """Check that the address accepts connections: Ray ends the process if it does not.
+    """Checks that the address accepts connections; Ray would end this process if it does not.
 
     Raises:
-        InputError: If it accepts none.
+        InputError: If the address accepts no connection.
     """
     if address == "auto":  # Ray finds the address, or reports that there is none
         return
@@ -80,7 +80,7 @@ def _check_answers(address: str) -> None:
 
 @contextmanager
 def _connected(processes: int | None, address: str | None) -> Iterator[None]:
-    """Connects to Ray while the context lasts; the program's own connection is left as it is."""
+    """Connects to Ray while the context lasts, unless the program is connected already."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray

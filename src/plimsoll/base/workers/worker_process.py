@@ -1,7 +1,7 @@
 """A worker: reads items from its standard input, and writes the outcomes to its output.
 
-The parent sends the function first. When the parent has ended, or sends a signal, the worker undoes
-its unfinished work and ends.
+The parent sends the name of the function first. When the parent ends or sends SIGTERM, the worker
+undoes its unfinished work and ends.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 _ENDED = object()
-"""The item after the last one."""
+"""A mark in the queue: no more items follow."""
 
 
 def main() -> None:
-    """Work until the input ends."""
+    """Calls the function with each item until the input ends."""
     signal.signal(signal.SIGTERM, _end)
     asked, answers = _own_streams()
     items: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -43,15 +43,18 @@ def main() -> None:
 
 
 def _end(*_: object) -> None:
-    """Undo unfinished work; a second signal does not interrupt that."""
+    """Handles SIGTERM: ends by SystemExit, so that `finally` undoes unfinished work.
+
+    A second SIGTERM is ignored.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + signal.SIGTERM)
 
 
 def _own_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Returns the protocol's streams.
+    """Returns streams for items and answers: copies of stdin and stdout.
 
-    The function gets an empty stdin, and its prints go to stderr.
+    The function that works on the items gets an empty stdin, and what it prints goes to stderr.
     """
     asked, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -62,11 +65,12 @@ def _own_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _read(asked: BinaryIO, items: queue.SimpleQueue[Any]) -> None:
-    # the parent has ended, perhaps in the middle of a message
+    # Raised when the parent has ended, perhaps in the middle of a message.
     with suppress(EOFError, pickle.UnpicklingError):
         while True:
             items.put(pickle.load(asked))  # noqa: S301
-    # a signal that comes just before the main thread waits for an item would not wake it
+    # The signal alone does not suffice: if it arrives just before the main thread waits for an
+    # item, it does not wake the thread.
     items.put(_ENDED)
     if hasattr(signal, "pthread_kill"):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)

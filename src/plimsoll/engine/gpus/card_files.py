@@ -1,9 +1,9 @@
-"""Files with the figures of `plimsoll measure`, one for each card and driver.
+"""Reads and writes the files of `plimsoll measure`, one for each card and driver.
 
-A file is TOML, and short enough to read and to send in. `[measured]` has the card, the date and the
-versions; `[card]` has the fields of `GpuProfile`; `[rates]` the timings; `[convolutions]` the
-workspaces of cuDNN's kernels, `[searches]` those of cudnn.benchmark; `[checks]` other measured
-figures beside plimsoll's predictions.
+A file is TOML, short enough that people can read it and mail it to the project. `[measured]` has
+the card, the date and the versions; `[card]` the fields of `GpuProfile`; `[rates]` the timings;
+`[convolutions]` the workspaces of cuDNN's kernels; `[searches]` the workspaces of cudnn.benchmark;
+`[checks]` other measured figures, each with plimsoll's prediction.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ CONVOLUTION = re.compile(
     rf" dilation (?P<dilation>{_SIZES}) groups (?P<groups>\d{{1,12}})"
     rf"(?: output_padding (?P<output_padding>{_SIZES}))?"
 )
-"""Describes a convolution in the form of csrc/rules/measured_convolutions.h."""
+"""Matches a convolution in words, in the form of csrc/rules/measured_convolutions.h."""
 OF_PYTORCH = (
     *("total_bytes", "multiprocessors", "l2_cache_bytes", "max_threads_per_multiprocessor"),
     *("shared_memory_per_multiprocessor_bytes", "shared_memory_per_block_optin_bytes"),
     "compute_capability",
 )
-"""The figures of a card that PyTorch reports."""
+"""The fields of `GpuProfile` whose values PyTorch reports."""
 _COUNTS = (*OF_PYTORCH[:-1], "context_bytes")
 _SPEEDS = ("memory_bandwidth_bytes_per_s", "bus_bytes_per_s", "fp32_flops", "tensor_flops")
 KINDS = ("datacenter", "desktop", "laptop", "workstation")
@@ -75,16 +75,17 @@ class CardFile:
     Attributes:
         name: The name that `torch.cuda.get_device_name` returns, or the user's own.
         driver: The driver's version; "" if unknown.
-        date: The date of the measurement, as 2026-11-27.
+        date: The date of the measurement, such as 2026-11-27.
         torch: PyTorch's version.
         cudnn: cuDNN's version.
         card: Fields of `GpuProfile`, without names and sources.
         rates: The measured rates and times in bytes, operations or seconds, by name.
-        convolutions: Bytes of cuDNN's workspaces for the forward pass, the gradient of the input
-            and the gradient of the weight, by the convolution in words.
-        searches: The workspaces of cudnn.benchmark for the same three passes: the largest during a
-            search, then the least, the median and the most of the fastest plan.
-        checks: Measured bytes and bytes predicted by plimsoll's rules, by what took them.
+        convolutions: For each convolution, in words: the bytes of cuDNN's workspaces for the
+            forward pass, the gradient of the input and the gradient of the weight.
+        searches: For each convolution and the same three passes, the bytes of cudnn.benchmark's
+            workspaces: the largest during a search, then the least, the median and the most that
+            the fastest plan had over several searches.
+        checks: The measured bytes, and the bytes that plimsoll predicts, by what takes the memory.
     """
 
     name: str
@@ -100,12 +101,12 @@ class CardFile:
 
     @property
     def origin(self) -> str:
-        """Returns the origin of its figures, for `GpuProfile.sources`."""
+        """Returns where and when the figures were measured, for `GpuProfile.sources`."""
         driver = f", driver {self.driver}" if self.driver else ""
         return f"plimsoll measure, {self.date}{driver}, PyTorch {self.torch}"
 
     def to_toml(self) -> str:
-        """Returns the text of its file."""
+        """Returns the content of the card's file."""
         about = {key: value for key, value in asdict(self).items() if isinstance(value, str)}
         parts = {key: value for key, value in self.card.items() if isinstance(value, dict)}
         plain = {key: value for key, value in self.card.items() if key not in parts}
@@ -136,14 +137,14 @@ def _key(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    # valid TOML for text of one line, numbers and lists
+    # JSON of a string without line breaks, a number or a list of these is valid TOML too.
     return json.dumps(value, ensure_ascii=False)
 
 
 def cards_folder() -> Path:
-    """The folder of this user's card files.
+    """Returns the folder of this user's card files.
 
-    It is the one that PLIMSOLL_CARDS names, or plimsoll/cards in XDG_DATA_HOME, or in
+    PLIMSOLL_CARDS names the folder. By default it is plimsoll/cards in XDG_DATA_HOME, or else in
     ~/.local/share.
     """
     if named := os.environ.get(FOLDER_VARIABLE):
@@ -153,25 +154,25 @@ def cards_folder() -> Path:
 
 
 def file_of(name: str, driver: str) -> Path:
-    """Returns the file for a card's figures."""
+    """Returns the path of the file for a card's figures."""
     words = re.sub(r"[^A-Za-z0-9.]+", "-", f"{name} {driver}").strip("-.") or "card"
     return cards_folder() / f"{words}.toml"
 
 
 def write_card(found: CardFile, path: Path) -> None:
-    """Write a file atomically.
+    """Writes a card's file atomically.
 
     Raises:
-        InputError: If it cannot be written.
+        InputError: If the file cannot be written.
     """
-    with suppress(OSError):  # NewFile reports what is wrong
+    with suppress(OSError):  # NewFile reports what is wrong with the folder
         path.parent.mkdir(parents=True, exist_ok=True)
     with NewFile(path, force=True) as file:
         file.write(found.to_toml().encode())
 
 
 def measured_cards() -> list[CardFile]:
-    """Returns the measured cards, one file each: this machine's driver's, or else the newest.
+    """Returns the measured cards, one file for each: of this machine's driver, or else the newest.
 
     Raises:
         InputError: If a file cannot be read, or is not a card file.
@@ -202,7 +203,7 @@ def driver_version() -> str:
 
 
 def read_card(path: Path) -> CardFile:
-    """Reads a file.
+    """Reads a card's file.
 
     Raises:
         InputError: If the file cannot be read, or is not a card file.

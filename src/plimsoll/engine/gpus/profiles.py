@@ -25,7 +25,7 @@ _LEAST_PART = 2
 _SIZE_ALONE = re.compile(r"\d+(?:g|gb|gib)")
 _LEAST_SIMILARITY = 0.6
 _LEAST_OF_SIZE = 0.9
-"""PyTorch sees at least this share of a card's nominal memory."""
+"""PyTorch reports at least this share of the memory with which a card is sold."""
 _PIECE_BYTES = 2 << 20
 
 
@@ -38,12 +38,13 @@ class GpuProfile:
         full_name: The name that `torch.cuda.get_device_name` returns.
         total_bytes: The memory that `torch.cuda.get_device_properties(0).total_memory` returns.
         multiprocessors: The number of streaming multiprocessors.
-        compute_capability: Major and minor.
+        compute_capability: The major and the minor number.
         l2_cache_bytes: The size of the level 2 cache.
         max_threads_per_multiprocessor: The most threads resident at once.
-        shared_memory_per_multiprocessor_bytes: The most for all blocks of a multiprocessor
-            together.
-        shared_memory_per_block_optin_bytes: The most for one block that asks for more than 48 KiB.
+        shared_memory_per_multiprocessor_bytes: The most on-chip shared memory for all blocks of a
+            multiprocessor together.
+        shared_memory_per_block_optin_bytes: The most on-chip shared memory for one block that asks
+            for more than 48 KiB.
         memory_bandwidth_bytes_per_s: The peak bandwidth.
         bus_bytes_per_s: The rate of copies between page-locked host memory and the card, each way.
         fp32_flops: Operations per second outside the tensor cores.
@@ -52,11 +53,11 @@ class GpuProfile:
         context_bytes: The memory of a PyTorch process's CUDA context in a training step, with the
             libraries that most steps load.
         kind: "datacenter", "workstation", "desktop" or "laptop".
-        nvlinks: NVLink links to the other cards of the machine in its usual build; 0 for cards with
-            PCIe only.
+        nvlinks: The number of NVLink links to the other cards in the usual machine with this card;
+            0 for cards with PCIe only.
         context_parts: Bytes of a new context ("made"), and bytes that each of CONTEXT_PARTS adds
             when a process loads it. Empty if the context's size is constant.
-        nccl_process_bytes: The card memory that NCCL takes once a process, without its
+        nccl_process_bytes: The card memory that NCCL takes once in each process, apart from its
             communicators; 0 if that was not measured.
         convolutions, searches: The workspaces of cuDNN's kernels measured on this card, as in
             `CardFile`.
@@ -91,11 +92,14 @@ class GpuProfile:
 
     @property
     def context_measured(self) -> bool:
-        """Whether the memory of a context was measured on such a card."""
+        """Whether a context's memory was measured on a card of this model."""
         return bool(self.measured) or self.sources["context_bytes"].startswith("measured")
 
     def context_with(self, loaded: Collection[str]) -> int:
-        """Returns the bytes of a context that has loaded these parts; a part may be repeated."""
+        """Returns the bytes of a context that has loaded these parts of CONTEXT_PARTS.
+
+        A part counts as often as it is given.
+        """
         if not self.context_parts:
             return self.context_bytes
         return self.context_parts["made"] + sum(self.context_parts[part] for part in loaded)
@@ -159,7 +163,7 @@ def gpu_profiles(containing: str = "") -> list[GpuProfile]:
 
 @cache
 def _profiles() -> tuple[tuple[GpuProfile, tuple[str, ...]], ...]:
-    """Returns each profile with its other names; a measured card replaces the built-in one."""
+    """Returns each profile with its aliases; a measured card replaces the built-in profile."""
     found = {name_keys(profile.full_name): (profile, names) for profile, names in _built_in()}
     for card in measured_cards():
         key = name_keys(card.name)
@@ -218,7 +222,7 @@ def _read(
 
 
 def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
-    """Returns the parts of a context of this size, in the proportions of a measured card.
+    """Returns `context_parts` for a context of this size, in the proportions of a measured card.
 
     Each part is a multiple of 2 MiB, the driver's unit. The parts that a training step loads add up
     to `context_bytes`.
@@ -233,7 +237,7 @@ def _parts_like(measured: dict[str, Any], context_bytes: int) -> dict[str, int]:
 
 @cache
 def _names() -> dict[str, GpuProfile]:
-    """Returns the profile for each key of a name. A measured card replaces a built-in one."""
+    """Returns the profiles by all keys of their names. A measured card replaces a built-in one."""
     names: dict[str, GpuProfile] = {}
     for profile, aliases in sorted(_profiles(), key=lambda each: not each[0].measured):
         for name in (profile.name, profile.full_name, *aliases):
@@ -243,7 +247,7 @@ def _names() -> dict[str, GpuProfile]:
 
 
 def _cards_of_size(size: int) -> str:
-    """Names the cards sold with so many GB, since a size alone does not identify a chip."""
+    """Returns a hint for a name that is only a size: the cards sold with that many GB."""
     sold = [
         profile
         for profile, _ in _profiles()
@@ -255,7 +259,7 @@ def _cards_of_size(size: int) -> str:
 
 
 def _hint(key: str) -> str:
-    """Suggests names that contain the key or resemble it, or the command that lists all."""
+    """Returns a hint for an unknown name: names that contain it or resemble it, and a command."""
     near: dict[str, float] = {}
     if len(key) >= _LEAST_PART:
         near = {profile.name: 1.0 for other, profile in _names().items() if key in other}

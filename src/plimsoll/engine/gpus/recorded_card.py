@@ -23,12 +23,12 @@ _MOST_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class RecordedCard:
-    """The card that a program ran on.
+    """The card on which the recorded program ran.
 
     Attributes:
-        name: Its name.
-        total_bytes: Its memory.
-        profile: The card's profile; None for a card without one.
+        name: The card's name.
+        total_bytes: The card's memory.
+        profile: plimsoll's profile of the card; None if it has none.
     """
 
     name: str
@@ -37,13 +37,13 @@ class RecordedCard:
 
     @property
     def usable_bytes(self) -> int:
-        """The most that a program can take: the total minus the CUDA context, if that is known."""
+        """The most that an allocator can reserve: the total minus the CUDA context, if known."""
         context = 0 if self.profile is None else self.profile.context_bytes
         return max(self.total_bytes - context, 1)
 
 
 def named_card(name: str) -> RecordedCard:
-    """Returns the card of a name, as `gpu_profile` finds it.
+    """Returns the card that `gpu_profile` finds by this name.
 
     Raises:
         InputError: If no card has this name.
@@ -53,12 +53,12 @@ def named_card(name: str) -> RecordedCard:
 
 
 def card_entry(device: int, name: str, total_bytes: int) -> dict[str, Any]:
-    """Makes the entry of a card in a recording's settings."""
+    """Makes a card's entry for the list "gpus" in a recording's settings."""
     return {"device": device, "name": name, "total_bytes": total_bytes}
 
 
 def recorded_card(settings: Mapping[str, Any], device: int) -> RecordedCard | None:
-    """Returns the card of a device; None if the settings have no valid entry for it."""
+    """Returns a device's card from a recording's settings; None if they have no valid entry."""
     entries = settings.get("gpus")
     for entry in entries if isinstance(entries, list) else []:
         if not isinstance(entry, dict) or entry.get("device") != device:

@@ -1,4 +1,4 @@
-"""Plans made of recordings, of real runs and of simulated ones."""
+"""Makes plans from recordings of real and simulated runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def plan_of(recordings: Sequence[Recording], program: MadeFor | None = None) -> Plan:
-    """Makes the plan of a program of its recordings, one for each rank.
+    """Makes a program's plan from its recordings, one recording for each rank.
 
     Args:
-        recordings: They begin with the first request of their process.
-        program: What the plan is made for; by default the PyTorch and the card of the first
-            recording, as far as it says.
+        recordings: Each must begin with the first request of its process.
+        program: The program that the plan is for; by default the version of PyTorch and the card
+            that the first recording names.
 
     Raises:
-        InputError: If a recording begins later, two are of one rank, or events contradict each
-            other.
+        InputError: If a recording begins after the first request, two recordings are of the same
+            rank, or events contradict each other.
     """
     ranks = tuple(_of_process(each, alone=len(recordings) == 1) for each in recordings)
     if len({each.rank for each in ranks}) < len(ranks):
@@ -34,11 +34,11 @@ def plan_of(recordings: Sequence[Recording], program: MadeFor | None = None) -> 
 
 
 def program_of(recording: Recording) -> MadeFor:
-    """Returns what a recording says of its program: the PyTorch and the card."""
+    """Returns the version of PyTorch and the card that a recording names."""
     card = next(
         (recorded_card(recording.settings, trace.device) for trace in recording.devices), None
     )
-    # PyTorch's own snapshots do not name it.
+    # PyTorch's own snapshots do not name PyTorch's version.
     torch = recording.version if "allocator" in recording.settings else None
     return MadeFor(torch=torch, gpu=None if card is None else card.name)
 

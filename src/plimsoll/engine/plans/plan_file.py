@@ -1,6 +1,6 @@
-"""Plans as files: JSON of a stated form, which docs/plans.md explains.
+"""Reads and writes plans as JSON files, whose form docs/plans.md explains.
 
-A file may come from anybody. All of it is checked before any of it is used.
+A file may come from an untrusted source, so all of it is checked before any of it is used.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from os import PathLike
 
 VERSION = 1
-"""The form of the file, which "plimsoll_plan" says."""
+"""The version of the file's form, stored as "plimsoll_plan"."""
 MOST_BYTES = 64 << 20
-"""The most that a file may have."""
+"""The largest size of a plan file."""
 _MOST_RANKS = 1 << 16
 _MOST_DEVICES = 64
 _MOST_TEXT = 4096
 _MOST_ARGUMENTS = 1024
 _MOST_NUMBER = (1 << 63) - 1
 _ELSEWHERE = (1 << 64) - 1
-"""An offset for the core; null in the file."""
+"""The core's offset for a request outside of the planned area; the file has null instead."""
 
 
 class _WrongError(Exception):
-    """The file says something that no plan says."""
+    """The file's content is not a valid plan."""
 
 
 def write_plan(plan: Plan, path: str | PathLike[str], *, force: bool = False) -> None:
@@ -42,10 +42,10 @@ def write_plan(plan: Plan, path: str | PathLike[str], *, force: bool = False) ->
     Args:
         plan: The plan.
         path: The file.
-        force: Replace a file of that name.
+        force: Whether an existing file is replaced.
 
     Raises:
-        InputError: If the file is there already, or cannot be written.
+        InputError: If the file exists and `force` is not set, or the file cannot be written.
     """
     values = {
         "plimsoll_plan": VERSION,
@@ -69,7 +69,7 @@ def read_plan(path: str | PathLike[str]) -> Plan:
     """Reads a plan from a file.
 
     Raises:
-        InputError: If there is no such file, or it is no plan; one line says what is wrong.
+        InputError: If there is no such file, or it is not a valid plan; the message is one line.
     """
     try:
         with Path(path).open("rb") as file:
@@ -106,7 +106,7 @@ def _plan(values: Any) -> Plan:
             f'this plimsoll reads plans of the form {VERSION}, not of this "plimsoll_plan"'
         )
     ranks = tuple(_rank(each) for each in _list(values, "ranks", _MOST_RANKS))
-    if len({each.rank or 0 for each in ranks}) < len(ranks):  # a program without ranks is rank 0
+    if len({each.rank or 0 for each in ranks}) < len(ranks):  # without a rank, it counts as rank 0
         raise _WrongError("a rank has two plans")
     return Plan(_made_for(values.get("made_for")), ranks)
 

@@ -1,4 +1,4 @@
-"""A plan of places, and which program it is made for."""
+"""A plan of places, and the program that it was made for."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MadeFor:
-    """The program that a plan is made for; None is unknown.
+    """The program that a plan was made for; None means unknown.
 
     Attributes:
-        script: The file's or module's name, without its folder.
+        script: The name of the script's file or module, without the folder.
         arguments: The script's arguments.
         torch: The version of PyTorch, such as "2.11".
-        gpu: The card.
+        gpu: The card's name.
     """
 
     script: str | None = None
@@ -33,7 +33,7 @@ class MadeFor:
     gpu: str | None = None
 
     def difference(self, program: MadeFor) -> str | None:
-        """Says in one line how another program differs; None where nothing known does.
+        """Returns one line on how another program differs; None if no known value differs.
 
         Args:
             program: The program that is to follow the plan.
@@ -53,7 +53,7 @@ class MadeFor:
         return " and ".join(parts) or None
 
     def command(self) -> str | None:
-        """The script and its arguments as one would type them."""
+        """Returns the script and its arguments as a shell takes them."""
         return None if self.script is None else shlex.join([self.script, *(self.arguments or ())])
 
 
@@ -62,8 +62,8 @@ class RankPlan:
     """The plans of one process.
 
     Attributes:
-        rank: Its rank in its job; None for a program of one process.
-        devices: The plan of each GPU, by number.
+        rank: The process's rank in its job; None for a program of one process.
+        devices: The plan of each GPU, by the GPU's number.
     """
 
     rank: int | None
@@ -75,7 +75,7 @@ class Plan:
     """The plans of all processes of a program.
 
     Attributes:
-        made_for: The program.
+        made_for: The program that the plans were made for.
         ranks: The plans of its processes, one for each rank.
     """
 
@@ -83,11 +83,11 @@ class Plan:
     ranks: tuple[RankPlan, ...]
 
     def for_process(self, rank: int | None, device: int) -> _core.ProgramPlan | None:
-        """Returns the plan of a process on one GPU; None where there is none.
+        """Returns the plan of a process on one GPU; None if there is none.
 
         Args:
-            rank: The rank of the process; a process that has none is rank 0.
-            device: The GPU, as PyTorch counts.
+            rank: The rank of the process; None counts as rank 0.
+            device: PyTorch's number of the GPU.
         """
         of_rank = {each.rank or 0: each for each in self.ranks}.get(rank or 0)
         return None if of_rank is None else of_rank.devices.get(device)
@@ -101,12 +101,12 @@ class Plan:
 def made_for(
     script: str | None, arguments: tuple[str, ...] | None, torch: str | None, gpu: str | None
 ) -> MadeFor:
-    """Names a program as plans do: the script without its folder."""
+    """Makes a `MadeFor` with the script's name without its folder."""
     return MadeFor(None if script is None else Path(script).name, arguments, torch, gpu)
 
 
 def require_elastic(allocator: str) -> None:
-    """Refuses a plan for another allocator.
+    """Refuses a plan if the allocator is not the elastic one: no other can follow a plan.
 
     Raises:
         InputError: If the allocator is not "elastic".

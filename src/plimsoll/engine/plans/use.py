@@ -1,4 +1,4 @@
-"""How far a program followed its plan."""
+"""Counts how far a program followed its plan."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ class PlanUse:
     """How far the large requests of one GPU followed the plan.
 
     Attributes:
-        requests: Requests above 1 MiB of the streams that have a plan.
-        requested_bytes: The bytes that they asked for.
-        placed_bytes: The bytes of those that lay where the plan says.
-        dropped_after: After how many requests of its stream a plan was dropped, because less than
-            80 % of the bytes of a step lay where it says; None where all were followed.
-        dropped_share: The share of that step, from 0 to 1; None likewise.
+        requests: Requests above 1 MiB on the streams that have a plan.
+        requested_bytes: The bytes that these requests asked for.
+        placed_bytes: The bytes of these requests that got their planned place.
+        dropped_after: The number of its stream's requests after which a plan was dropped, because
+            less than 80 % of a step's bytes got their planned place; None if no plan was dropped.
+        dropped_share: The share of that step's bytes that got their planned place, from 0 to 1;
+            None if no plan was dropped.
     """
 
     requests: int
@@ -34,7 +35,7 @@ class PlanUse:
     def of_streams(
         cls, streams: Sequence[tuple[int, int, int, tuple[int, int, int] | None]]
     ) -> PlanUse:
-        """Adds up what an engine says of its streams; the first plan that was dropped counts."""
+        """Sums an engine's figures of its streams; of dropped plans it keeps the first."""
         dropped = next((each[3] for each in streams if each[3] is not None), None)
         return cls(
             requests=sum(each[0] for each in streams),
@@ -45,7 +46,7 @@ class PlanUse:
         )
 
     def line(self) -> str:
-        """For people."""
+        """Returns one line for people on how far the plan was followed, or why it was dropped."""
         if self.dropped_after is not None and self.dropped_share is not None:
             count = format_count(self.dropped_after, "request")
             return (

@@ -1,1 +1,1 @@
-"""Records the events of a running program to a file, on a thread; begin with `recorder`."""
+"""Records the events of a running program to a file, in a thread; begin with `recorder`."""

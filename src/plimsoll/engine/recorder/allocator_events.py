@@ -1,4 +1,4 @@
-"""The events of an allocator on a simulated GPU without PyTorch, as a source of a recording."""
+"""Records the events of an `Allocator`, which serves a simulated GPU without PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AllocatorEvents:
-    """An allocator on a simulated GPU without PyTorch."""
+    """The events of an `Allocator`, as an `EventSource`."""
 
     is_simulated = True
 

@@ -1,8 +1,8 @@
 """The interface of a source of events.
 
-A source puts events into a buffer from `start` to `stop`. `segments` also puts a `snapshot` event
-there at the moment that its result describes, so a reader can tell earlier events from later ones
-while other threads continue.
+A source puts events into a buffer from `start` to `stop`. Other threads may allocate while
+`segments` runs, so it puts a `snapshot` event into the buffer at the moment that its result
+describes: a reader then knows which events came before.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ class EventSource(Protocol):
     """Whether the events' times are those of a simulated clock."""
 
     def start(self, buffer: _core.EventBuffer, *, stacks: bool) -> None:
-        """Put every event from now on into `buffer`.
+        """Starts to put every event into `buffer`.
 
         Raises:
             InputError: If the source cannot be recorded.
         """
 
     def stop(self) -> None:
-        """Put no further event into the buffer."""
+        """Stops putting events into the buffer."""
 
     def segments(self) -> Segments:
-        """Returns all memory, and puts a `snapshot` event into the buffer at that moment."""
+        """Returns all segments, and puts a `snapshot` event into the buffer at the same moment."""
 
     def settings(self) -> Mapping[str, Any]:
-        """The `allocator_settings` of PyTorch's snapshots, with the allocator's name, "allocator".
+        """Returns the `allocator_settings` of a snapshot, with the allocator's name as "allocator".
 
-        The list under "gpus" has the cards with a name, in the form that `recorded_card` reads.
+        The list under "gpus" has the cards whose names are known, as `recorded_card` reads them.
         """
 
     def frames(self, stack: int) -> list[Frame]:
-        """Returns the call stack of an event, by its number."""
+        """Returns the call stack that an event names by a number, innermost frame first."""
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:
-        """Call `action` once PyTorch is imported; never, if the memory is not PyTorch's."""
+        """Calls `action` once PyTorch is imported. A source without PyTorch never calls it."""

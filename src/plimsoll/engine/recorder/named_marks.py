@@ -1,4 +1,4 @@
-"""Marks and labels of a recording: events hold their numbers, the file holds their names."""
+"""Marks and labels of a recording: the events have their numbers, the file has their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Marks:
     """The names of all marks and labels so far.
 
     Attributes:
-        clock_us: The time of the last written event.
+        clock_us: The time of the last event that was written to the file.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,16 @@ class Marks:
         self._lock = threading.Lock()
 
     def number(self, name: str) -> int:
-        """Returns the number of a name in events; any thread may call this."""
+        """Returns the number that events have in place of a name; any thread may call this."""
         with self._lock:
             return self._numbers.setdefault(name, len(self._numbers))
 
     def marks(self, events: EventBatch, *, is_simulated: bool) -> list[tuple[int, int, str]]:
-        """Row, time and name of each mark; rows count only events.
+        """Returns the row, time and name of each mark; a row is the number of events before it.
 
         Args:
             events: Events, marks and labels, in order.
-            is_simulated: Whether the clock is simulated; a mark then has the time of the event
+            is_simulated: Whether the clock is simulated; a mark then gets the time of the event
                 before it.
         """
         names = list(self._numbers)
@@ -55,7 +55,7 @@ class Marks:
     def labels(
         self, devices: NDArray[np.int32], events: EventBatch
     ) -> list[tuple[int, int, int, str]]:
-        """Row, device, address and name of each label; rows count only events.
+        """Returns the row, device, address and name of each label; rows count only events.
 
         Args:
             devices: The device of each row.

@@ -1,7 +1,8 @@
-"""Writes the events of a source to a file, by a thread that empties a buffer.
+"""Writes the events of a source to a file, in a thread of its own.
 
-An allocating thread only copies an event into the buffer (`core/include/plimsoll/events/
-event_buffer.h`). The writing thread resolves stacks, packs columns and writes them.
+A thread that allocates only copies its event into a buffer (`core/include/plimsoll/events/
+event_buffer.h`). The writing thread empties the buffer, resolves call stacks, packs columns and
+writes them.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Recorder(NotebookForm):
 
     Args:
         path: The path of the file, a `.plim`; it must not exist.
-        find_source: Called when a recording begins; returns the source.
+        find_source: Called when a recording begins; returns the source of the events.
         stacks: Whether to keep the Python call stack of each request.
         after_step: Called after each step of an optimizer.
     """
@@ -95,7 +96,7 @@ class Recorder(NotebookForm):
         self._writing = threading.Lock()
 
     def __call__(self, function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-        """Record each call of a function; from the second call on, the file's name has a number."""
+        """Returns a function whose every call is recorded; later calls get numbered files."""
         first, recorded = self.path, 0
 
         @wraps(function)
@@ -126,7 +127,7 @@ class Recorder(NotebookForm):
         return answer(str(self)) + (preformatted(ways) if self.event_count else "")
 
     def __enter__(self) -> Recorder:
-        """Begin the recording.
+        """Begins the recording.
 
         Raises:
             InputError: If the file exists or cannot be written, another recording is running, or
@@ -172,11 +173,11 @@ class Recorder(NotebookForm):
                 raise InputError(f"{self.path}: cannot be written: {error.strerror}") from None
             self._thread.start()
             undo.pop_all()
-        # runs only in this process, never in a forked child
+        # multiprocessing runs a Finalize only in the process that made it, never in a forked child.
         self._at_exit = Finalize(None, self.stop, exitpriority=2)
 
     def _forget(self, buffer: _core.EventBuffer) -> None:
-        """Restore the state before the recording."""
+        """Disconnects the source and the buffer after a recording could not begin."""
         self._source.stop()
         buffer.close()
         self._buffer = None
@@ -185,7 +186,7 @@ class Recorder(NotebookForm):
         self.stop()
 
     def mark(self, name: str = "step") -> None:
-        """Name this moment; "step" marks the end of a training step.
+        """Records a mark with this name at this moment; "step" marks the end of a training step.
 
         Raises:
             InputError: If the recording is not running.
@@ -196,12 +197,12 @@ class Recorder(NotebookForm):
         buffer.mark(self._marks.number(name), time.time_ns() // 1000)
 
     def flush(self) -> None:
-        """Write all events so far, for readers of the growing file."""
+        """Writes all events so far to the file, which other programs may already read."""
         if self._buffer is not None and not self._is_of_parent():
             self._write_or_fail()
 
     def stop(self) -> None:
-        """End the recording and write the final state of memory; further calls do nothing."""
+        """Ends the recording and writes the final state of memory; further calls do nothing."""
         global _active
         with _active_lock:
             buffer = self._buffer
@@ -240,7 +241,7 @@ class Recorder(NotebookForm):
         self._buffer = None
 
     def _follow_program(self) -> None:
-        """Mark the end of each optimizer step, and label tensors, from now on."""
+        """Starts to mark the end of each optimizer step, and to label tensors by their use."""
         self._follows_steps = True
         _follow_program()
 
@@ -252,16 +253,16 @@ class Recorder(NotebookForm):
     def _step_is_done(self) -> None:
         if self._buffer is None or not self._follows_steps or self._is_of_parent():
             return
-        with suppress(InputError):  # another thread has just ended the recording
+        with suppress(InputError):  # another thread may just have ended the recording
             self.mark()
         if self._after_step is not None:
             self._after_step()
 
     def _is_of_parent(self) -> bool:
-        """Whether this process was forked from the recording one."""
+        """Returns whether the parent of this forked process made the recording."""
         return self._buffer is not None and os.getpid() != self._process
 
-    # --- writing: by the thread, or by a caller that flushes -------------------------------------
+    # --- writing: called by the writing thread, or by a caller of flush --------------------------
 
     def _run(self) -> None:
         while not self._is_over.wait(_INTERVAL_SECONDS) and self._failure is None:
@@ -273,7 +274,7 @@ class Recorder(NotebookForm):
                 return
             try:
                 self._write()
-            except Exception as error:  # no error of the writer may stop the program
+            except Exception as error:  # an error of the writer must never stop the program
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -309,7 +310,7 @@ class Recorder(NotebookForm):
             self.event_count += len(events)
 
     def _new_place(self) -> ProcessPlace | None:
-        """Returns this process's place if it has joined a job since the last write."""
+        """Returns this process's rank and job if it has joined the job since the last write."""
         place = place_of_process()
         if place.rank is None or place == self._place:
             return None
@@ -335,9 +336,10 @@ _follows = False
 
 
 def _follow_program() -> None:
-    """Report tensors and steps to the running recording.
+    """Installs the hooks that report tensors and optimizer steps to the running recording.
 
-    The hooks stay installed: a recording may end within a step, while PyTorch iterates over them.
+    The hooks are never removed: a recording may end during a step, while PyTorch iterates over its
+    hooks. If they are installed already, all tensors are reported again.
     """
     global _follows
     import torch
@@ -356,7 +358,7 @@ def _keep(
 
 
 def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Masks the events before the newest snapshot of their device; all events without one."""
+    """Returns a mask of the events before their device's newest snapshot; all if it has none."""
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device
@@ -366,7 +368,7 @@ def _before_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> 
 
 
 def _after_snapshot(devices: NDArray[np.int32], actions: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Masks the events after the newest snapshot of their device; all events without one."""
+    """Returns a mask of the events after their device's newest snapshot; all if it has none."""
     kept = np.ones(len(devices), dtype=np.bool_)
     for device in np.unique(devices[actions == Action.SNAPSHOT]):
         mine = devices == device

@@ -1,4 +1,4 @@
-"""Replays a recorded history under any allocator, configuration, limit and GPU size.
+"""Replays a recorded history with any allocator, configuration, limit and size of GPU.
 
 Begin with `replay`.
 """

@@ -39,11 +39,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class FirstOom:
-    """The first request that failed even after the whole cache was released to the driver.
+    """The first request that failed although the whole cache had been returned to the driver.
 
     Attributes:
         event: The event's number.
-        tried_bytes: Bytes that the driver was asked for.
+        tried_bytes: Bytes that the allocator asked the driver for.
         allocated_bytes: Bytes in live blocks at that moment.
         reserved_bytes: Bytes reserved from the driver at that moment.
         at: The innermost line of the program on the request's call stack, as "file:line function";
@@ -67,10 +67,10 @@ class PeakBreakdown:
         event: The event that reached the peak.
         reserved_bytes: All reserved bytes.
         requested_bytes: Bytes that the program requested, in all blocks that are not yet reusable.
-        rounding_bytes: Bytes added to the requests by rounding up, and ends of blocks too small to
-            split off.
-        split_bytes: Free bytes in segments that are partly in use; they cannot be released to the
-            driver.
+        rounding_bytes: Bytes that the allocator added by rounding requests up, or because the rest
+            of a block was too small to split off.
+        split_bytes: Free bytes in segments that are partly in use, which therefore cannot be
+            returned to the driver.
         cached_bytes: Free bytes in wholly free segments, or in segments that can shrink.
         pending_free_bytes: The part of `requested_bytes` and `rounding_bytes` that the program had
             freed, but that another stream might still use.
@@ -87,13 +87,13 @@ class PeakBreakdown:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """The outcome of one replay of one device's history; None is unknown.
+    """The outcome of one replay of one device's history; None means unknown.
 
     See docs/replay.md.
 
     Attributes:
         file: The replayed file.
-        device: The device's number in it.
+        device: The device's number in the file.
         gpu: The recorded card's name, if the recording has it.
         allocator: "native", "elastic" or "uncached".
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
@@ -102,7 +102,7 @@ class ReplayResult:
         limit_source: The origin of the limit: "given", "inferred" from the recording, "card" for
             the recorded card's memory, or None.
         gpu_memory_bytes: The simulated card's dedicated memory; None for ample memory.
-        shared_memory_bytes: The shared memory to spill into; None without any.
+        shared_memory_bytes: The size of shared memory; None if requests cannot spill.
         peak_allocated_bytes: The most in live blocks.
         peak_active_bytes: The most in blocks not yet reusable.
         peak_reserved_bytes: The most reserved from the driver, in both tiers.
@@ -126,14 +126,14 @@ class ReplayResult:
         matches_recording: Whether every address, segment and failure was as recorded. None if the
             run differs from the recording on purpose, or if the recording has no segments to
             compare.
-        first_difference: The first difference, if it does not match.
+        first_difference: The first difference from the recording, if there is one.
         reconstructed_start: Whether the history begins after the first allocation. Earlier
             allocations are then taken from the final segments, and counters start at the first
             event.
         emptied_caches: The events before which the program emptied the cache.
-        conf_without_effect: Keys of `conf` that change no device memory, each with why.
+        conf_without_effect: Keys of `conf` that change no device memory, each with the reason.
         peak: The parts of reserved memory at its peak.
-        shared: The use of shared memory and its least cost; None without shared memory.
+        shared: The use of shared memory and a lower bound of its cost; None without shared memory.
         plan: How far the requests followed the plan; None without one.
         memory_stats: All counters at the end, by the keys of `torch.cuda.memory_stats()`.
     """
@@ -174,7 +174,7 @@ class ReplayResult:
     memory_stats: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the result for JSON: base units, stable keys, None for unknown."""
+        """Returns the result for JSON, in base units and with stable keys; None means unknown."""
         result = asdict(self)
         result["first_difference"] = self.first_difference and self.first_difference.to_dict()
         result["conf_without_effect"] = dict(self.conf_without_effect)

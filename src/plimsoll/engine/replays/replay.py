@@ -1,4 +1,4 @@
-"""Replays a recording: chooses the settings, and compares the replay with the recording."""
+"""Replays a recording: chooses the settings and compares the result with the recording."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 AMPLE_MEMORY = 1 << 40
 """The memory of a simulated card whose size is unknown: more than enough."""
 
-# Actions that the allocator takes only when a limit, or the device, refuses memory.
+# Events that show that a limit or the device refused memory to the allocator.
 _RELEASES = ("segment_free", "segment_unmap", "oom")
 
 
@@ -49,7 +49,7 @@ def replay(
     plan: str | PathLike[str] | Plan | None = None,
     progress: Progress | None = None,
 ) -> Replays:
-    """Replay every device's history in a recording.
+    """Replays every device's history in a recording.
 
     Under the recorded configuration the replay is compared with the recording, address by address.
     Under any other it shows what that configuration would have needed.
@@ -66,17 +66,19 @@ def replay(
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; by default the recorded
             one.
         limit: The most that may be reserved, such as "24GiB", as a memory fraction or a smaller
-            card would set it. By default the limit inferred from the recording; under another
-            configuration or allocator, the memory of the recorded card, if the recording names it.
-        gpu_memory: The memory of the simulated card, all of it for PyTorch. By default ample.
+            card would set it. By default the limit that was inferred from the recording. If none
+            was, and the configuration or the allocator is another, the recorded card's memory, if
+            the recording names the card.
+        gpu_memory: The memory of the simulated card, all of it for PyTorch. By default more than
+            any program needs.
         dedicated: The card's memory, in place of `gpu_memory`; requests beyond it get shared
             memory. With "elastic" the allocator spills; with "native" and "uncached" the driver
             does, as on Windows.
         shared: The size of shared memory with `dedicated`.
-        version: The PyTorch version whose rules to follow, such as "2.11"; by default the recorded
-            one, or the one inferred from the recording (`Recording.version`).
+        version: The PyTorch version whose rules the replay follows, such as "2.11"; by default the
+            recorded one, or the one inferred from the recording (`Recording.version`).
         plan: A plan of places, or its file, which "elastic" follows (docs/plans.md).
-        progress: Called at intervals with the number of events done and in total.
+        progress: Called at intervals with the number of replayed events and of all events.
 
     Returns:
         One result for each device that has events; they print as a table.
@@ -119,7 +121,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Request:
-    """The settings of a replay."""
+    """The settings of one device's replay."""
 
     name: str
     allocator: AllocatorName
@@ -134,10 +136,10 @@ class _Request:
 
 
 def _own_plans(plan: Plan, recording: Recording) -> dict[int, _core.ProgramPlan]:
-    """Returns the plans of the recorded process, by device.
+    """Returns the recorded process's part of the plan, by device.
 
     Raises:
-        InputError: If no device of the recording has a part of the plan.
+        InputError: If the plan has no part for any device of the recording.
     """
     rank = None if recording.process is None else recording.process.rank
     devices = [trace.device for trace in recording.devices]
@@ -178,7 +180,7 @@ def _plain_version(version: str) -> str:
 
 
 def _recorded_conf(recording: Recording, version: str, *, is_replaced: bool) -> str:
-    """Returns a recording's configuration; the default if it is unknown and another is given."""
+    """Returns a recording's configuration; "" if it is invalid but the caller has given one."""
     try:
         return _checked(recording.conf, version, f"{recording.name}: the recorded")
     except InputError as error:
@@ -221,7 +223,7 @@ def _replay_device(
         run = _run(trace, start, request, compare=True, progress=progress)
         matches = run.first_difference is None
         if not matches and (limit_source == "given" or request.gpu_memory is not None):
-            run, matches = None, None  # a driver that spills is a limit other than the recorded one
+            run, matches = None, None  # under a given limit a replay may differ from the recording
     if run is None:
         emptied = _emptied_caches(trace, start, recorded)
         run = _run(trace, start, request, emptied=emptied, progress=progress)
@@ -240,7 +242,7 @@ def _same_policy(request: _Request, recorded: _Request) -> bool:
 
 
 def _spilled(trace: DeviceTrace, start: list[_core.SegmentInfo]) -> bool:
-    """Whether the program had more memory than its card has."""
+    """Returns whether the recorded program used shared memory."""
     return any(segment.shared for segment in start) or any(
         bool(batch.shared.any()) for batch in trace.batches()
     )
@@ -261,11 +263,12 @@ def _inferred_limit(
     recorded: _Request,
     bounds: tuple[int, int],
 ) -> int:
-    """Finds a limit with `least <= limit < below` under which the replay is as recorded.
+    """Finds a limit with `least <= limit < below` under which the replay matches the recording.
 
-    The card's memory is tried first. When a replay differs, its first difference shows whether the
-    limit was too high or too low. If no limit gives a match, the cause is something else, and any
-    limit between the bounds serves as well. Only PyTorch's allocator is replayed here.
+    The recorded card's memory is tried first, then a binary search: a replay's first difference
+    shows whether its limit was too high or too low. If no limit gives a match, the cause lies
+    elsewhere, and the middle of the bounds is returned. For a recording of another allocator than
+    PyTorch's nothing is replayed: the result is the card's memory or the middle.
     """
     least, below = bounds
     if recorded.recorded_allocator != "native":
@@ -339,7 +342,7 @@ def _emptied_caches(
 def _at_other_paces(
     trace: DeviceTrace, start: list[_core.SegmentInfo], request: _Request, emptied: list[int]
 ) -> list[_core.Replay]:
-    """Replays with the frees that wait for other streams done at once, and as late as possible."""
+    """Replays twice: frees that wait for other streams are done at once, or as late as possible."""
     return [
         _run(trace, start, request, completion=_core.Completion.at_once, emptied=emptied),
         _run(trace, start, request, completion=_core.Completion.late, emptied=emptied),
@@ -347,7 +350,7 @@ def _at_other_paces(
 
 
 def _bounds(runs: list[_core.Replay]) -> tuple[int, int] | None:
-    """Returns the bounds of peak reserved over some runs; None if one ended early."""
+    """Returns the least and the most peak reserved of these runs; None if one ended early."""
     if any(one.stopped for one in runs):
         return None
     peaks = [one.peak[1] for one in runs]

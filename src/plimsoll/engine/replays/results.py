@@ -9,9 +9,9 @@ from plimsoll.engine.replays.text import replays_text
 
 
 class Replays(NotebookForm, list[ReplayResult]):
-    """A list of replays; it prints, and shows in a notebook, as the table of `plimsoll replay`.
+    """A list of replays; in print and in a notebook it is the table of `plimsoll replay`.
 
-    Lists of replays under several configurations make one table when they are joined:
+    To compare several configurations in one table, join their lists:
     `print(Replays(first + second))`.
 
     See docs/replay.md.

@@ -18,11 +18,11 @@ _OPTIONAL = ("driver time", "retries", "utilization", "allocated")
 
 
 def replays_text(results: Sequence[ReplayResult], width: int | None = None) -> str:
-    """Returns the answer, a table of replays, best first, and details for each file and device.
+    """Returns an answer, a table of replays, best first, and notes, for each file and device.
 
     Args:
         results: The replays.
-        width: The columns available; None does not fold lines.
+        width: The columns of the terminal; None does not fold lines.
     """
     return "\n\n".join(_device_text(ranked, width) for ranked in best_first(results))
 
@@ -36,7 +36,7 @@ def _device_text(ranked: Sequence[ReplayResult], width: int | None) -> str:
 
 
 def answer_of(ranked: Sequence[ReplayResult]) -> str:
-    """Describes the best replay, and its saving against the recorded or the worst one."""
+    """Returns one line on the best replay, and what it saves against the recorded or worst one."""
     best = ranked[0]
     within = "" if best.limit_bytes is None else f" in {format_size(best.limit_bytes)}"
     reserved = format_size(best.peak_reserved_bytes)
@@ -69,7 +69,7 @@ def _table(ranked: Sequence[ReplayResult], width: int | None) -> Iterator[str]:
 
 
 def best_first(results: Sequence[ReplayResult]) -> Iterator[list[ReplayResult]]:
-    """Yields the replays of each device of each file, in the order of the files."""
+    """Yields a list for each device of each file: its replays, the best first."""
     for file in dict.fromkeys(result.file for result in results):
         of_file = [result for result in results if result.file == file]
         for device in sorted({result.device for result in of_file}):
@@ -84,19 +84,19 @@ def title(result: ReplayResult) -> str:
 
 
 def heads(result: ReplayResult) -> tuple[str, ...]:
-    """Returns the heads of the columns of `row`."""
+    """Returns the heads of the table's columns, in the order of `row`."""
     tiers = ("dedicated", "shared") if result.shared else ()
     figures = ("allocated", "reserved", *tiers, "utilization", "retries", "OOM", "driver time")
     return (_NAME, *figures)
 
 
 def _rank(result: ReplayResult) -> tuple[bool, int]:
-    """Sorts by least reserved; replays that ended early come last, the longest one first."""
+    """Returns a sort key: least reserved first; replays that ended early last, longest first."""
     return not result.fits, result.peak_reserved_bytes if result.fits else -result.events
 
 
 def row(result: ReplayResult) -> tuple[str, ...]:
-    """A replay as a row of the table."""
+    """Returns a replay as a row of the table."""
     shared = result.shared
     tiers = (shared.peak_dedicated_bytes, shared.peak_bytes) if shared else ()
     return (
@@ -116,7 +116,7 @@ def _name(result: ReplayResult) -> str:
 
 
 def _explain(result: ReplayResult) -> Iterator[str]:
-    """Explains the difference between reserved and allocated, with other notes on one replay."""
+    """Yields lines on the parts of the reserved memory at its peak, and other notes on a replay."""
     peak = result.peak
     reserved = format_size(peak.reserved_bytes)
     yield f"At the peak of reserved memory, event {peak.event:,}, {reserved}:"
@@ -148,7 +148,7 @@ def _explain(result: ReplayResult) -> Iterator[str]:
 
 
 def _verdict(result: ReplayResult) -> Iterator[str]:
-    """Yields the doubts about a replay."""
+    """Yields lines on the plan, shared memory, a failed request and a difference of one replay."""
     if result.plan is not None:
         yield f"Plan: {result.plan.line()}."
     if result.shared is not None:

@@ -27,10 +27,10 @@ _pool_numbers = itertools.count(1)
 
 
 def check_allocator(name: str) -> None:
-    """Refuse an unknown name of an allocator.
+    """Refuses a name that no allocator has.
 
     Raises:
-        InputError: With the names that exist.
+        InputError: If the name is unknown; the message lists the known names.
     """
     known = _core.allocator_names()
     if name not in known:
@@ -44,7 +44,7 @@ class MemoryPool:
     See docs/engine.md.
 
     Attributes:
-        id: Its name in snapshots.
+        id: The pool's id in snapshots.
         released: Whether the pool was released.
     """
 
@@ -54,10 +54,10 @@ class MemoryPool:
         self._allocator = allocator
 
     def release(self) -> None:
-        """Release the pool: free memory goes to the driver now, the rest once it is free.
+        """Releases the pool: its free memory returns to the driver now, the rest once it is free.
 
         Raises:
-            InputError: If it was released already.
+            InputError: If the pool was released already.
         """
         if self.released:
             raise InputError("this private pool was released already")
@@ -67,11 +67,11 @@ class MemoryPool:
 
 
 class Allocator:
-    """PyTorch's caching allocator, or another, on one simulated GPU.
+    """PyTorch's caching allocator, or one of plimsoll's, on one simulated GPU.
 
-    Addresses take the place of tensors: `malloc` does what `torch.empty` would do, and `free` what
-    happens when the tensor is deleted. All other names are those of torch.cuda. Sizes may be
-    strings such as "1GiB".
+    It hands out addresses instead of tensors: `malloc` allocates what `torch.empty` would, and
+    `free` does what deleting the tensor would. All other names are those of torch.cuda. Sizes may
+    be strings such as "1GiB".
 
     >>> from plimsoll import Allocator, SimulatedGpu
     >>> allocator = Allocator(SimulatedGpu("24GiB"))
@@ -90,15 +90,16 @@ class Allocator:
         allocator: "native" follows PyTorch's rules; "elastic" is plimsoll's own, which moves free
             memory to where it is needed; "uncached" makes a driver call for each request.
         policy: What happens to a request when dedicated memory is used up. "strict": it fails.
-            "spill": it gets shared memory. With "elastic" the allocator spills; with the others
-            only a GPU with the `wddm` driver does. By default the driver's own behaviour.
+            "spill": it gets shared memory. The "elastic" allocator spills by itself; with "native"
+            and "uncached" only a GPU's `wddm` driver can. By default the driver's own behaviour.
         shared_limit: The most shared memory that "elastic" reserves; by default all of it.
         conf: The configuration, in the syntax of PYTORCH_CUDA_ALLOC_CONF; "elastic" uses only
             per_process_memory_fraction.
         version: The PyTorch version whose rules are followed, such as "2.11"; by default the newest
             known.
-        wheel: The address of a plimsoll_wheel_api, with which PyTorch's own allocator serves as
-            "native"; 0 for plimsoll's rules. Only one machine in a process can use it.
+        wheel: The address of a C table, plimsoll_wheel_api, of PyTorch's own allocator, which then
+            serves as "native"; 0 for plimsoll's implementation of its rules. Only one simulated
+            machine in a process can use it.
 
     Raises:
         InputError: If the configuration or the version is unknown, or the allocator and the driver
@@ -146,18 +147,18 @@ class Allocator:
             raise InputError(
                 f"the {self.name} allocator cannot spill, only a driver can under it: wddm"
             )
-        # the elastic allocator asks for a tier and maps the memory itself
+        # The elastic allocator maps memory itself and chooses its tier, also with the wddm driver.
         if self.name == "elastic":
             self.engine.spills = by_driver or policy == "spill"
 
     # --- requests --------------------------------------------------------------------------------
 
     def malloc(self, size: int | str, *, stream: int = 0) -> int:
-        """Allocate memory for work on `stream` and return its address.
+        """Allocates memory for work on `stream` and returns its address.
 
         Raises:
-            OutOfMemoryError: If neither the cache nor the driver has it; the state is unchanged
-                then.
+            OutOfMemoryError: If neither the cache nor the driver has enough memory. The allocator's
+                state is then unchanged.
             InputError: If `size` is not above zero.
         """
         size_bytes = parse_size(size)
@@ -176,7 +177,7 @@ class Allocator:
             ) from None
 
     def free(self, address: int) -> None:
-        """Return memory to the allocator.
+        """Returns memory to the allocator.
 
         Raises:
             InputError: If there is no allocation at this address.
@@ -185,7 +186,7 @@ class Allocator:
         self._known(self.engine.free, address)
 
     def record_stream(self, address: int, stream: int) -> None:
-        """Note that `stream` uses the memory too: after a free, it is reused only after that work.
+        """Notes that `stream` uses the memory too: once freed, it is reused only after that work.
 
         Raises:
             InputError: If there is no allocation at this address.
@@ -201,7 +202,7 @@ class Allocator:
         return int(self._known(self.engine.block_size, address))
 
     def empty_cache(self) -> None:
-        """Release free memory to the driver; waits for streams that still use freed memory."""
+        """Waits for streams that still use freed memory, and returns free memory to the driver."""
         self._note_stack()
         self.engine.empty_cache()
 
@@ -215,12 +216,12 @@ class Allocator:
             raise InputError(str(error)) from None
 
     def configure(self, settings: str) -> None:
-        """Change settings while the program runs, like torch.cuda.memory._set_allocator_settings.
+        """Changes settings while the program runs, like torch.cuda.memory._set_allocator_settings.
 
-        The "native" allocator follows them for later requests; the other allocators only check
-        them. As in PyTorch, max_split_size_mb, roundup_power2_divisions and
+        The "native" allocator follows the settings for later requests; the other allocators only
+        check them. As in PyTorch, max_split_size_mb, roundup_power2_divisions and
         garbage_collection_threshold return to their defaults unless `settings` names them, and the
-        limit stays.
+        limit of per_process_memory_fraction stays.
 
         Args:
             settings: In the syntax of PYTORCH_CUDA_ALLOC_CONF.
@@ -239,7 +240,7 @@ class Allocator:
     # --- limits and pools ------------------------------------------------------------------------
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
-        """Reserve at most this fraction of the device's memory; 1.0 is no limit.
+        """Limits the reserved memory to a fraction of the device's memory; 1.0 means no limit.
 
         Raises:
             InputError: If `fraction` is not between 0 and 1.
@@ -250,7 +251,7 @@ class Allocator:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The most that may be reserved, or None."""
+        """The most memory that may be reserved; None for no limit."""
         return self.engine.limit
 
     @property
@@ -259,10 +260,10 @@ class Allocator:
         return "spill" if self.engine.may_spill else "strict"
 
     def set_shared_limit(self, limit: int | str | None) -> None:
-        """Reserve at most so much shared memory; None for all that the machine has.
+        """Limits the reserved shared memory to `limit`; None allows all that the machine has.
 
         Raises:
-            InputError: If the allocator does not spill, or the machine has less.
+            InputError: If the allocator does not spill, or the machine has less shared memory.
         """
         size = None if limit is None else parse_memory(limit)
         if self.name != "elastic":
@@ -277,13 +278,14 @@ class Allocator:
 
     @property
     def shared_limit_bytes(self) -> int | None:
-        """The most shared memory that may be reserved, or None."""
+        """The most shared memory that may be reserved; None for no limit."""
         return self.engine.shared_limit if self.name == "elastic" else None
 
     def rebalance(self, most: int | str | None = None) -> int:
-        """Move live blocks back from shared memory, at their addresses; returns the bytes moved.
+        """Moves live blocks from shared back to dedicated memory; returns the bytes moved.
 
-        The longest-lived blocks move first. Waits for the device.
+        The addresses stay the same. The longest-lived blocks move first. The call waits for the
+        device.
 
         Args:
             most: The most bytes to move; by default all that dedicated memory has room for.
@@ -296,10 +298,10 @@ class Allocator:
         return self.engine.rebalance(None if most is None else parse_size(most))
 
     def make_pool(self, *, use_on_oom: bool = False, no_split: bool = False) -> MemoryPool:
-        """Make a private pool.
+        """Makes a private pool.
 
         Args:
-            use_on_oom: Requests outside the pool may take its free memory before they fail.
+            use_on_oom: Whether requests outside the pool may take its free memory before they fail.
             no_split: Whether blocks of the pool are never split.
 
         Raises:
@@ -318,11 +320,11 @@ class Allocator:
 
     @contextmanager
     def use_pool(self, pool: MemoryPool, *, stream: int | None = None) -> Iterator[None]:
-        """Allocate from a private pool inside the `with` block.
+        """Serves the requests inside the `with` block from a private pool.
 
         Args:
             pool: The pool.
-            stream: Only for requests on this stream; None for all.
+            stream: Only requests on this stream come from the pool; None for all requests.
 
         Raises:
             InputError: If the pool was released, or is in use.
@@ -344,7 +346,7 @@ class Allocator:
     # --- statistics ------------------------------------------------------------------------------
 
     def memory_stats(self) -> dict[str, int]:
-        """All counters by the keys of torch.cuda.memory_stats(), sorted.
+        """Returns all counters by the keys of torch.cuda.memory_stats(), sorted.
 
         If requests may spill, `shared_allocated_bytes`, `shared_reserved_bytes`, `paused_bytes` and
         `num_spills` are added; PyTorch's own counters include both tiers.
@@ -352,42 +354,42 @@ class Allocator:
         return dict(sorted(self.engine.statistics(tiers=self.engine.may_spill).items()))
 
     def memory_allocated(self) -> int:
-        """Bytes in live blocks."""
+        """Returns the bytes in live blocks."""
         return self.engine.statistics()["allocated_bytes.all.current"]
 
     def max_memory_allocated(self) -> int:
-        """The most allocated since the last reset."""
+        """Returns the most bytes in live blocks since the last reset."""
         return self.engine.statistics()["allocated_bytes.all.peak"]
 
     def memory_reserved(self) -> int:
-        """Bytes taken from the driver."""
+        """Returns the bytes reserved from the driver."""
         return self.engine.statistics()["reserved_bytes.all.current"]
 
     def max_memory_reserved(self) -> int:
-        """The most reserved since the last reset."""
+        """Returns the most bytes reserved from the driver since the last reset."""
         return self.engine.statistics()["reserved_bytes.all.peak"]
 
     def reset_peak_memory_stats(self) -> None:
-        """Reset each peak to its current value."""
+        """Resets each peak to its current value."""
         self.engine.reset_peak_statistics()
 
     def reset_accumulated_memory_stats(self) -> None:
-        """Reset each total of allocated and freed to 0."""
+        """Resets the accumulated counters, such as all bytes ever allocated or freed, to 0."""
         self.engine.reset_accumulated_statistics()
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Free and total bytes of the device, as the driver sees it."""
+        """Returns the free and the total bytes of the device, as the driver counts them."""
         return self.gpu.free_bytes, self.gpu.total_bytes
 
     def memory_summary(self, *, abbreviated: bool = False) -> str:
-        """The table of torch.cuda.memory_summary(), followed by the tiers, if there are two."""
+        """Returns torch.cuda.memory_summary()'s table, then the tiers if requests may spill."""
         table = summary_text(self.memory_stats(), self.device, abbreviated=abbreviated)
         return table + tiers_text(self.engine) if self.engine.may_spill else table
 
     def shared_use(self) -> SharedUse | None:
-        """The use of shared memory so far, and a lower bound of its cost.
+        """Returns the use of shared memory so far, and a lower bound of the time that it cost.
 
-        None if requests cannot spill, and no block was placed there.
+        None if requests cannot spill and no block was placed in shared memory.
         """
         stats = self.engine.statistics()
         if self.policy == "strict" and not stats["shared_reserved_bytes.peak"]:
@@ -402,10 +404,10 @@ class Allocator:
     # --- history and snapshots -------------------------------------------------------------------
 
     def record_memory_history(self, *, max_entries: int = 1_000_000, stacks: bool = False) -> None:
-        """Keep the newest `max_entries` events from now on; 0 stops recording.
+        """Starts to keep the newest `max_entries` events; 0 stops the recording.
 
         Args:
-            max_entries: The size of the ring.
+            max_entries: The most events kept; older ones are dropped.
             stacks: Whether to keep the Python call stack of each request.
         """
         if max_entries < 0:
@@ -415,7 +417,7 @@ class Allocator:
         self.engine.set_context(0)
 
     def memory_snapshot(self) -> dict[str, Any]:
-        """The state and the history in the form of torch.cuda.memory._snapshot()."""
+        """Returns segments, history and settings in the form of torch.cuda.memory._snapshot()."""
         snapshot = snapshot_dict(
             self.engine,
             self.device,
@@ -429,7 +431,7 @@ class Allocator:
         return snapshot
 
     def dump_snapshot(self, path: str | PathLike[str]) -> None:
-        """Write `memory_snapshot()` as a pickle that PyTorch's memory viewer reads.
+        """Writes `memory_snapshot()` as a pickle that PyTorch's memory viewer reads.
 
         Raises:
             InputError: If the file exists already, or cannot be written.
@@ -439,10 +441,10 @@ class Allocator:
             file.write(content)
 
     def check_invariants(self) -> None:
-        """Check the allocator's books, block by block; for tests.
+        """Checks that the allocator's bookkeeping is consistent, block by block; for tests.
 
         Raises:
-            RuntimeError: If an invariant does not hold.
+            RuntimeError: If the bookkeeping is inconsistent.
         """
         self.engine.check_invariants()
 

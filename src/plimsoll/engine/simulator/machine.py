@@ -1,4 +1,4 @@
-"""Simulated machines: GPUs of stated sizes that share a host."""
+"""Simulated machines: GPUs of any sizes, on one host."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CallName = Literal[
 
 @dataclass(frozen=True)
 class DriverObjects:
-    """The resources of a simulated driver that programs hold.
+    """The resources that programs hold of a simulated driver.
 
     Attributes:
         handles: Allocations of physical memory.
-        mappings: Mappings of them; one allocation may be mapped twice.
+        mappings: Mappings of these allocations to addresses; one may be mapped twice.
         events: CUDA events.
         reservations: Reserved address ranges.
         reserved_addresses_bytes: The size of these ranges.
@@ -43,8 +43,8 @@ class SimulatedMachine:
     """A machine with any number of GPUs, a clock, and host memory that the GPUs can share.
 
     Half of the host's memory is shared GPU memory, as on Windows. With the `linux` driver a device
-    allocation fails when dedicated memory is full; with `wddm`, the Windows driver, it goes on into
-    shared memory and fails when both are full. Only driver calls and `advance` move the clock.
+    allocation fails when dedicated memory is full. With `wddm`, the Windows driver, it then takes
+    shared memory, and fails when both are full. Only driver calls and `advance` move the clock.
 
     >>> from plimsoll import SimulatedMachine
     >>> from plimsoll.base.units import GiB
@@ -74,11 +74,11 @@ class SimulatedMachine:
 
     @property
     def now(self) -> float:
-        """The clock, in seconds since the machine was made."""
+        """The time on the clock, in seconds since the machine was made."""
         return self._host.now_ns * 1e-9
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, so that queued GPU work completes.
+        """Advances the clock, so that queued GPU work completes.
 
         Raises:
             InputError: If `seconds` is negative.
@@ -89,12 +89,12 @@ class SimulatedMachine:
 
     @property
     def shared_total_bytes(self) -> int:
-        """Host memory that the GPUs may use."""
+        """The bytes of host memory that the GPUs may use."""
         return self._host.shared_total
 
     @property
     def shared_free_bytes(self) -> int:
-        """The free part of that memory."""
+        """The free bytes of the host memory that the GPUs may use."""
         return self._host.shared_free
 
 
@@ -132,12 +132,12 @@ class SimulatedGpu:
 
     @property
     def total_bytes(self) -> int:
-        """Dedicated memory."""
+        """The bytes of dedicated memory."""
         return self._driver.dedicated_total
 
     @property
     def free_bytes(self) -> int:
-        """Free dedicated memory."""
+        """The free bytes of dedicated memory."""
         return self._driver.dedicated_free
 
     @property
@@ -147,7 +147,7 @@ class SimulatedGpu:
 
     @property
     def most_dedicated_used_bytes(self) -> int:
-        """The most dedicated memory in use so far."""
+        """The peak of `dedicated_used_bytes` so far."""
         return self._driver.most_dedicated_used
 
     @property
@@ -157,7 +157,7 @@ class SimulatedGpu:
 
     @property
     def driver_objects(self) -> DriverObjects:
-        """The driver's resources that programs have not returned."""
+        """The driver's resources that programs have taken and not returned."""
         driver = self._driver
         return DriverObjects(
             handles=driver.handles,
@@ -173,13 +173,13 @@ class SimulatedGpu:
         return self._driver.driver_seconds
 
     def take(self, size: int | str) -> int:
-        """Take dedicated memory away, as a context, a library or another process would.
+        """Takes dedicated memory, as a CUDA context, a library or another process would.
 
         Returns:
             A handle for `give_back`.
 
         Raises:
-            OutOfMemoryError: If the device has not that much.
+            OutOfMemoryError: If the device has less free memory.
         """
         size_bytes = parse_size(size)
         handle = self._driver.take(size_bytes)
@@ -197,14 +197,14 @@ class SimulatedGpu:
         return handle
 
     def give_back(self, handle: int) -> None:
-        """Return memory that `take` took."""
+        """Frees memory that `take` took."""
         self._driver.give_back(handle)
 
     def share(self, path: str) -> None:
-        """Count the memory of other processes on this card as taken: those that use the same file.
+        """Shares this card with other processes: each counts the memory of all of them as taken.
 
         Args:
-            path: The shared file; plimsoll makes it if it does not exist.
+            path: The file that these processes all name; plimsoll makes it if it does not exist.
 
         Raises:
             OSError: If the file cannot be made, or this is not Linux.
@@ -215,15 +215,15 @@ class SimulatedGpu:
             raise OSError(str(error)) from None
 
     def launch(self, stream: int, seconds: float) -> None:
-        """Queue GPU work of the given length on a stream and return immediately."""
+        """Queues GPU work of the given length on a stream and returns immediately."""
         self._driver.launch(stream, seconds * 1e9)
 
     def synchronize(self) -> None:
-        """Wait until all queued work is done: the clock advances to its end."""
+        """Waits until all queued work is done: the clock advances to its end."""
         self._driver.synchronize_device()
 
     def pin_memory(self, size: int | str) -> int:
-        """Take pinned host memory, as cudaMallocHost, and return its address.
+        """Allocates pinned host memory, as cudaMallocHost does, and returns its address.
 
         Raises:
             OutOfMemoryError: If shared memory is full.
@@ -245,7 +245,7 @@ class SimulatedGpu:
         return address
 
     def unpin_memory(self, address: int) -> None:
-        """Free pinned memory.
+        """Frees pinned memory.
 
         Raises:
             InputError: If the address is not pinned.
@@ -254,15 +254,15 @@ class SimulatedGpu:
             raise InputError(f"{address:#x} is not pinned memory")
 
     def fail(self, call: CallName, *, after: int = 0, times: int | None = None) -> None:
-        """Make driver calls of one kind fail for lack of memory, for tests.
+        """Makes driver calls of one kind fail for lack of memory, for tests.
 
-        A request then raises OutOfMemoryError, or DriverError if the allocator needs the call; the
-        state is kept in both cases.
+        A request then raises OutOfMemoryError, or DriverError if the allocator cannot do without
+        the call. In both cases the allocator's state stays as it was.
 
         Args:
             call: The kind, such as "allocate" (cudaMalloc) or "create" (cuMemCreate).
-            after: How many more succeed first.
-            times: How many fail then; None for all.
+            after: How many calls still succeed before the first failure.
+            times: How many calls fail then; None for all later ones.
         """
         kind = getattr(_core.Call, call, None)
         if kind is None:
@@ -270,5 +270,5 @@ class SimulatedGpu:
         self._driver.inject(kind, after, times)
 
     def heal(self) -> None:
-        """End all faults set by `fail`."""
+        """Makes driver calls succeed again after `fail`."""
         self._driver.clear_faults()

@@ -1,4 +1,4 @@
-"""Exports recordings to the formats of other tools: one module each, and a row in `EXPORTS`."""
+"""Exports recordings to the formats of other tools: each has a module, and a row in `EXPORTS`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Writer(Protocol):
-    """Writes a recording to a file; see `NewFile` for `force`."""
+    """A function that writes a recording to a file; `NewFile` explains `force`."""
 
     def __call__(self, recording: Recording, path: str | PathLike[str], *, force: bool) -> None:
-        """Write it."""
+        """Writes the recording to the file."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Export:
     Attributes:
         ending: The ending of its files' names.
         write: The function that writes a file.
-        next_step: The next step for a user, with "{file}" for the file's name; None without one.
+        next_step: A suggestion for the user, in which "{file}" is replaced by the file's name;
+            None for no suggestion.
     """
 
     ending: str
@@ -45,7 +46,7 @@ class Export:
 
 
 def _of_run(write: Callable[[Run, IO[bytes]], None]) -> Writer:
-    """Makes a writer of recordings from a writer of the page's `Run`."""
+    """Makes a writer of recordings from a function that writes the page's `Run`."""
 
     def write_recording(recording: Recording, path: str | PathLike[str], *, force: bool) -> None:
         with NewFile(path, force=force) as file:
@@ -75,13 +76,13 @@ def export(
     """Writes a recording in the format of another tool.
 
     Args:
-        source: A snapshot, a trace, or a `Recording`.
-        kind: One of `EXPORTS`; docs/view.md describes each.
+        source: A snapshot or trace file, or a `Recording`.
+        kind: One of `EXPORTS`; docs/view.md describes them.
         output: The file; by default the recording's path with another ending.
         force: Whether to replace an existing file.
 
     Returns:
-        Returns the path of the file.
+        The path of the file.
 
     Raises:
         InputError: If the kind is unknown, the recording cannot be read, or the file exists or its

@@ -1,4 +1,4 @@
-"""Exports blocks as CSV, one row each, for spreadsheets."""
+"""Exports blocks as CSV for spreadsheets, a row for each block."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 16
 _FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet evaluates cells that begin like this, unless a quote precedes."""
+"""A spreadsheet evaluates a cell that begins like this, unless a quote stands before it."""
 
 
 def write_csv(run: Run, file: IO[bytes]) -> None:
-    """Writes the blocks of a run, in order of allocation; events that never happened are empty."""
+    """Writes a run's blocks in order of allocation; a cell is empty if its event never happened."""
     first = True
     for view in run.devices:
         for begin in range(0, max(len(view.lifetimes), 1), _AT_ONCE):
@@ -66,5 +66,5 @@ def _rows(view: DeviceView, begin: int, end: int) -> pa.Table:
 
 
 def _cell(text: str) -> str:
-    """Returns untrusted text as a cell that is not evaluated."""
+    """Returns untrusted text as a cell that spreadsheets do not evaluate."""
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,7 +1,8 @@
-"""Exports to ui.perfetto.dev and chrome://tracing: the JSON trace event format.
+"""Exports to the JSON trace event format, for ui.perfetto.dev and chrome://tracing.
 
-Each device is a process: counters of live, reserved and shared memory, an asynchronous slice for
-the life of every block, and an instant for every mark. Times are microseconds from the first event.
+Each device is shown as a process, with counters of live, reserved and shared memory, an
+asynchronous slice for the life of every block, and an instant for every mark. Times are
+microseconds since the first event.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _AT_ONCE = 1 << 16
 
 
 def write_perfetto(run: Run, file: IO[bytes]) -> None:
-    """Writes a run as a trace."""
+    """Writes a run as a JSON trace."""
     file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
     separator = b""
     for view in run.devices:
@@ -69,7 +70,7 @@ def _steps(
     end: np.ndarray[Any, np.dtype[np.int64]],
     sizes: np.ndarray[Any, np.dtype[np.int64]],
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Yields a level at the times of its changes; of simultaneous events the last counts."""
+    """Yields the time and the new level of each change; of simultaneous events the last counts."""
     change = np.zeros(view.event_count + 1, dtype=np.int64)
     np.add.at(change, np.maximum(start, 0), sizes)
     np.subtract.at(change, np.maximum(end, 0), sizes)

@@ -15,7 +15,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write_speedscope(run: Run, file: IO[bytes]) -> None:
-    """Writes a run as sampled profiles, one a device, whose weights are bytes."""
+    """Writes a run as sampled profiles, one for each device, with bytes as weights."""
     frames: dict[tuple[str, int, str], int] = {}
     profiles = [_profile(view, frames) for view in run.devices]
     content = {

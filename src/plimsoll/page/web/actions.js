@@ -1,4 +1,4 @@
-// What can be done on the page, and what its parts ask about it together.
+// The actions of a user on the page, and values that several parts of the page need.
 
 import { pickedFrom } from "./history/blocks.js";
 import { AXES } from "./history/axis.js";
@@ -13,7 +13,7 @@ import { colourNumbers } from "./elements/colours.js";
 /** @import { Summary } from "./history/summary.js" */
 /** @import { Store } from "./store.js" */
 
-/** What can be done on the page, and what can be asked about it. */
+/** The user's actions, each of which changes the store, and values that parts of the page share. */
 export class Actions {
   /**
    * @param {Run[]} runs
@@ -26,7 +26,7 @@ export class Actions {
     this.summaries = new Map();
     /** @type {number[][]} */
     this.numbers = [];
-    /** What `numbers` are of. */
+    /** The key and devices for which `numbers` were computed. */
     this.coloursFor = "";
     /** @type {Map<Run, { of: string, query: Query, held: Blocks | null, rows: Set<number> | null }>} */
     this.queries = new Map();
@@ -40,18 +40,18 @@ export class Actions {
     return this.runs[this.store.state.panel] ?? this.runs[0];
   }
 
-  /** The length of the axis: that of the longest run. */
+  /** Returns the length of the axis: that of the longest run. */
   length() {
     return Math.max(...this.runs.map((run) => this.axis.length(run.device)));
   }
 
-  /** The bytes at the top of the timelines: all runs have one scale. */
+  /** Returns the bytes at the top of the timelines; all runs have the same scale. */
   highest() {
     const most = this.runs.map(({ device }) => Math.max(device.peakBytes(), device.segments.most));
     return Math.max(...most, 1) * 1.04;
   }
 
-  /** The colours of the groups of a run, as numbers. */
+  /** Returns the number of the colour of each of a run's groups. */
   colours(/** @type {Run} */ run) {
     const { key } = this.store.state;
     const keys = this.runs.map(({ device }) => device.key(key));
@@ -71,7 +71,7 @@ export class Actions {
   }
 
   /**
-   * What is held at a run's moment.
+   * Returns what is held at a run's moment, in all and by group.
    * @returns {Summary}
    */
   summary(/** @type {Run} */ run) {
@@ -85,7 +85,7 @@ export class Actions {
     return value;
   }
 
-  // Where the window is
+  // The window: the part of the axis that the timelines show
 
   show(/** @type {number} */ from, /** @type {number} */ to) {
     const length = this.length();
@@ -105,7 +105,7 @@ export class Actions {
     this.show(from + distance, to + distance);
   }
 
-  /** Zoom around a place, which stays where it is; by less than 1 to see more of it. */
+  /** Multiplies the window's length by a factor; the given place on the axis stays in place. */
   zoom(/** @type {number} */ factor, /** @type {number} */ place) {
     const { from, to } = this.store.state;
     const most = this.length() / (to - from);
@@ -114,7 +114,7 @@ export class Actions {
     this.show(place - (place - from) * by, place + (to - place) * by);
   }
 
-  /** Zoom around the moment, where the window has it, or else around its middle. */
+  /** Zooms around the moment if the window shows it, or else around the window's middle. */
   zoomAroundMoment(/** @type {number} */ factor) {
     const { device, moment } = this.active;
     const place = this.axis.placeOf(device, moment);
@@ -148,7 +148,7 @@ export class Actions {
     this.store.set({ key: name, only: null });
   }
 
-  // What is looked at
+  // The active run, the moment, the picked block and the search
 
   activate(/** @type {Run} */ run) {
     this.store.set({ panel: this.runs.indexOf(run) });
@@ -162,7 +162,7 @@ export class Actions {
     this.store.touch("moment");
   }
 
-  /** Pick one of the blocks that are held at the moment; -1 for none. */
+  /** Picks one of the blocks that are held at the moment; row -1 picks none. */
   pickBlock(/** @type {Run} */ run, /** @type {number} */ row) {
     const { held } = run;
     this.activate(run);
@@ -171,7 +171,7 @@ export class Actions {
     this.store.touch("picked");
   }
 
-  /** Pick a block of any time, and go to where it was allocated. */
+  /** Picks a block of any time, and goes to the moment when it was allocated. */
   async pickAnywhere(
     /** @type {Run} */ run,
     /** @type {Blocks} */ blocks,
@@ -191,7 +191,7 @@ export class Actions {
     await this.goTo(run, run.device.peakEvent());
   }
 
-  /** To the next mark after the moment, or the one before it. */
+  /** Goes to the next mark after the moment (direction 1), or to the last one before it (-1). */
   goToMark(/** @type {1 | -1} */ direction, /** @type {string | null} */ kind) {
     const run = this.active;
     const marks = run.device.moments.filter((one) => kind === null || one.kind === kind);
@@ -203,12 +203,12 @@ export class Actions {
     if (next !== undefined) this.goTo(run, next);
   }
 
-  /** What is searched for. */
+  /** Returns the search for a run's blocks, parsed. */
   query(/** @type {Run} */ run) {
     return this.searched(run).query;
   }
 
-  /** The rows of what is held that the search finds, or null where there is no search. */
+  /** Returns the rows of the held blocks that the search finds; null if there is no search. */
   found(/** @type {Run} */ run) {
     const searched = this.searched(run);
     const { test } = searched.query;

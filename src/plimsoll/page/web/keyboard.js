@@ -1,4 +1,4 @@
-// What the keys do, wherever the focus is; help.js tells the user.
+// The keys that work wherever the focus is; help.js lists them for the user.
 
 import { FORMS } from "./flame/flame_graph.js";
 import { LAYOUTS } from "./map/layout.js";
@@ -11,20 +11,20 @@ import { LAYOUTS } from "./map/layout.js";
 /** @import { Store } from "./store.js" */
 
 /**
- * What the keys act on.
+ * The parts of the page that the keys act on.
  * @typedef {object} Played
  * @property {Run[]} runs
  * @property {Store} store
  * @property {Actions} actions
  * @property {Toolbar} toolbar
  * @property {Help} help
- * @property {Views} views Of the first run: all show the same one.
+ * @property {Views} views The views of the first run; those of the second show the same view.
  * @property {Library} library
  */
 
 /**
  * @param {Played} played
- * @param {AbortSignal} signal When to stop.
+ * @param {AbortSignal} signal Ends the listening.
  */
 export function listenToKeys(played, signal) {
   const { runs, store, actions, toolbar, help, views, library } = played;
@@ -94,7 +94,7 @@ export function listenToKeys(played, signal) {
   );
 }
 
-/** Show the step around the moment. */
+/** Sets the window to the training step around the moment. */
 function showStep(/** @type {Actions} */ actions) {
   const { device, moment } = actions.active;
   const ends = device.moments.filter(({ kind }) => kind === "step").map(({ event }) => event);

@@ -1,13 +1,13 @@
-// The address of the page names what is looked at: `#event=4526&block=4420@0x7f7f5c000000`, so that
-// a link leads others to it. What is of the second run has `B.` before it.
+// Keeps the moment and the picked block in the page's URL, `#event=4526&block=4420@0x7f7f5c000000`,
+// so that the URL is a link to them. Names for the second run begin with `B.`.
 
 /** @import { Actions } from "./actions.js" */
 /** @import { Run } from "./history/run.js" */
 
-/** The address is written once nothing has changed for so long. */
+/** The URL is written once nothing has changed for this long. */
 const REST_MS = 200;
 
-/** Which parts of the state a link has, and what it calls them. */
+/** The parts of the state that are in a link, by their names in the link. */
 const NAMES = /** @type {const} */ ({ by: "key", view: "view" });
 
 export class Link {
@@ -16,11 +16,11 @@ export class Link {
     this.actions = actions;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
-    /** What was written last. */
+    /** The last fragment that was written to the URL. */
     this.written = "";
   }
 
-  /** What is looked at, as the address has it. */
+  /** Returns the URL's fragment for the present moment, picked block, device and state. */
   text() {
     const { runs, store } = this.actions;
     const parts = runs.flatMap((run) => {
@@ -38,7 +38,7 @@ export class Link {
     return `#${parts.join("&")}`;
   }
 
-  /** Have the address follow what is looked at. */
+  /** Writes the URL soon, once nothing has changed for `REST_MS`. */
   follow() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.write(), REST_MS);
@@ -54,8 +54,8 @@ export class Link {
   }
 
   /**
-   * Go to what the address names.
-   * @returns {Promise<string[]>} What of it is not there, a sentence each.
+   * Goes to the moment and the block that the URL names.
+   * @returns {Promise<string[]>} A sentence for each thing that the URL names and that is missing.
    */
   async read() {
     if (location.hash === this.written || location.hash.length < 2) return [];
@@ -104,7 +104,7 @@ export class Link {
   }
 
   /**
-   * Whether there is such a block, which then is picked.
+   * Picks the block that a link names; returns whether there is such a block.
    * @param {Run} run
    * @param {string} block
    */

@@ -1,4 +1,4 @@
-// The page: reads what it carries, and shows it; then what is opened besides.
+// Starts the page: reads the runs in it and shows them, and later the files that the user opens.
 
 import { make } from "./elements/dom.js";
 import { Opener } from "./files/opener.js";
@@ -18,13 +18,13 @@ async function start() {
     isServed,
     async (found) => {
       opened.push(...found);
-      // Beside what is there, or as the page was written: two runs side by side.
+      // A page of two runs is shown as it is; one run is shown beside the first of those shown.
       await show(found.length > 1 ? found.slice(0, 2) : [shown.runs[0], found[0]]);
     },
     showProblem,
   );
   const show = async (/** @type {Run[]} */ some) => {
-    // A run cannot stand beside itself: it has one moment.
+    // A run cannot be shown beside itself, because it has only one moment.
     const distinct = [...new Set(some)].slice(0, 2);
     const before = shown.store.state;
     shown.end();
@@ -39,7 +39,7 @@ async function start() {
   document.body.append(opener.input, opener.veil);
   requestAnimationFrame(() => setTimeout(() => performance.mark("painted")));
 
-  // What the first picture does not need.
+  // The browser draws the first picture before the rest is loaded.
   await new Promise((resolve) => setTimeout(resolve));
   for (const run of runs) await run.loadDetails();
   await shown.complete();
@@ -52,7 +52,7 @@ async function start() {
   document.documentElement.dataset.state = "ready";
 }
 
-/** Say what went wrong. */
+/** Shows a message at the top of the page that says what went wrong. */
 function showProblem(/** @type {unknown} */ reason) {
   document.querySelector(".failure")?.remove();
   const text = reason instanceof Error ? reason.message : String(reason);

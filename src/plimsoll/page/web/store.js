@@ -1,4 +1,5 @@
-// What the page shows now. Whoever shows something listens; changes of one frame are told together.
+// The store keeps the state of the page. Listeners redraw the page when it changes; they are called
+// once for all changes before the browser's next frame.
 
 /**
  * @typedef {object} State
@@ -6,7 +7,7 @@
  * @property {string} axis
  * @property {number} from The window, on the axis.
  * @property {number} to
- * @property {boolean} isFitted Whether the height shows what the window needs, or all.
+ * @property {boolean} isFitted Whether the scale of bytes fits the window, not the whole history.
  * @property {string | null} only The one group that is shown in colour.
  * @property {string} view Which of the views is shown.
  * @property {string} layout Of the map.
@@ -14,7 +15,7 @@
  * @property {string} theme
  * @property {string} search
  * @property {boolean} isEverywhere Whether the search goes through the whole history.
- * @property {number} panel The run that keys act on.
+ * @property {number} panel The index of the run that keys act on.
  */
 
 /** @typedef {(changed: Set<string>) => void} Listener */
@@ -37,7 +38,7 @@ export class Store {
     for (const name of changed) this.touch(name);
   }
 
-  /** Have everything that depends on `name` drawn anew. */
+  /** Notes that `name` has changed, so that everything that depends on it is drawn anew. */
   touch(/** @type {string} */ name) {
     if (this.changed.size === 0) requestAnimationFrame(() => this.tell());
     this.changed.add(name);
@@ -49,7 +50,7 @@ export class Store {
     for (const listener of this.listeners) listener(changed);
   }
 
-  /** Tell nobody any more. */
+  /** Removes all listeners. */
   stop() {
     this.listeners = [];
   }

@@ -1,4 +1,4 @@
-// What the page shows of one run, or of two side by side: its parts, kept in step.
+// Everything that the page shows of one run, or of two side by side; redraws the parts that change.
 
 import { Actions } from "./actions.js";
 import { BlockCard } from "./blocks/block_card.js";
@@ -41,14 +41,14 @@ const AT_FIRST = {
   panel: 0,
 };
 
-/** What stays as it is when other runs are shown. */
+/** The parts of the state that stay when other runs are shown. */
 const KEPT = /** @type {const} */ (["key", "axis", "view", "layout", "flameForm", "theme"]);
 
 export class Workspace {
   /**
-   * @param {Run[]} runs One, or two.
+   * @param {Run[]} runs One run, or two.
    * @param {Library} library
-   * @param {State} [before] What was shown before.
+   * @param {State} [before] The state of the workspace before this one.
    */
   constructor(runs, library, before) {
     this.runs = runs;
@@ -60,11 +60,11 @@ export class Workspace {
     this.link = new Link(this.actions);
     this.library = library;
     this.ended = new AbortController();
-    /** What is put into the page. @type {HTMLElement[]} */
+    /** The elements that this workspace puts into the page. @type {HTMLElement[]} */
     this.elements = [];
   }
 
-  /** Show all that is there without the details of the runs. */
+  /** Puts the elements into the page, and draws what needs no details of the runs. */
   async start() {
     const { runs, store, actions, link, ended } = this;
     const isPair = runs.length > 1;
@@ -164,12 +164,12 @@ export class Workspace {
     );
   }
 
-  /** Show what is held at the moment, once the details of the runs are there. */
+  /** Shows the blocks held at the moment; call it once the runs' details are loaded. */
   async complete() {
     for (const run of this.runs) await run.goTo(run.moment, () => this.store.touch("all"));
   }
 
-  /** Take it out of the page. */
+  /** Removes the workspace from the page. */
   end() {
     this.ended.abort();
     this.link.stop();

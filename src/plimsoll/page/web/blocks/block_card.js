@@ -1,4 +1,4 @@
-// One block: its life, its place, and the call stack that asked for it.
+// The card of the picked block: its life, its address, and the call stacks of allocation and free.
 
 import { groupColour } from "../elements/colours.js";
 import { takenBytes } from "../history/blocks.js";
@@ -127,7 +127,7 @@ export class BlockCard {
   }
 
   /**
-   * What asked for it beside what asked for its free.
+   * Returns an element with the call stacks of the allocation and of the free, side by side.
    * @param {Picked} card
    */
   stacks(card) {

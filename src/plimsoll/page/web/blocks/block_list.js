@@ -1,5 +1,5 @@
-// The list of blocks: those held at the moment, or all that a search finds. Only the rows in view
-// are elements.
+// The list of blocks: those live at the moment, or those of any time that a search finds. Only the
+// rows in view exist as HTML elements.
 
 import { make, nameOf, swatch } from "../elements/dom.js";
 import { groupColour } from "../elements/colours.js";
@@ -17,8 +17,8 @@ import { formatAddress, formatBytes, formatCount } from "../elements/format.js";
  * @typedef {object} ListColumn
  * @property {BlockColumn | "group" | "line"} name
  * @property {string} title
- * @property {string} style Its class.
- * @property {number} first The direction it is sorted in at first.
+ * @property {string} style The CSS class of its cells.
+ * @property {number} first The direction of the first click's sort: 1 ascending, -1 descending.
  */
 
 /** @type {ListColumn[]} */
@@ -44,16 +44,19 @@ export class BlockList {
     /** @type {ListColumn["name"]} */
     this.sortedBy = "size";
     this.direction = -1;
-    /** Rows of `blocks`, as they are listed. @type {number[]} */
+    /** The rows of `blocks` that are listed, in the order of the list. @type {number[]} */
     this.rows = [];
     /** @type {Blocks | null} */
     this.blocks = null;
     this.groups = new Uint8Array(0);
     this.isEverywhere = false;
     this.asked = 0;
-    /** What the last search through the whole history found. @type {{ sought: string, blocks: Blocks } | null} */
+    /**
+     * What the last search through the whole history found.
+     * @type {{ sought: string, blocks: Blocks } | null}
+     */
     this.found = null;
-    /** The height of a row: fingers need more of it. */
+    /** The height of a row in pixels; on touch screens rows are higher. */
     this.rowHeight = matchMedia("(pointer: coarse)").matches ? 40 : 24;
     this.count = make("span", { class: "count", role: "status" });
     this.everywhere = make("input", {
@@ -106,7 +109,7 @@ export class BlockList {
     );
   }
 
-  /** List what is held, or look for what is searched for. */
+  /** Lists the live blocks that match the search, or searches the whole history. */
   async draw() {
     const { run } = this;
     const { state } = this.store;
@@ -121,7 +124,7 @@ export class BlockList {
     if (this.found?.sought !== sought) {
       this.count.textContent = "searching …";
       const blocks = await run.source.find(test);
-      if (asked !== this.asked) return; // meanwhile, something else was asked for
+      if (asked !== this.asked) return; // a later call of `draw` replaces this one
       this.found = { sought, blocks };
     }
     this.list(this.found.blocks, null, true);
@@ -130,7 +133,7 @@ export class BlockList {
   /**
    * @param {Blocks} blocks
    * @param {Test | null} test
-   * @param {boolean} isEverywhere Whether these are blocks of any time.
+   * @param {boolean} isEverywhere Whether `blocks` are of any time, not only of the moment.
    */
   list(blocks, test, isEverywhere) {
     const { run } = this;
@@ -192,7 +195,7 @@ export class BlockList {
     });
   }
 
-  /** Make the rows that are in view. */
+  /** Makes the elements of the rows that are in view. */
   fill() {
     const { blocks, rows, body, space } = this;
     if (blocks === null) return;
@@ -231,7 +234,7 @@ export class BlockList {
       }
       if (c !== 1) return make("span", { class: `cell ${column.style}`, role: "gridcell" }, texts[c]);
       const colour = groupColour(this.actions.colours(run)[number] ?? 11);
-      // Of a line, the last column has the name.
+      // If the groups are source lines, the last column has the name.
       const name =
         key.by === "tier" ? tierOf(blocks, i) : key.name === "line" ? "" : key.groups[number];
       return make("span", { class: `cell ${column.style}`, role: "gridcell" }, swatch(colour), name);
@@ -260,7 +263,7 @@ export class BlockList {
     if (blocks === null || place < 0 || place >= this.rows.length) return;
     if (this.isEverywhere) this.actions.pickAnywhere(this.run, blocks, this.rows[place]);
     else this.actions.pickBlock(this.run, this.rows[place]);
-    // The block's card takes room from the list: first it is drawn.
+    // The block's card is drawn first, as it takes room from the list.
     requestAnimationFrame(() => this.scrollTo(place));
   }
 
@@ -277,7 +280,7 @@ export class BlockList {
     this.pick(now < 0 ? 0 : Math.min(Math.max(now + step, 0), rows.length - 1));
   }
 
-  /** Have a row in view. */
+  /** Scrolls the list until a row is in view. */
   scrollTo(/** @type {number} */ place) {
     const top = place * this.rowHeight;
     if (top < this.body.scrollTop) this.body.scrollTop = top;

@@ -1,4 +1,4 @@
-// A call stack as a list, innermost frame first.
+// Makes the list of a call stack's frames, innermost first.
 
 import { make } from "../elements/dom.js";
 import { packagePath } from "../elements/format.js";
@@ -8,12 +8,12 @@ import { packagePath } from "../elements/format.js";
 /**
  * @param {Stacks | null} stacks
  * @param {number | null} stack
- * @param {string} name What the stack is of.
+ * @param {string} name The label, such as "Call stack of the free".
  */
 export function stackList(stacks, stack, name) {
   const frames = stack === null ? [] : (stacks?.frames(stack) ?? []);
   if (frames.length === 0) return make("p", { class: "caption" }, "No call stack was recorded.");
-  // The places that the stack's source line names.
+  // The frames that are named in the stack's source line.
   const here = [
     frames.findIndex(({ isProgram }) => isProgram),
     frames.findIndex(({ isUsers }) => isUsers),

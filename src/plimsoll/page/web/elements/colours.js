@@ -1,9 +1,9 @@
-// Colours of groups. A group of the same name has the same colour in every run.
+// The colours of groups. Groups of the same name have the same colour in every run.
 
 /** @import { Key } from "../history/groups.js" */
 
 /**
- * The colours of categories, which are the same on every page.
+ * The numbers of the categories' colours, which are the same on every page.
  * @type {Record<string, number>}
  */
 const CATEGORIES = {
@@ -20,11 +20,11 @@ const CATEGORIES = {
   temporaries: 6,
 };
 
-/** How many colours there are before the grey of all others. */
+/** The number of colours; the next number is the grey of all other groups. */
 const COLOURS = 11;
 
 /**
- * The colour numbers of a key's groups, for each of several devices.
+ * Returns for each device the colour numbers of its groups.
  * @param {Key[]} keys
  * @returns {number[][]}
  */
@@ -44,13 +44,13 @@ export function colourNumbers(keys) {
 /** @type {Map<string, string>} */
 const known = new Map();
 
-/** To be called when the theme has changed. */
+/** Drops the colours that were read from the style sheet; call it when the theme has changed. */
 export function forgetColours() {
   known.clear();
 }
 
 /**
- * A colour of the theme, as CSS writes it.
+ * Returns a colour of the theme, as CSS writes it.
  * @param {string} name
  */
 export function themeColour(name) {
@@ -68,7 +68,7 @@ export function groupColour(number) {
 }
 
 /**
- * "#rrggbb" as a pixel of an ImageData.
+ * Converts "#rrggbb" to a pixel of an ImageData.
  * @param {string} colour
  * @param {number} [alpha]
  */

@@ -1,12 +1,12 @@
-// Making elements. Text goes in as text, never as markup: it comes from recordings.
+// Makes HTML elements. Text, which may come from recordings, is never read as markup.
 
 import { shortName } from "./format.js";
 
 /**
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
- * @param {Record<string, unknown>} [properties] `class`, `role`, `aria-*`, `data-*` and such become
- *   attributes, `on*` listeners, all else properties.
+ * @param {Record<string, unknown>} [properties] `class`, `role`, `for`, `tabindex`, `aria-*` and
+ *   `data-*` become attributes, `on*` become listeners, and all others become properties.
  * @param {...(Node | string | null)} children
  * @returns {HTMLElementTagNameMap[Tag]}
  */
@@ -26,7 +26,7 @@ export function make(tag, properties = {}, ...children) {
 const FOCUSABLE = "button, select, input, summary, [tabindex]";
 
 /**
- * Put other children into an element; what had the focus hands it to what takes its place.
+ * Replaces the children of an element. If one had the focus, the new one in its place gets it.
  * @param {HTMLElement} element
  * @param {(Node | string)[]} children
  */
@@ -41,8 +41,8 @@ export function refill(element, children) {
 }
 
 /**
- * The name of a group. Where there is too little room, a source line is cut at its beginning: its
- * end tells it from others.
+ * Makes an element with the name of a group. A source line that is too long for its place is cut at
+ * the beginning, because lines differ at their end.
  * @param {string} style The class of the element.
  * @param {string} name
  */
@@ -52,7 +52,7 @@ export function nameOf(style, name) {
   return make("span", { class: `${style} cut-first` }, make("bdi", { dir: "ltr" }, text));
 }
 
-/** A small square in a group's colour. */
+/** Makes a small square in a group's colour. */
 export function swatch(/** @type {string} */ colour) {
   const square = make("span", { class: "swatch", "aria-hidden": "true" });
   square.style.backgroundColor = colour;
@@ -60,7 +60,7 @@ export function swatch(/** @type {string} */ colour) {
 }
 
 /**
- * A canvas as large as its element, in the pixels of the device.
+ * Gives a canvas as many pixels as its element has on the screen; returns its context and size.
  * @param {HTMLCanvasElement} canvas
  */
 export function fitCanvas(canvas) {

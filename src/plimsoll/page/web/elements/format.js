@@ -1,21 +1,21 @@
-// Numbers as people read them.
+// Writes numbers, sizes, times and names as people read them.
 
 const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
 
 /**
- * "512 bytes", "20.00 MiB", "9.52 GiB".
+ * Returns a size such as "512 bytes", "20.00 MiB" or "9.52 GiB".
  * @param {number} bytes
  */
 export function formatBytes(bytes) {
   const size = Math.abs(bytes);
   if (size < 1024) return `${formatCount(bytes)} ${size === 1 ? "byte" : "bytes"}`;
-  // What rounds to 1024.00 of a unit is 1.00 of the next.
+  // A size that would round to 1024.00 of a unit is written as 1.00 of the next unit.
   const unit = Math.min(Math.floor(Math.log2(size / 1023.995) / 10) + 1, UNITS.length);
   return `${(bytes / 1024 ** unit).toFixed(2)} ${UNITS[unit - 1]}`;
 }
 
 /**
- * A size to the byte: "20.00 MiB (20,971,520 bytes)".
+ * Returns a size with its exact bytes: "20.00 MiB (20,971,520 bytes)".
  * @param {number} bytes
  */
 export function formatExactly(bytes) {
@@ -30,7 +30,7 @@ export function formatCount(count) {
 }
 
 /**
- * "1 block", "2 blocks".
+ * Returns a count with its noun: "1 block", "2 blocks".
  * @param {number} count
  * @param {string} noun
  */
@@ -39,7 +39,7 @@ export function plural(count, noun) {
 }
 
 /**
- * A span of time from microseconds: "12 µs", "3.20 ms", "1.250 s", "2 min 5.0 s".
+ * Returns a time given in microseconds: "12 µs", "3.20 ms", "1.250 s", "2 min 5.0 s".
  * @param {number} us
  */
 export function formatTime(us) {
@@ -52,7 +52,7 @@ export function formatTime(us) {
 }
 
 /**
- * An address in hexadecimal.
+ * Returns an address in hexadecimal.
  * @param {bigint} origin
  * @param {number} offset
  */
@@ -65,14 +65,14 @@ export function formatShare(part, whole) {
   return whole > 0 ? `${((100 * part) / whole).toFixed(1)}%` : "–";
 }
 
-/** A file from its package on, where it lies in one. */
+/** Returns the path of a file without the folders before its package, if it is in a package. */
 export function packagePath(/** @type {string} */ file) {
   return file.replace(/^.*[/\\](?:site|dist)-packages[/\\]/, "");
 }
 
 /**
- * "file:line function" for each place of a source line, the file without its folders; all other
- * names as they are.
+ * Returns a name with each "file:line function" in it shortened to the file without its folders.
+ * Other names stay as they are.
  * @param {string} name
  */
 export function shortName(name) {

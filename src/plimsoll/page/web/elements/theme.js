@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it.
+// The page's theme: light, dark, or the system's.
 
 import { forgetColours } from "./colours.js";
 

@@ -1,5 +1,5 @@
-// Further files on this page, by drag and drop or by the button: pages that plimsoll view wrote, and
-// with a server behind this page, recordings.
+// Opens further files on this page, by drag and drop or by the button: pages that `plimsoll view`
+// wrote, and, if a server serves this page, recordings.
 
 import { make } from "../elements/dom.js";
 import { runsOf } from "./page_data.js";
@@ -8,7 +8,7 @@ import { runsOf } from "./page_data.js";
 
 export class Opener {
   /**
-   * @param {boolean} isServed Whether a server stands behind this page.
+   * @param {boolean} isServed Whether a server serves this page.
    * @param {(runs: Run[]) => Promise<void>} onRuns
    * @param {(problem: unknown) => void} onProblem
    */
@@ -31,7 +31,7 @@ export class Opener {
     this.listen();
   }
 
-  /** Have the user choose files. */
+  /** Lets the user choose files. */
   ask() {
     this.input.value = "";
     this.input.click();
@@ -90,7 +90,7 @@ export class Opener {
   }
 
   /**
-   * What a page carries; nothing in it runs.
+   * Reads the runs out of a page's text; no script in the page runs.
    * @param {string} text
    * @param {string} name
    * @param {boolean} isServed
@@ -102,7 +102,8 @@ export class Opener {
       for (const run of runs) await run.loadDetails();
       return runs;
     } catch (problem) {
-      // What is said on purpose is an Error itself; all else comes of data that make no sense.
+      // This program throws plain Errors with a message for people. Any other class of error means
+      // that the page's data are damaged.
       if (problem instanceof Error && problem.constructor === Error) throw problem;
       throw new Error(`${name} is damaged.`);
     }

@@ -1,19 +1,19 @@
-// What a page carries: this one, or another that was opened on it.
+// Reads the data in a page: in this one, or in another that the user opened on it.
 
 import { Run } from "../history/run.js";
 
 /** @import { PackedRun } from "../history/run.js" */
 
-/** Of the data; see document.py. */
+/** The version of the data's format; document.py has the same. */
 const FORMAT = 2;
 
 /** @typedef {{ format: number, first_device: number, served: boolean, runs: PackedRun[] }} PackedPage */
 
 /**
- * The runs of a page.
+ * Returns the runs of a page.
  * @param {Document} page
- * @param {string} name Of its file, for messages.
- * @param {boolean} canAsk Whether its server, if it has one, answers this page.
+ * @param {string} name The name of the page's file, for messages.
+ * @param {boolean} canAsk Whether this page can ask the other page's server, if that has one.
  */
 export async function runsOf(page, name, canAsk) {
   const text = page.getElementById("data")?.textContent;

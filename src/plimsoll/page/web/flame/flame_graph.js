@@ -1,5 +1,6 @@
-// What is live at the moment by call stack: the outermost frames at the top, each as wide as what
-// was asked for in it and in all that it called; or every frame with its totals, as a table.
+// The memory that is live at the moment, by call stack. The flame graph has the outermost frames at
+// the top; a frame is as wide as the memory that it and the frames that it called asked for. The
+// table has every frame with its totals.
 
 import { themeColour } from "../elements/colours.js";
 import { fitCanvas, make, refill } from "../elements/dom.js";
@@ -16,7 +17,7 @@ import { frameTable } from "./table.js";
 
 const ROW = 20;
 
-/** How the frames can be shown. */
+/** The ways to show the frames. */
 export const FORMS = { graph: "flame graph", table: "totals of each frame" };
 
 export class FlameGraph {
@@ -63,9 +64,9 @@ export class FlameGraph {
     this.tree = null;
     /** @type {Bar[]} */
     this.bars = [];
-    /** The node that fills the width. */
+    /** The node whose frame fills the width of the graph. */
     this.focus = 0;
-    /** The node that is described. */
+    /** The node that the user chose; the text above the graph describes it. */
     this.chosen = 0;
     this.hovered = -1;
     this.listen();
@@ -92,7 +93,7 @@ export class FlameGraph {
         (found === null || found.has(row)) &&
         (only === null || key.by === "tier" || key.groups[groups[row]] === only),
     );
-    // What is not live at this moment cannot fill the width.
+    // A node without live blocks at this moment can neither fill the width nor be chosen.
     while (this.tree.blocks[this.focus] === 0 && this.focus !== 0)
       this.focus = this.tree.parent[this.focus];
     while (this.tree.blocks[this.chosen] === 0 && this.chosen !== 0)
@@ -157,14 +158,14 @@ export class FlameGraph {
     return tree.stacks.frame(tree.frame[node]);
   }
 
-  /** As short as it tells the frame from others. */
+  /** Returns a short name of a node's frame: the file without its folders, line and function. */
   nameOf(/** @type {number} */ node) {
     if (node === 0) return "all";
     const { file, line, name } = this.frameOf(node);
     return line > 0 ? `${file.split(/[/\\]/).at(-1)}:${line} ${name}` : name;
   }
 
-  /** Say all that is known of a node. */
+  /** Shows the text about a node: its frame, its live bytes and blocks. */
   say(/** @type {number} */ node) {
     const { tree, run } = this;
     if (tree === null) return;
@@ -213,7 +214,7 @@ export class FlameGraph {
     this.searchFor(`${packagePath(file)}:${line} ${name}`);
   }
 
-  /** Search for a frame, wherever it was called from. */
+  /** Searches for the blocks whose stack has a frame, wherever the frame was called from. */
   searchFor(/** @type {string} */ text) {
     this.store.set({ search: `"${text.replaceAll('"', "")}"` });
   }
@@ -267,7 +268,7 @@ export class FlameGraph {
   }
 
   /**
-   * Whether a key was for the flame graph.
+   * Handles a pressed key; returns whether the flame graph uses this key.
    * @param {string} key
    * @param {FrameTree} tree
    */
@@ -303,7 +304,7 @@ export class FlameGraph {
       default:
         return false;
     }
-    // What the keys choose is to be seen, also outside of what fills the width.
+    // The chosen frame must be visible, so the focus moves if the frame is not in the graph.
     if (!this.bars.some(({ node }) => node === this.chosen)) {
       this.focus = tree.isWithin(this.focus, this.chosen) ? this.chosen : tree.parent[this.chosen];
       this.draw();

@@ -1,4 +1,4 @@
-// Where each frame of the flame graph lies.
+// Computes where each frame of the flame graph lies.
 
 /** @import { FrameTree } from "../history/frame_tree.js" */
 
@@ -10,11 +10,12 @@
  * @property {number} width
  */
 
-/** Narrower bars cannot be seen. */
+/** The width in pixels of the narrowest bar that is drawn. */
 const LEAST_WIDTH = 0.5;
 
 /**
- * The frames that called `focus`, each over the full width, and under them all that it called.
+ * Returns the bars of `focus`, of the frames that called it, each as wide as the graph, and of the
+ * frames that it called.
  * @param {FrameTree} tree
  * @param {number} focus
  * @param {number} width

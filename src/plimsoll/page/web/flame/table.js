@@ -1,16 +1,16 @@
-// Every frame that something live was asked for through, with its totals.
+// The table of all frames in the call stacks of live blocks, with their totals.
 
 import { make } from "../elements/dom.js";
 import { formatBytes, formatCount, formatShare, packagePath } from "../elements/format.js";
 
 /** @import { FrameTree } from "../history/frame_tree.js" */
 
-/** More rows are said to be there, not shown. */
+/** At most this many rows are shown; the table says how many more there are. */
 const MOST_ROWS = 300;
 
 /**
  * @param {FrameTree} tree
- * @param {(text: string) => void} search Search for the blocks of a frame.
+ * @param {(text: string) => void} search Searches for the blocks of a frame.
  */
 export function frameTable(tree, search) {
   const totals = tree.totals();

@@ -1,4 +1,5 @@
-// Where memory ran out: in words, above all else, each with what asked for it and a way there.
+// The list of out-of-memory failures, at the top of the page: each in words, with the call stack of
+// the request and a button that goes to the moment.
 
 import { stackList } from "../blocks/stack_list.js";
 import { make, refill } from "../elements/dom.js";
@@ -8,7 +9,7 @@ import { formatCount, plural } from "../elements/format.js";
 /** @import { Moment } from "../history/device.js" */
 /** @import { Run } from "../history/run.js" */
 
-/** More failures than these are reached by the key. */
+/** At most this many failures are listed; the key O goes to the others. */
 const MOST_SHOWN = 20;
 
 export class Failures {

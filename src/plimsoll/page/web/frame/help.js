@@ -1,4 +1,4 @@
-// The keys, on a page over the page.
+// The list of keys, pointer gestures and marks, in a dialog over the page.
 
 import { make } from "../elements/dom.js";
 import { MARKS } from "../timeline/marks.js";

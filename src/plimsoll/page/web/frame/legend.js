@@ -1,4 +1,4 @@
-// What each group holds at the moment; with two runs, in both, and the difference.
+// The bytes of each group at the moment; with two runs, of both, and the difference.
 
 import { groupColour } from "../elements/colours.js";
 import { make, nameOf, refill, swatch } from "../elements/dom.js";
@@ -9,7 +9,7 @@ import { MARKS } from "../timeline/marks.js";
 /** @import { Actions } from "../actions.js" */
 /** @import { Store } from "../store.js" */
 
-/** Of the marks of a moment, these are said. */
+/** At most this many of a moment's marks are shown. */
 const MOST_MARKS = 4;
 
 export class Legend {
@@ -107,7 +107,7 @@ export class Legend {
     );
   }
 
-  /** What happened at the moment. */
+  /** Returns elements for the marks at a run's moment. */
   marksOf(/** @type {Run} */ { device, moment, letter }) {
     const name = letter ? `${letter}: ` : "";
     const marks = device.moments.filter(({ event }) => event === moment);
@@ -140,7 +140,7 @@ export class Legend {
         row.bytes[r] += bytes;
       });
     });
-    // In the order of the stack, the top one first.
+    // In the order of the bands on the timeline, from top to bottom.
     return [...rows.values()].reverse();
   }
 }

@@ -1,4 +1,4 @@
-// What the page leaves out and how its figures are meant: it never approximates in silence.
+// The notes on what the page leaves out and what its figures mean: each approximation is stated.
 
 import { mostOf } from "../history/columns.js";
 import { make } from "../elements/dom.js";

@@ -1,4 +1,4 @@
-// The bar at the top: what is shown, by what, and the search.
+// The bar at the top: the runs, the colours' key, the axis, the window, the search and the theme.
 
 import { AXES } from "../history/axis.js";
 import { make, refill } from "../elements/dom.js";
@@ -11,14 +11,14 @@ import { THEMES } from "../elements/theme.js";
 /** @import { Help } from "./help.js" */
 
 /**
- * What the page can show besides.
+ * The runs that the page can show.
  * @typedef {object} Library
- * @property {Run[]} runs All that were opened.
- * @property {(shown: Run[]) => void} show
- * @property {() => void} open Have the user choose files.
+ * @property {Run[]} runs All runs that were opened.
+ * @property {(shown: Run[]) => void} show Shows one or two runs.
+ * @property {() => void} open Lets the user choose files to open.
  */
 
-/** How long is said what has been done. */
+/** How long a notice, such as "The link is copied.", stays. */
 const NOTICE_MS = 5000;
 
 export class Toolbar {
@@ -112,13 +112,13 @@ export class Toolbar {
     return found;
   }
 
-  /** A run's name; where there are several, the choice of another. */
+  /** Makes the element with a run's name; if several runs are open, a choice among them. */
   nameOf(/** @type {Run} */ run) {
     if (this.library.runs.length > 1) return this.choiceOf(this.runs.indexOf(run));
     return make("span", { class: "name", title: run.name }, run.name);
   }
 
-  /** Which run stands at a place. */
+  /** Makes the choice of the run at a place: 0 for A, 1 for B. */
   choiceOf(/** @type {number} */ place) {
     const { library, runs } = this;
     const letter = "AB"[place];
@@ -135,7 +135,7 @@ export class Toolbar {
           const chosen = library.runs[Number(choice.value)];
           const shown = [...runs];
           const other = shown.indexOf(chosen);
-          if (other >= 0 && runs[place]) shown[other] = runs[place]; // they change places
+          if (other >= 0 && runs[place]) shown[other] = runs[place]; // the two runs change places
           if (chosen) shown[place] = chosen;
           else shown.splice(place, 1);
           library.show(shown);
@@ -147,7 +147,7 @@ export class Toolbar {
     return choice;
   }
 
-  /** Which of its devices is shown, where there are several. */
+  /** Makes the choice of a run's device; null if the run has only one. */
   deviceOf(/** @type {Run} */ run) {
     if (run.devices.length === 1) return null;
     const options = run.devices.map((device, i) =>

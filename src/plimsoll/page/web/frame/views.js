@@ -1,4 +1,4 @@
-// Ways to look at a moment, one at a time, each behind a tab.
+// The views of a moment, such as the map: each has a tab, and one is shown at a time.
 
 import { make } from "../elements/dom.js";
 
@@ -8,17 +8,17 @@ import { make } from "../elements/dom.js";
  * @typedef {object} View
  * @property {string} name
  * @property {string} title
- * @property {Node[]} controls What stands beside the tabs.
+ * @property {Node[]} controls The elements that stand beside the tabs.
  * @property {HTMLElement} element
  * @property {() => void} draw
- * @property {() => void} paint Draw what hangs on the pointer and on the picked block.
+ * @property {() => void} paint Draws only what depends on the pointer and the picked block.
  */
 
 export class Views {
   /**
    * @param {View[]} views
    * @param {Store} store
-   * @param {string} letter Of the run.
+   * @param {string} letter The run's letter.
    */
   constructor(views, store, letter) {
     this.views = views;

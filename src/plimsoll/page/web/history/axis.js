@@ -1,4 +1,4 @@
-// What runs along a timeline: the number of an event, or its time.
+// The axes of a timeline: the number of an event, or its time.
 
 import { formatCount, formatTime } from "../elements/format.js";
 
@@ -8,11 +8,11 @@ import { formatCount, formatTime } from "../elements/format.js";
  * @typedef {object} Axis
  * @property {string} title
  * @property {(device: Device) => number} length
- * @property {(device: Device, x: number) => number} eventAt The last event at or before `x`; -2
- *   where there is none.
+ * @property {(device: Device, x: number) => number} eventAt Returns the last event at or before
+ *   place `x`; -2 if there is none.
  * @property {(device: Device, event: number) => number} placeOf
  * @property {(x: number) => string} format
- * @property {number} least The shortest window that makes sense.
+ * @property {number} least The length of the shortest window.
  */
 
 /** @type {Record<string, Axis>} */
@@ -37,7 +37,7 @@ export const AXES = {
 };
 
 /**
- * The events at the edges of `columns` equal parts of a window.
+ * Returns the events at the edges of `columns` equal parts of a window.
  * @param {Axis} axis
  * @param {Device} device
  * @param {{ from: number, to: number }} window
@@ -54,11 +54,11 @@ export function edgesOf(axis, device, window, columns) {
 }
 
 /**
- * Round values between two, at most `most` of them.
+ * Returns round values from `from` to `to`, about `most` of them.
  * @param {number} from
  * @param {number} to
  * @param {number} most
- * @param {number} [least] The shortest distance.
+ * @param {number} [least] The least distance between two values.
  */
 export function ticksBetween(from, to, most, least = 0) {
   const rough = Math.max((to - from) / most, least);
@@ -70,7 +70,7 @@ export function ticksBetween(from, to, most, least = 0) {
 }
 
 /**
- * Likewise for bytes: 1, 2, 4, ... 512 of a unit.
+ * Returns values from `from` to `to` whose distance is a power of two, about `most` of them.
  * @param {number} from
  * @param {number} to
  * @param {number} most

@@ -1,7 +1,7 @@
-// Binary search in columns that never fall.
+// Binary search in sorted columns.
 
 /**
- * The first index whose value is more than `value`.
+ * Returns the first index whose value is greater than `value`; the length if there is none.
  * @param {ArrayLike<number>} values
  * @param {number} value
  */

@@ -1,4 +1,4 @@
-// Blocks as columns, in order of allocation.
+// The blocks of a history as columns, in order of allocation.
 
 import { unpackColumns } from "./columns.js";
 
@@ -12,16 +12,17 @@ import { unpackColumns } from "./columns.js";
 /** @typedef {"start" | "end" | "completed" | Property} BlockColumn */
 /** @typedef {Record<BlockColumn, Column>} BlockColumns */
 
-/** What blocks take is a multiple of this. */
+/** The bytes that a block takes are a multiple of this. */
 const MULTIPLE = 512;
 
-/** Blocks whose columns are looked at together when those of a window are sought. */
+/** The blocks of a window are found chunk by chunk; a chunk has this many blocks. */
 const CHUNK = 4096;
 
 export class Blocks {
   /**
    * @param {BlockColumns} columns
-   * @param {number} events How many events the history has: what never happens happens then.
+   * @param {number} events The number of the history's events; as the number of an event it means
+   *   "never".
    */
   constructor(columns, events) {
     this.events = events;
@@ -38,7 +39,7 @@ export class Blocks {
     this.pool = columns.pool;
     this.category = columns.category;
     this.columns = columns;
-    /** By chunk: the last event at which one of its blocks was held. @type {Int32Array | null} */
+    /** For each chunk, the last event at which a block of it was held. @type {Int32Array | null} */
     this.lastCompleted = null;
   }
 
@@ -59,8 +60,8 @@ export class Blocks {
   }
 
   /**
-   * Those of several that follow each other.
-   * @param {Blocks[]} parts At least one.
+   * Joins consecutive parts of a history's blocks.
+   * @param {Blocks[]} parts At least one part.
    */
   static join(parts) {
     const columns = mapColumns(parts[0].columns, (_, name) => {
@@ -87,7 +88,7 @@ export class Blocks {
   }
 
   /**
-   * The blocks that were held at any time after event `begin` and before event `end`.
+   * Returns the blocks that were held at any time after event `begin` and before event `end`.
    * @param {number} begin
    * @param {number} end
    */
@@ -115,33 +116,33 @@ export class Blocks {
     return ends;
   }
 
-  /** Whether the program still had it after an event, or its free was asked for already. */
+  /** Returns whether the program had block `i` after an event, and had not yet freed it. */
   isLive(/** @type {number} */ i, /** @type {number} */ event) {
     return this.start[i] <= event && this.end[i] > event;
   }
 
-  /** What it takes of its segment, by the allocator's rule for its size. */
+  /** Returns the bytes that block `i` takes of its segment, by the allocator's rounding. */
   taken(/** @type {number} */ i) {
     return takenBytes(this.size[i], this.rounding[i]);
   }
 
-  /** What tells a block from all others, also between windows. */
+  /** Returns an id that is the same in every window and that no other block has. */
   id(/** @type {number} */ i) {
     return `${this.start[i]}@${this.address[i]}`;
   }
 }
 
 /**
- * What a block takes of its segment.
- * @param {number} size What was asked for.
- * @param {number} rounding What the rule adds beyond the next multiple.
+ * Returns the bytes that a block takes of its segment.
+ * @param {number} size The bytes that were requested.
+ * @param {number} rounding What the allocator's rule adds beyond the next multiple of `MULTIPLE`.
  */
 export function takenBytes(size, rounding) {
   return Math.ceil(size / MULTIPLE) * MULTIPLE + rounding;
 }
 
 /**
- * A block, apart from the window that it was found in.
+ * One block's values, independent of the window in which it was found.
  * @typedef {Record<BlockColumn, number>} Picked
  */
 

@@ -1,12 +1,12 @@
-// Columns of numbers out of the text that carries them; the inverse of columns.py.
+// Unpacks columns of numbers from the text that columns.py has packed.
 
 /**
  * @typedef {object} PackedColumn
- * @property {number} count How many numbers.
- * @property {"plain" | "delta"} code How they were brought close to zero.
+ * @property {number} count The number of numbers.
+ * @property {"plain" | "delta"} code How the numbers were brought close to zero.
  * @property {number} base
  * @property {number} step
- * @property {number} planes Bytes a number.
+ * @property {number} planes The number of bytes for each number.
  * @property {number} least
  * @property {number} most
  * @property {string} data The byte planes, deflated, in base64.
@@ -27,7 +27,7 @@ async function inflate(text) {
 }
 
 /**
- * Whole numbers, as 32 bits each where they fit.
+ * Returns the whole numbers of a column, as 32-bit integers if all of them fit.
  * @param {PackedColumn} packed
  * @returns {Promise<Column>}
  */
@@ -63,7 +63,7 @@ export async function unpackColumns(packed) {
   return /** @type {Record<Name, Column>} */ (Object.fromEntries(pairs));
 }
 
-/** The largest of some numbers that are not negative; 0 of none. */
+/** Returns the largest of some numbers, none of which is negative; 0 if there are none. */
 export function mostOf(/** @type {ArrayLike<number>} */ values) {
   let most = 0;
   for (let i = 0; i < values.length; i++) if (values[i] > most) most = values[i];

@@ -1,4 +1,4 @@
-// The spans of a window from its blocks, event by event.
+// Computes the spans of a window from its blocks, event by event.
 
 import { bytesByGroup, groupsOf } from "./groups.js";
 import { emptySpans } from "./spans.js";
@@ -8,25 +8,25 @@ import { emptySpans } from "./spans.js";
 /** @import { Key } from "./groups.js" */
 
 /**
- * What was live after an event.
+ * The live memory after an event, in bytes.
  * @typedef {object} Live
  * @property {number} event
  * @property {number} total
- * @property {number} shared
- * @property {Float64Array} bytes By group.
+ * @property {number} shared The part in shared memory.
+ * @property {Float64Array} bytes The part of each group.
  */
 
-/** Events from one known state to the next. */
+/** The number of events between two states that `Detail.known` keeps. */
 const KNOWN_EVERY = 1 << 14;
 
-/** The blocks around a window, made ready to go through its events one by one. */
+/** The blocks around a window, prepared for going through the window's events one by one. */
 export class Detail {
   /**
    * @param {Device} device
-   * @param {Blocks} blocks All that were held in the window.
+   * @param {Blocks} blocks All blocks that were held in the window.
    * @param {number} begin The window's first event.
-   * @param {number} end The event after its last.
-   * @param {boolean} isComplete Whether small blocks are among them.
+   * @param {number} end The event after the window's last.
+   * @param {boolean} isComplete Whether `blocks` includes the small ones that the page leaves out.
    */
   constructor(device, blocks, begin, end, isComplete) {
     this.device = device;
@@ -34,12 +34,12 @@ export class Detail {
     this.begin = begin;
     this.end = end;
     this.leftOut = isComplete ? null : device.leftOut;
-    /** By event: one more than the block that it allocates, or minus that for a free. */
+    /** For each event: i + 1 if it allocates block i, -i - 1 if it frees block i, else 0. */
     this.changes = new Int32Array(end - begin);
-    /** By what `groups` and `known` are. */
+    /** The name of the key for which `groups` and `known` were computed. */
     this.keyName = "";
     this.groups = new Uint8Array(0);
-    /** What was live after every so many events, as far as they were gone through. @type {Live[]} */
+    /** The state after every `KNOWN_EVERY` events, as far as it is computed. @type {Live[]} */
     this.known = [];
     for (let i = 0; i < blocks.length; i++) {
       if (blocks.start[i] > begin && blocks.start[i] < end) {
@@ -49,7 +49,7 @@ export class Detail {
     }
   }
 
-  /** Whether it has all that columns with these edges need. */
+  /** Returns whether the window includes all events of columns with these edges. */
   covers(/** @type {Int32Array} */ edges) {
     const first = Math.max(edges[0], 0);
     const last = Math.min(edges[edges.length - 1], this.device.events - 1);
@@ -69,7 +69,8 @@ export class Detail {
   }
 
   /**
-   * As `spansFromOverview`; where small blocks are only known in sums, these are one group more.
+   * Returns spans like `spansFromOverview`. If small blocks are known only as sums, they form one
+   * more group, the last.
    * @param {string} keyName
    * @param {Int32Array} edges
    */

@@ -1,4 +1,4 @@
-// One device's history, as far as it is in the page.
+// One device's history, without what the page leaves out.
 
 import { mostOf, unpackColumn, unpackColumns } from "./columns.js";
 import { Pyramid } from "./pyramid.js";
@@ -55,13 +55,13 @@ export class Device {
    * @param {PackedDevice} packed
    * @param {Record<OverviewColumn, Column>} overview
    * @param {Segments} segments
-   * @param {{ blocks: number, low: Column, high: Column } | null} leftOut The blocks that are not
-   *   in the page, by span.
+   * @param {{ blocks: number, low: Column, high: Column } | null} leftOut The number of blocks that
+   *   the page leaves out, and the least and the most bytes of them in each span.
    */
   constructor(packed, overview, segments, leftOut) {
     this.number = packed.device;
     this.allocator = packed.allocator;
-    /** PyTorch's blocks of so many bytes and more are never split. */
+    /** PyTorch never splits blocks of this many bytes or more. */
     this.maxSplitSize = packed.max_split_size ?? Infinity;
     this.events = packed.events;
     this.blockCount = packed.blocks;
@@ -71,7 +71,7 @@ export class Device {
     this.pools = packed.pools;
     this.categories = packed.categories;
     this.notes = packed.notes;
-    /** Blocks of this size and more are all in the page. */
+    /** The page has all blocks of at least this many bytes. */
     this.leastBytes = packed.least_bytes;
     this.leftOut = leftOut;
     /** @type {Moment[]} */
@@ -89,7 +89,7 @@ export class Device {
     this.bytesByKey = new Map();
     this.segments = segments;
 
-    /** Events in a span of the overview. */
+    /** The number of events in a span of the overview. */
     this.span = packed.overview.span;
     this.top = overview.top;
     this.high = overview.high;
@@ -98,11 +98,11 @@ export class Device {
     this.spanTimes = overview.begin_us;
     this.highest = new Pyramid(this.high, 1);
     this.lowest = new Pyramid(this.low, -1);
-    /** The most that lay in shared memory at the top of any span. */
+    /** The most bytes in shared memory at the top event of any span. */
     this.sharedPeak = mostOf(this.sharedHigh);
   }
 
-  /** The bytes of each group at the top of each span. */
+  /** Loads, for a key, the bytes of each group at the top event of each span. */
   async loadKey(/** @type {string} */ name) {
     if (this.bytesByKey.has(name)) return;
     const columns = await Promise.all(this.key(name).bytes.map(unpackColumn));
@@ -113,12 +113,12 @@ export class Device {
     this.stacks ??= await Stacks.load(this.packedStacks);
   }
 
-  /** The key of a name, or the first one where this device does not have it. */
+  /** Returns the key with a name; the first key if this device has none of that name. */
   key(/** @type {string} */ name) {
     return this.keys.find((key) => key.name === name) ?? this.keys[0];
   }
 
-  /** The event at the top of a span. */
+  /** Returns the event of a span after which the most bytes were live. */
   topEvent(/** @type {number} */ span) {
     return span * this.span + this.top[span];
   }
@@ -132,8 +132,8 @@ export class Device {
   }
 
   /**
-   * The time of an event, from the first; within a span of several events, as if they were evenly
-   * spread.
+   * Returns the time of an event since the first. In a span of several events, events count as
+   * evenly spread.
    */
   timeOf(/** @type {number} */ event) {
     const span = Math.min(Math.max(Math.floor(event / this.span), 0), this.spanTimes.length - 1);
@@ -145,7 +145,7 @@ export class Device {
     return begin + ((end - begin) * (event - span * this.span)) / length;
   }
 
-  /** The last event at or before a time. */
+  /** Returns the last event at or before a time. */
   eventAt(/** @type {number} */ us) {
     const span = firstAbove(this.spanTimes, us) - 1;
     if (span < 0) return -1;

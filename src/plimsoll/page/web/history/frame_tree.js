@@ -1,5 +1,5 @@
-// What live blocks hold by call stack: of each frame what was asked for there, and what was asked
-// for there and in all that it called.
+// The live bytes by call stack: for each frame the bytes that it requested itself, and those that
+// it and all frames called by it requested.
 
 /** @import { Blocks } from "./blocks.js" */
 /** @import { Stacks } from "./stacks.js" */
@@ -7,11 +7,12 @@
 /** @typedef {(row: number) => boolean} Counted */
 
 /**
- * A frame, whoever called it.
+ * The totals of a frame over all its callers.
  * @typedef {object} FrameTotal
  * @property {number} frame
- * @property {number} bytes What was asked for in it and in what it called; once in recursion.
- * @property {number} own What was asked for in it.
+ * @property {number} bytes The bytes that it and the frames that it called requested; in recursion
+ *   they count once.
+ * @property {number} own The bytes that it requested itself.
  * @property {number} blocks
  */
 
@@ -19,14 +20,14 @@ export class FrameTree {
   /**
    * @param {Stacks} stacks
    * @param {Blocks} blocks
-   * @param {Counted} isCounted Which of them count.
+   * @param {Counted} isCounted Whether a block counts.
    */
   constructor(stacks, blocks, isCounted) {
     const { node_parent, node_frame, stack_node } = stacks.columns;
     this.stacks = stacks;
     this.parent = node_parent;
     this.frame = node_frame;
-    /** Of each node of the stacks, in bytes; node 0 is all. */
+    /** The bytes of each node of the stacks and all that it called; node 0 has the bytes of all. */
     this.bytes = new Float64Array(node_parent.length);
     this.own = new Float64Array(node_parent.length);
     this.blocks = new Int32Array(node_parent.length);
@@ -37,12 +38,12 @@ export class FrameTree {
       this.blocks[node]++;
     }
     this.bytes.set(this.own);
-    // Parents come before what they called.
+    // A parent has a lower number than its children, so children are added first.
     for (let node = node_parent.length - 1; node > 0; node--) {
       this.bytes[node_parent[node]] += this.bytes[node];
       this.blocks[node_parent[node]] += this.blocks[node];
     }
-    /** What each node called, the largest first. @type {Map<number, number[]>} */
+    /** The nodes that each node called, the largest first. @type {Map<number, number[]>} */
     this.children = new Map();
     for (let node = 1; node < node_parent.length; node++) {
       if (this.blocks[node] === 0) continue;
@@ -54,18 +55,18 @@ export class FrameTree {
       one.sort((a, b) => this.bytes[b] - this.bytes[a] || a - b);
   }
 
-  /** The nodes that a node called, the largest first. */
+  /** Returns the nodes that a node called, the largest first. */
   called(/** @type {number} */ node) {
     return this.children.get(node) ?? [];
   }
 
-  /** Whether `above` is a node, or called it, directly or not. */
+  /** Returns whether `above` is `node` itself, or called it directly or indirectly. */
   isWithin(/** @type {number} */ node, /** @type {number} */ above) {
     while (node > above) node = this.parent[node];
     return node === above;
   }
 
-  /** Whether the frame of a node called itself, directly or not. */
+  /** Returns whether a node's frame was called by itself, directly or indirectly. */
   isInItself(/** @type {number} */ node) {
     for (let above = this.parent[node]; above !== 0; above = this.parent[above]) {
       if (this.frame[above] === this.frame[node]) return true;
@@ -74,7 +75,7 @@ export class FrameTree {
   }
 
   /**
-   * Every frame, the largest first.
+   * Returns the totals of every frame, the largest first.
    * @returns {FrameTotal[]}
    */
   totals() {

@@ -1,4 +1,4 @@
-// Blocks in groups: by category, line, stream, pool, size or tier.
+// Puts blocks into groups: by category, line, stream, pool, size or tier.
 
 import { firstAbove } from "./binary_search.js";
 
@@ -6,7 +6,7 @@ import { firstAbove } from "./binary_search.js";
 /** @import { PackedColumn } from "./columns.js" */
 
 /**
- * A way to put blocks into groups.
+ * A way to put blocks into groups; see keys.py.
  * @typedef {object} Key
  * @property {string} name
  * @property {string} title
@@ -17,13 +17,13 @@ import { firstAbove } from "./binary_search.js";
  */
 
 /**
- * The group of each block, from the number that decides.
+ * Returns the group of each block.
  * @param {Key} key
  * @param {Blocks} blocks
  */
 export function groupsOf(key, blocks) {
   const groups = new Uint8Array(blocks.length);
-  if (key.by === "tier") return groups; // by bytes, not by blocks
+  if (key.by === "tier") return groups; // tiers group bytes, not blocks
   if (key.by === "size") {
     for (let i = 0; i < groups.length; i++) groups[i] = firstAbove(key.table, blocks.size[i]);
     return groups;
@@ -35,7 +35,7 @@ export function groupsOf(key, blocks) {
 }
 
 /**
- * Where the bytes of a block lie.
+ * Returns the tier that has the bytes of a block, or "in both".
  * @param {Blocks} blocks
  * @param {number} row
  */
@@ -45,7 +45,7 @@ export function tierOf(blocks, row) {
 }
 
 /**
- * What live blocks hold after an event, by group.
+ * Returns the bytes of the blocks that are live after an event, by group.
  * @param {Key} key
  * @param {Blocks} blocks
  * @param {number} event

@@ -1,5 +1,5 @@
-// The extreme of any range of a series in a few steps: each level joins pairs of the one below, and
-// keeps which of the two wins, so that a peak never vanishes however far one zooms out.
+// Finds the extreme of any range of a series in a few steps. Each level joins pairs of the level
+// below and keeps the index of the winner, so that a peak is visible at any zoom.
 
 export class Pyramid {
   /**
@@ -9,7 +9,7 @@ export class Pyramid {
   constructor(values, sign) {
     this.values = values;
     this.sign = sign;
-    /** @type {Uint32Array[]} Above the series itself: the winners, as indices into it. */
+    /** @type {Uint32Array[]} The levels above the series: indices of winners in the series. */
     this.levels = [];
     let length = values.length;
     while (length > 1) {
@@ -33,7 +33,8 @@ export class Pyramid {
   }
 
   /**
-   * The index of the extreme from `first` to `last`, both included; the first of several.
+   * Returns the index of the extreme from `first` to `last`, both included; the first if several
+   * are equal.
    * @param {number} first
    * @param {number} last
    */

@@ -1,5 +1,5 @@
-// What is searched for: words, sizes and addresses, joined by "and" (which may be left out), "or",
-// "not" and parentheses.
+// Parses the text of a search: words, sizes and addresses, joined by "and" (which may be left out),
+// "or", "not" and parentheses.
 
 /** @import { Blocks } from "./blocks.js" */
 /** @import { Device } from "./device.js" */
@@ -8,8 +8,8 @@
 
 /**
  * @typedef {object} Query
- * @property {Test | null} test Null where nothing is searched for.
- * @property {string} problem What is wrong with it; empty for nothing.
+ * @property {Test | null} test Null if the text is empty or wrong.
+ * @property {string} problem What is wrong with the text; empty if nothing is.
  */
 
 /** @typedef {{ kind: "(" | ")" | "and" | "or" | "not" | "test", test: Test | null }} Token */
@@ -72,7 +72,7 @@ function tokensOf(text, device) {
 }
 
 /**
- * Tests of which one must hold. What is read is taken off `tokens`.
+ * Parses tests joined by "or"; removes the tokens that it has read.
  * @param {Token[]} tokens
  * @returns {Test}
  */
@@ -86,9 +86,9 @@ function either(tokens) {
 }
 
 /**
- * Tests that must all hold.
+ * Parses tests that must all hold, joined by "and" or by nothing.
  * @param {Token[]} tokens
- * @param {string} around What must have them beside it.
+ * @param {string} around The word that needs tests beside it; an error message names it.
  * @returns {Test}
  */
 function all(tokens, around) {
@@ -128,14 +128,15 @@ function one(tokens, around) {
 }
 
 /**
- * "> 10 MiB", "<=512", "=1.5G", "2 MiB": units are powers of 1024.
+ * Returns the test of a size, such as "> 10 MiB", "<=512", "=1.5G" or "2 MiB". Units are powers of
+ * 1024.
  * @param {RegExpExecArray} match
  * @returns {Test}
  */
 function sizeTest([, sign, number, unit]) {
   const power = POWERS[/** @type {keyof typeof POWERS} */ ((unit ?? "b")[0].toLowerCase())];
   const bytes = Number(number.replaceAll(",", "")) * 1024 ** power;
-  // "=1.54GiB" is what the page shows as 1.54 GiB.
+  // "=1.54GiB" finds all sizes that the page shows as 1.54 GiB.
   const digits = number.split(".")[1]?.length ?? 0;
   const slack = power === 0 ? 0 : (0.5 * 1024 ** power) / 10 ** digits;
   switch (sign) {
@@ -153,7 +154,8 @@ function sizeTest([, sign, number, unit]) {
 }
 
 /**
- * The block that an address lies in, or addresses that begin like this.
+ * Returns a test for blocks that contain an address, or whose address begins with these digits.
+ * Returns null if the word is no address.
  * @param {string} word
  * @param {Device} device
  * @returns {Test | null}
@@ -170,7 +172,7 @@ function addressTest(word, device) {
 }
 
 /**
- * In the stack that asked for it, or the category.
+ * Returns a test for blocks with a word in their category, or in the call stack of the allocation.
  * @param {string} word
  * @param {Device} device
  * @returns {Test}

@@ -1,4 +1,4 @@
-// One run on the page: its devices, the moment that is looked at, and the block that is picked.
+// One run on the page: its devices, the moment that the page shows, and the picked block.
 
 import { formatBytes } from "../elements/format.js";
 import { Device } from "./device.js";
@@ -13,29 +13,29 @@ export class Run {
   /** @param {string} name */
   constructor(name) {
     this.name = name;
-    /** "A" or "B" where two are shown, else "". */
+    /** "A" or "B" if the page shows two runs, else "". */
     this.letter = "";
     /** @type {Device[]} */
     this.devices = [];
     /** @type {Source[]} */
     this.sources = [];
     this.chosen = 0;
-    /** The event after which the state is shown. */
+    /** The moment that the page shows: the state after this event. */
     this.moment = 0;
-    /** What was held then, or null while it is on its way. @type {Blocks | null} */
+    /** The blocks held at the moment; null until they are loaded. @type {Blocks | null} */
     this.held = null;
     /** The id of the picked block. @type {string | null} */
     this.picked = null;
-    /** All that is known of it. @type {Picked | null} */
+    /** The values of the picked block. @type {Picked | null} */
     this.card = null;
     this.asked = 0;
   }
 
   /**
    * @param {PackedRun} packed
-   * @param {Document} page Which carries it.
-   * @param {number} firstPlace Of its first device, over all runs of that page.
-   * @param {number | null} firstNumber What the server calls that device; null without a server.
+   * @param {Document} page The page that contains the run.
+   * @param {number} firstPlace The index of the run's first device among all runs of that page.
+   * @param {number | null} firstNumber The server's number of that device; null without a server.
    */
   static async load(packed, page, firstPlace, firstNumber) {
     const run = new Run(packed.name);
@@ -56,20 +56,20 @@ export class Run {
     return this.sources[this.chosen];
   }
 
-  /** What is not among the blocks that are at hand; empty where all are. */
+  /** Returns words on the blocks that are not available; "" if all are. */
   caveat() {
     if (this.source.isComplete) return "";
     return `, without those under ${formatBytes(this.device.leastBytes)}`;
   }
 
-  /** Read what the first picture does not need. */
+  /** Loads what the first picture does not need: call stacks and blocks. */
   async loadDetails() {
     for (const device of this.devices) await device.loadStacks();
     for (const source of this.sources) await source.load();
   }
 
   /**
-   * Look at the state after an event.
+   * Shows the state after an event.
    * @param {number} event
    * @param {() => void} onReady
    */
@@ -81,7 +81,7 @@ export class Run {
       this.held = this.source.betweenInPage(this.moment, this.moment + 1);
     } else {
       const held = await this.source.between(this.moment, this.moment + 1);
-      if (asked !== this.asked) return; // meanwhile, another moment was asked for
+      if (asked !== this.asked) return; // a later call of `goTo` replaces this one
       this.held = held;
     }
     onReady();

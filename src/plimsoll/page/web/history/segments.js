@@ -1,4 +1,4 @@
-// Reserved memory: which ranges there were at a moment, and how much in all.
+// Reserved memory: the segments at a moment, and the bytes in all.
 
 import { mostOf, unpackColumns } from "./columns.js";
 import { firstAbove } from "./binary_search.js";
@@ -6,17 +6,17 @@ import { firstAbove } from "./binary_search.js";
 /** @import { Column, PackedColumn } from "./columns.js" */
 
 /**
- * A stretch of reserved memory: one segment, or the neighbouring pieces of an expandable one.
+ * A range of reserved memory: one segment, or adjacent pieces of an expandable segment.
  * @typedef {object} Segment
- * @property {number} address From the origin.
+ * @property {number} address The address, relative to the device's origin.
  * @property {number} size
  * @property {number} shared
  * @property {number} stream
  * @property {boolean} isPrivate
  * @property {boolean} isExpandable
- * @property {number} row Its place among all there ever were, by when they were taken.
- * @property {number} start The event that took its oldest piece.
- * @property {number[]} pieces Where each of them ends, from the segment's beginning.
+ * @property {number} row Its index among all segments of the history, in order of allocation.
+ * @property {number} start The event that allocated its oldest piece.
+ * @property {number[]} pieces The end of each piece, in bytes from the segment's beginning.
  */
 
 /**
@@ -48,24 +48,24 @@ export class Segments {
       changes.set(start[i], (changes.get(start[i]) ?? 0) + size[i]);
       if (end[i] < events) changes.set(end[i], (changes.get(end[i]) ?? 0) - size[i]);
     }
-    /** The events after which the reserved level is another, and the level. */
+    /** The events that change the reserved bytes; `bytes` has the reserved bytes after each. */
     this.at = Float64Array.from(changes.keys()).sort();
     let level = 0;
     this.bytes = this.at.map((event) => (level += changes.get(event) ?? 0));
     this.most = mostOf(this.bytes);
   }
 
-  /** Bytes reserved after an event. */
+  /** Returns the bytes reserved after an event. */
   reserved(/** @type {number} */ event) {
     return this.bytes[firstAbove(this.at, event) - 1];
   }
 
-  /** The most that was reserved after any event from `first` to `last`. */
+  /** Returns the most bytes that were reserved after any event from `first` to `last`. */
   mostReserved(/** @type {number} */ first, /** @type {number} */ last) {
     return this.bytes[this.highestStep(first, last)];
   }
 
-  /** Which of `bytes` is the highest of those after the events from `first` to `last`. */
+  /** Returns the index in `bytes` of the most reserved after an event from `first` to `last`. */
   highestStep(/** @type {number} */ first, /** @type {number} */ last) {
     let best = Math.max(firstAbove(this.at, first) - 1, 0);
     for (let step = best + 1; step < this.at.length && this.at[step] <= last; step++) {
@@ -75,7 +75,7 @@ export class Segments {
   }
 
   /**
-   * What was reserved after an event, by address.
+   * Returns the segments after an event, in the order of addresses.
    * @param {number} event
    * @returns {Segment[]}
    */

@@ -1,4 +1,4 @@
-// Where the blocks of a window come from: the page itself, or the server behind it.
+// Gets the blocks of a window, from the page itself or from the server that serves it.
 
 import { Blocks } from "./blocks.js";
 
@@ -6,15 +6,15 @@ import { Blocks } from "./blocks.js";
 /** @import { Device } from "./device.js" */
 /** @import { Test } from "./query.js" */
 
-/** Events that are searched through at a time. */
+/** A search asks the server for the blocks of this many events at a time. */
 const STRETCH = 1 << 20;
 
 export class Source {
   /**
    * @param {Device} device
-   * @param {Document} page Which carries its blocks.
-   * @param {number} place Of the device, over all runs of that page.
-   * @param {number | null} number What the server calls it; null where there is none.
+   * @param {Document} page The page that contains the device's blocks.
+   * @param {number} place The device's index among the devices of all runs of that page.
+   * @param {number | null} number The server's number of the device; null without a server.
    */
   constructor(device, page, place, number) {
     this.device = device;
@@ -29,7 +29,7 @@ export class Source {
     return this.number !== null;
   }
 
-  /** Read the blocks out of the page, which then need not be kept. */
+  /** Reads the blocks out of the page, and releases the page. */
   async load() {
     if (this.page === null) return;
     const element = this.page.getElementById(`blocks-${this.place}`);
@@ -40,18 +40,18 @@ export class Source {
     this.inPage = await Blocks.load(packed, this.device.events);
   }
 
-  /** Whether every block can be had. */
+  /** Whether every block of the history is available. */
   get isComplete() {
     return this.device.leastBytes === 0 || this.isServed;
   }
 
-  /** Whether windows come at once. */
+  /** Whether blocks come from the page, at once, and not from the server. */
   get isLocal() {
     return this.device.leastBytes === 0 || !this.isServed;
   }
 
   /**
-   * The blocks that were held at any time after event `begin` and before event `end`.
+   * Returns the blocks that were held at any time after event `begin` and before event `end`.
    * @param {number} begin
    * @param {number} end
    * @returns {Promise<Blocks>}
@@ -74,8 +74,8 @@ export class Source {
   }
 
   /**
-   * All blocks of the history that pass a test, in order of allocation; of a long history, stretch
-   * by stretch.
+   * Returns all blocks of the history that pass a test, in order of allocation. From a server they
+   * are fetched part by part.
    * @param {Test} test
    * @returns {Promise<Blocks>}
    */
@@ -88,7 +88,7 @@ export class Source {
       const blocks = this.isLocal ? this.blocksInPage() : await this.between(begin, end);
       const rows = [];
       for (let i = 0; i < blocks.length; i++) {
-        // What began before was found before.
+        // A block that was allocated before `begin` was in an earlier part already.
         const isNew = blocks.start[i] >= begin || begin === 0;
         if (isNew && test(blocks, i)) rows.push(i);
       }

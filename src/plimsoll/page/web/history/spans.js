@@ -1,18 +1,19 @@
-// What a timeline draws: for each of its columns the moment at which the most was live in it.
+// The spans that a timeline draws: for each column the moment in it with the most live memory.
 
 /** @import { Device } from "./device.js" */
 
 /**
- * One entry a column of the picture.
+ * The figures of each column of the picture.
  * @typedef {object} Spans
  * @property {number} length
  * @property {number} groups
- * @property {Int32Array} event The moment that is shown; -1 where the column has none.
- * @property {Float64Array} high What was live then.
- * @property {Float64Array} low The least that was live within the column.
- * @property {Float64Array} shared
- * @property {Float64Array} reserved The most that was reserved within the column.
- * @property {Float64Array} bytes What was live then by group, `groups` numbers a column.
+ * @property {Int32Array} event The event of the moment that is shown; -1 if the column has none.
+ * @property {Float64Array} high The live bytes at that moment.
+ * @property {Float64Array} low The least live bytes within the column.
+ * @property {Float64Array} shared The bytes in shared memory at that moment.
+ * @property {Float64Array} reserved The most bytes that were reserved within the column.
+ * @property {Float64Array} bytes The live bytes at that moment by group: `groups` numbers for each
+ *   column.
  */
 
 /**
@@ -34,11 +35,11 @@ export function emptySpans(length, groups) {
 }
 
 /**
- * From the overview.
+ * Computes spans from the overview.
  * @param {Device} device
  * @param {string} keyName
- * @param {Int32Array} edges Column `c` is of the states after events edges[c] to edges[c + 1]; -2
- *   before the history, and its last event again after it.
+ * @param {Int32Array} edges Column `c` shows the states after events edges[c] to edges[c + 1]. An
+ *   edge before the history is -2; one after it is at most the number of events.
  */
 export function spansFromOverview(device, keyName, edges) {
   const columns = device.bytesByKey.get(device.key(keyName).name) ?? [];

@@ -1,4 +1,4 @@
-// Call stacks and the source lines they stand for.
+// Call stacks. Each has a source line, which represents the stack in lists and groups.
 
 import { unpackColumns } from "./columns.js";
 
@@ -45,7 +45,7 @@ export class Stacks {
     return this.lines[this.lineIndex(stack)];
   }
 
-  /** The rank of each line among all, by its text. */
+  /** Returns for each source line its rank in the order of the lines' texts. */
   lineOrder() {
     if (this.order === null) {
       const sorted = this.lines.map((text, i) => ({ text, i }));
@@ -58,7 +58,7 @@ export class Stacks {
   }
 
   /**
-   * Innermost first.
+   * Returns the frames of a stack, innermost first.
    * @param {number} stack
    * @returns {Frame[]}
    */
@@ -87,7 +87,8 @@ export class Stacks {
   }
 
   /**
-   * Whether each stack has a frame, written as "file:number function", that passes a test.
+   * Returns for each stack whether its source line, or one of its frames written as
+   * "file:number function", passes a test.
    * @param {(text: string) => boolean} test
    * @returns {boolean[]}
    */
@@ -101,7 +102,7 @@ export class Stacks {
     );
     const nodes = [false];
     for (let i = 1; i < node_frame.length; i++) {
-      nodes.push(nodes[node_parent[i]] || frames[node_frame[i]]); // parents come first
+      nodes.push(nodes[node_parent[i]] || frames[node_frame[i]]); // a parent precedes its children
     }
     return Array.from(stack_node, (node, i) => nodes[node] || lines[stack_line[i]]);
   }

@@ -1,4 +1,4 @@
-// What is held at a moment of a run, in all and by group.
+// Sums up the memory at a moment of a run, in all and by group.
 
 import { bytesByGroup, groupsOf } from "./groups.js";
 
@@ -6,15 +6,17 @@ import { bytesByGroup, groupsOf } from "./groups.js";
 /** @import { Run } from "./run.js" */
 
 /**
- * What is held at a moment.
+ * The memory at a moment, in bytes.
  * @typedef {object} Summary
- * @property {number} live Bytes.
+ * @property {number} live
  * @property {number} reserved
  * @property {number} shared
- * @property {number} waiting Bytes that are freed, but other streams may still use them.
- * @property {number[]} bytes What is live, by group; of blocks that are not in the page, at last.
- * @property {Uint8Array} groups The group of each block.
- * @property {boolean} isAtMost Whether there may be less than that.
+ * @property {number} waiting Bytes that were freed, but that other streams may still use.
+ * @property {number[]} bytes The live bytes of each group; those of blocks that are not in the page
+ *   come last.
+ * @property {Uint8Array} groups The group of each held block.
+ * @property {boolean} isAtMost Whether `live` is an upper bound, because some blocks are not in the
+ *   page.
  */
 
 /**
@@ -41,7 +43,8 @@ export function summarize(run, key) {
 }
 
 /**
- * While the blocks are on their way: the peak, which the page opens at, is in the overview.
+ * Sums up a moment whose blocks are not loaded yet. The page opens at the peak, and the overview
+ * has the peak's figures.
  * @param {Run} run
  * @param {Key} key
  * @param {number} reserved

@@ -1,4 +1,4 @@
-// The card's address space at a moment: segments, the blocks in them, and the holes between.
+// The card's address space at a moment: segments, the blocks in them, and the holes between blocks.
 
 import { themeColour } from "../elements/colours.js";
 import { fitCanvas, make } from "../elements/dom.js";
@@ -54,12 +54,12 @@ export class AddressMap {
     this.element = make("div", { class: "map" }, this.caption, this.scroller, this.tip);
     /** @type {Layout | null} */
     this.layout = null;
-    /** Of each segment of the layout. @type {Gap[][]} */
+    /** The gaps in each segment of the layout. @type {Gap[][]} */
     this.gaps = [];
-    /** What is held. @type {PlacedBlocks | null} */
+    /** The blocks that are held at the moment. @type {PlacedBlocks | null} */
     this.placed = null;
     this.hovered = -1;
-    /** Which free piece the keys have come to. */
+    /** The number of the free piece that the keys have reached; -1 for none. */
     this.gap = -1;
     this.listen();
   }
@@ -72,7 +72,7 @@ export class AddressMap {
     this.placed = new PlacedBlocks(held);
     const { placed } = this;
     this.gaps = segments.map((segment) => gapsOf(device, segment, placed));
-    // Before the map is laid out: it takes what the caption leaves.
+    // The caption is filled before the map is laid out, because the map gets the remaining height.
     this.caption.replaceChildren(...this.describe(segments));
     const width = this.scroller.clientWidth;
     const height = this.scroller.clientHeight;
@@ -159,7 +159,7 @@ export class AddressMap {
     canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const here = this.at(event);
       this.actions.pickBlock(this.run, here && here.row >= 0 ? here.row : -1);
-      this.showTip(here, event.clientX, event.clientY); // a finger does not hover
+      this.showTip(here, event.clientX, event.clientY); // on touch screens nothing hovers
     });
     canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const { run, placed } = this;
@@ -182,7 +182,7 @@ export class AddressMap {
     canvas.addEventListener("focus", () => this.actions.activate(this.run));
   }
 
-  /** Say what is free, piece by piece. */
+  /** Moves on by `step` free pieces, and shows the tip of the piece. */
   goToGap(/** @type {number} */ step) {
     /** @type {Place[]} */
     const places = [];
@@ -207,7 +207,7 @@ export class AddressMap {
 
   /**
    * @param {Place | null} here
-   * @param {number} x In the window.
+   * @param {number} x In pixels of the browser's window.
    * @param {number} y
    */
   showTip(here, x, y) {

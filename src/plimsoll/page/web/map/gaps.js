@@ -1,29 +1,32 @@
-// What of a segment no request has: what requests were rounded up by, and what is free.
+// Finds the gaps of a segment, which serve no request: rounding, and free memory.
 
 /** @import { Device } from "../history/device.js" */
 /** @import { Segment } from "../history/segments.js" */
 /** @import { PlacedBlocks } from "./placed_blocks.js" */
 
 /**
- * "rounding": what the allocator added to a request. "fragment": free, but held by what is live in
- * its segment. "free": it can go back to the driver.
+ * "rounding": bytes that the allocator added to a request. "fragment": free memory that cannot go
+ * back to the driver, because its segment is in use. "free": free memory that can go back.
  * @typedef {"rounding" | "fragment" | "free"} GapKind
  */
 
-/** @typedef {{ kind: GapKind, begin: number, end: number }} Gap In bytes from the segment's beginning. */
+/**
+ * A gap, in bytes from the segment's beginning.
+ * @typedef {{ kind: GapKind, begin: number, end: number }} Gap
+ */
 
 /** @typedef {{ rounding: number, fragment: number, free: number, fragments: number, largest: number }} Room */
 
 const MiB = 1 << 20;
 
-/** Segments of PyTorch's for requests of up to 1 MiB; they are split at 512 bytes. */
+/** The size of PyTorch's segments for requests up to 1 MiB; their blocks are split at 512 bytes. */
 const SMALL_SEGMENT = 2 * MiB;
 
-/** PyTorch splits off what is left of a block in other segments only if it is more than this. */
+/** In other segments PyTorch splits off the rest of a block only if it has more bytes than this. */
 const LEAST_SPLIT = MiB;
 
 /**
- * The gaps of a segment, by address.
+ * Returns the gaps of a segment, in the order of addresses.
  * @param {Device} device
  * @param {Segment} segment
  * @param {PlacedBlocks} placed
@@ -32,7 +35,7 @@ const LEAST_SPLIT = MiB;
 export function gapsOf(device, segment, placed) {
   /** @type {Gap[]} */
   const gaps = [];
-  /** What the block takes that was passed last; 0 before the first. */
+  /** The bytes that the previous block takes; 0 before the first block. */
   let before = 0;
   const isInUse = placed.count(segment) > 0;
   let at = 0;
@@ -61,11 +64,11 @@ export function gapsOf(device, segment, placed) {
 }
 
 /**
- * Whether what follows a block is its end, which was not split off.
+ * Returns whether the unused bytes after a block belong to the block, as they were not split off.
  * @param {Device} device
  * @param {Segment} segment
- * @param {number} taken What the block takes by the rule for its size.
- * @param {number} rest What follows it.
+ * @param {number} taken The bytes that the block takes by the allocator's rounding.
+ * @param {number} rest The unused bytes after it.
  */
 function isUnsplit(device, segment, taken, rest) {
   if (device.allocator === "uncached") return true;
@@ -75,13 +78,14 @@ function isUnsplit(device, segment, taken, rest) {
 }
 
 /**
- * Free memory, apart by whether it can go back: a segment that is free as a whole can, PyTorch's
- * expandable ones wherever they are free, and pieces of the elastic allocator's that are.
+ * Divides free memory into parts that can go back to the driver and parts that cannot. A segment
+ * that is wholly free can go back, any free part of PyTorch's expandable segments, and any wholly
+ * free piece of the elastic allocator's segments.
  * @param {Device} device
  * @param {Segment} segment
  * @param {number} begin
  * @param {number} end
- * @param {boolean} isInUse Whether anything is held in the segment.
+ * @param {boolean} isInUse Whether a block is held in the segment.
  * @returns {Gap[]}
  */
 function freeParts(device, segment, begin, end, isInUse) {
@@ -101,7 +105,7 @@ function freeParts(device, segment, begin, end, isInUse) {
   return parts;
 }
 
-/** Neighbours of one kind as one. */
+/** Returns the gaps, with neighbours of the same kind joined into one. */
 function joined(/** @type {Gap[]} */ gaps) {
   /** @type {Gap[]} */
   const found = [];
@@ -114,7 +118,7 @@ function joined(/** @type {Gap[]} */ gaps) {
 }
 
 /**
- * What the gaps of several segments come to.
+ * Returns the sums of the gaps of several segments.
  * @param {Gap[][]} all
  * @returns {Room}
  */

@@ -1,4 +1,4 @@
-// Where the bytes of each segment lie on the map.
+// Computes where the bytes of each segment lie on the map.
 
 import { mostOf } from "../history/columns.js";
 
@@ -8,9 +8,9 @@ import { mostOf } from "../history/columns.js";
  * A stretch of one segment in one row of the map.
  * @typedef {object} Stretch
  * @property {Segment} segment
- * @property {number} index Of the segment.
- * @property {number} begin First byte, from the segment's beginning.
- * @property {number} end
+ * @property {number} index The index of the segment.
+ * @property {number} begin The first byte, counted from the segment's beginning.
+ * @property {number} end The byte after the last.
  * @property {number} x
  * @property {number} y
  * @property {number} width
@@ -19,7 +19,7 @@ import { mostOf } from "../history/columns.js";
 
 /** @typedef {{ stretches: Stretch[], height: number, rowBytes: number | null }} Layout */
 
-/** The layouts there are, and what they are called. */
+/** The layouts, each with the name that the page shows. */
 export const LAYOUTS = {
   packed: "one scale, packed",
   rows: "a row each, one scale",
@@ -30,10 +30,10 @@ const GAP = 3;
 
 /**
  * @param {Segment[]} segments
- * @param {Segment[][]} others Those of other maps, which are to have the same scale.
+ * @param {Segment[][]} others The segments of the other maps, which get the same scale.
  * @param {string} kind One of `LAYOUTS`.
  * @param {number} width
- * @param {number} height What there is of it; a map may be higher.
+ * @param {number} height The height of the visible part; the map may be higher.
  * @returns {Layout}
  */
 export function layOut(segments, others, kind, width, height) {
@@ -43,11 +43,12 @@ export function layOut(segments, others, kind, width, height) {
   return inRows(segments, all, kind, width);
 }
 
-/** A segment of the middle size is to be at least this wide, if that can be. */
+/** If possible, a segment of median size is at least this many pixels wide. */
 const WIDE_ENOUGH = 12;
 
 /**
- * Like words on lines, all to one scale; a segment that is longer than a line goes on in the next.
+ * Lays out segments like words on lines, all to one scale. A segment that is longer than a line
+ * continues on the next line.
  * @param {Segment[]} segments
  * @param {Segment[][]} all
  * @param {number} width
@@ -58,10 +59,10 @@ function packed(segments, all, width, height) {
   const middle = Math.min(...all.map(middleSize));
   let rowBytes = total;
   let rowHeight = 0;
-  // The lower the lines, the more of them there are, and the wider is a byte.
+  // With lower lines more of them fit, and each byte is wider.
   for (rowHeight of [40, 32, 26, 21, 17, 14]) {
     const rows = Math.max(Math.floor((height + GAP) / (rowHeight + GAP)), 1);
-    // Gaps and lines that are not full take room, too.
+    // The slack is for gaps and for lines that do not become full.
     for (const slack of [1, 1.03, 1.08, 1.15, 1.3, 1.6, 2.2]) {
       rowBytes = Math.ceil((total * slack) / rows);
       if (all.every((one) => flow(one, width, rowBytes, rowHeight).height <= height)) break;

@@ -1,4 +1,4 @@
-// The map as it is drawn: segments, and the blocks and holes in them.
+// Draws the map: segments, and the blocks and holes in them.
 
 import { groupColour, themeColour } from "../elements/colours.js";
 import { formatBytes } from "../elements/format.js";
@@ -13,7 +13,7 @@ import { groupsOf } from "../history/groups.js";
 /**
  * @param {CanvasRenderingContext2D} context
  * @param {Stretch[]} stretches
- * @param {Gap[][]} gaps Of each segment.
+ * @param {Gap[][]} gaps The gaps in each segment.
  * @param {PlacedBlocks} placed
  * @param {Run} run
  * @param {Actions} actions
@@ -46,7 +46,7 @@ export function drawStretches(context, stretches, gaps, placed, run, actions) {
       else if (!isShown) context.fillStyle = dimmed;
       else if (key.by === "tier") context.fillStyle = colours[0];
       else context.fillStyle = colours[groups[i]];
-      // A gap between neighbours, where there is room for one.
+      // If a block is wide enough, one pixel stays free between it and the next block.
       context.fillRect(left, y, Math.max(size - (size > 3 ? 1 : 0), 0.4), down);
       if (blocks.shared[i] > 0 && isLive) {
         const part = (size * blocks.shared[i]) / blocks.size[i];
@@ -75,7 +75,8 @@ export function drawStretches(context, stretches, gaps, placed, run, actions) {
 }
 
 /**
- * What no request has: rounding is solid, fragments are crossed out, what can go back is empty.
+ * Draws memory that serves no request. Rounding is solid, fragments are striped, and memory that
+ * can go back to the driver is empty.
  * @param {CanvasRenderingContext2D} context
  * @param {Stretch} stretch
  * @param {Gap[]} gaps
@@ -102,11 +103,11 @@ function drawGaps(context, stretch, gaps) {
 }
 
 /**
- * Words on the map.
+ * Writes words on the map.
  * @param {CanvasRenderingContext2D} context
  * @param {string} text
  * @param {number} x
- * @param {number} y Of their middle.
+ * @param {number} y The middle of the words.
  * @param {string} colour
  * @param {string} halo
  */
@@ -123,7 +124,7 @@ function label(context, text, x, y, colour, halo) {
 }
 
 /**
- * Stripes.
+ * Draws stripes in a rectangle.
  * @param {CanvasRenderingContext2D} context
  * @param {number} x
  * @param {number} y
@@ -148,7 +149,7 @@ function hatch(context, x, y, width, height, colour) {
 }
 
 /**
- * A frame around a block; for row -1, none.
+ * Draws a frame around a block; none for row -1.
  * @param {CanvasRenderingContext2D} context
  * @param {Stretch[]} stretches
  * @param {PlacedBlocks} placed

@@ -1,4 +1,4 @@
-// The blocks that are held at a moment, by address.
+// The blocks that are held at a moment, in the order of their addresses.
 
 import { firstAbove } from "../history/binary_search.js";
 
@@ -12,21 +12,21 @@ import { firstAbove } from "../history/binary_search.js";
  * A place on the map.
  * @typedef {object} Place
  * @property {Stretch} stretch
- * @property {number} row The block; -1 for none.
- * @property {number} byte Of the segment.
+ * @property {number} row The row of the block at this place; -1 for none.
+ * @property {number} byte The byte of the segment.
  */
 
 export class PlacedBlocks {
   /** @param {Blocks} blocks */
   constructor(blocks) {
     this.blocks = blocks;
-    /** Rows of `blocks`. */
+    /** The rows of `blocks`, in the order of the blocks' addresses. */
     this.order = Array.from({ length: blocks.length }, (_, i) => i);
     this.order.sort((a, b) => blocks.address[a] - blocks.address[b]);
     this.addresses = this.order.map((i) => blocks.address[i]);
   }
 
-  /** The row of the block with an id; -1 for none. */
+  /** Returns the row of the block with an id; -1 if there is none. */
   rowOf(/** @type {string | null} */ id) {
     const { blocks } = this;
     if (id === null) return -1;
@@ -35,7 +35,7 @@ export class PlacedBlocks {
   }
 
   /**
-   * The blocks in a stretch, and which of the segment's bytes of it they take.
+   * Visits the blocks in a stretch, each with the bytes of the segment that it takes there.
    * @param {Part} stretch
    * @param {(row: number, begin: number, end: number) => void} visit
    */
@@ -53,7 +53,7 @@ export class PlacedBlocks {
   }
 
   /**
-   * What lies under a pixel of the map.
+   * Returns the place at a pixel of the map; null outside of all segments.
    * @param {Stretch[]} stretches
    * @param {number} x
    * @param {number} y
@@ -78,7 +78,7 @@ export class PlacedBlocks {
     return null;
   }
 
-  /** How many blocks lie in a segment, at least in part. */
+  /** Returns how many blocks lie wholly or partly in a segment. */
   count(/** @type {Segment} */ segment) {
     let count = 0;
     this.each({ segment, begin: 0, end: segment.size }, () => count++);

@@ -1,4 +1,4 @@
-// What is said about the place under the pointer on the map.
+// Makes the text about the place under the pointer on the map.
 
 import { make } from "../elements/dom.js";
 import { formatAddress, formatBytes, plural } from "../elements/format.js";

@@ -1,4 +1,4 @@
-// The picture of all ranks: a row for each, a colour for how full its memory is at each time.
+// The picture of all ranks: a row for each rank, with a colour for how full its memory is.
 
 import { asPixel, themeColour } from "../elements/colours.js";
 import { fitCanvas } from "../elements/dom.js";
@@ -10,7 +10,7 @@ const MOST_ROW = 22;
 const WANTED_HEIGHT = 640;
 const SHADES = 256;
 
-/** How high the picture of so many ranks is, in CSS pixels. */
+/** Returns the height of the picture of `ranks` ranks, in CSS pixels. */
 export function heatHeight(/** @type {number} */ ranks) {
   const row = Math.min(Math.max(Math.floor(WANTED_HEIGHT / ranks), LEAST_ROW), MOST_ROW);
   return row * ranks;
@@ -38,8 +38,8 @@ function shades() {
 /**
  * @param {HTMLCanvasElement} canvas
  * @param {JobRank[]} ranks
- * @param {number} length Of the longest recording, in its unit of time.
- * @param {{ rank: number, part: number }} chosen The row, and where in it.
+ * @param {number} length The length of the longest recording, in microseconds or events.
+ * @param {{ rank: number, part: number }} chosen The chosen row, and the place in it from 0 to 1.
  */
 export function drawHeat(canvas, ranks, length, chosen) {
   const { context, width, height } = fitCanvas(canvas);

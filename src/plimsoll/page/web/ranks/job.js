@@ -1,4 +1,4 @@
-// What the page of all ranks carries.
+// Reads the data in the page of all ranks.
 
 import { unpackColumn } from "../history/columns.js";
 
@@ -9,18 +9,18 @@ import { unpackColumn } from "../history/columns.js";
  * @property {number} rank
  * @property {string | null} host
  * @property {number} group
- * @property {string | null} page Where its own page is.
- * @property {string} command What makes that page.
- * @property {number} limit Bytes that are as full as can be.
- * @property {number} length Of its recording.
- * @property {ArrayLike<number>} most Bytes live in each span, at most.
+ * @property {string | null} page The address of the rank's own page; null if there is none.
+ * @property {string} command The command that makes that page.
+ * @property {number} limit The bytes at which the rank's memory counts as full.
+ * @property {number} length The length of its recording.
+ * @property {ArrayLike<number>} most The most live bytes in each span.
  */
 
 /**
  * @typedef {object} Job
  * @property {string} folder
  * @property {string} answer
- * @property {boolean} hasTime Whether lengths are microseconds, and not events.
+ * @property {boolean} hasTime Whether lengths are in microseconds; otherwise they are in events.
  * @property {{ rank: number, text: string }[]} outliers
  * @property {JobRank[]} ranks
  */

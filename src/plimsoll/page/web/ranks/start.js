@@ -1,4 +1,5 @@
-// The page of all ranks: the answer, who stands out, and the picture, from which a rank opens.
+// The page of all ranks: the answer, the ranks that stand out, and a picture with a row for each
+// rank, from which the rank's own page opens.
 
 import { make } from "../elements/dom.js";
 import { formatBytes, formatShare, formatTime, formatCount } from "../elements/format.js";

@@ -1,5 +1,5 @@
-// Reserved memory over time: every segment from when it was taken from the driver to when it went
-// back, under the line of what was live in them.
+// Reserved memory over time: every segment from its allocation by the driver until its release, and
+// over the segments a line of the live memory.
 
 import { asPixel, themeColour } from "../elements/colours.js";
 import { fitCanvas, make } from "../elements/dom.js";
@@ -60,13 +60,13 @@ export class SegmentTimeline {
     this.plot = new Plot(run, store);
     this.windowSpans = new WindowSpans(run, store);
     this.states = new SegmentStates(run.device);
-    /** What the picture shows. */
+    /** The state for which the picture was drawn, as one string. */
     this.drawn = "";
     /** @type {Detail | null} */
     this.drawnDetail = null;
-    /** What each column shows. @type {Segment[][]} */
+    /** The segments in each column of the picture. @type {Segment[][]} */
     this.columns = [];
-    /** The id of the segment that is described; empty for none. */
+    /** The id of the chosen segment, which the caption describes; empty for none. */
     this.chosen = "";
     /** @type {Pointer} */
     this.pointer = { place: null, brush: null };
@@ -89,7 +89,7 @@ export class SegmentTimeline {
     const drawn = [device.number, from, to, axis, theme, columns, rows, ratio, this.chosen].join();
     const { detail } = this.windowSpans;
     if (drawn === this.drawn && detail === this.drawnDetail && !this.windowSpans.isAsking) {
-      this.paint(); // only the moment is another
+      this.paint(); // only the moment has changed
       return;
     }
     this.drawn = drawn;
@@ -122,7 +122,7 @@ export class SegmentTimeline {
   }
 
   /**
-   * The line of what was live.
+   * Draws the line of live memory.
    * @param {CanvasRenderingContext2D} context
    * @param {Int32Array} edges
    * @param {number} ratio
@@ -151,7 +151,7 @@ export class SegmentTimeline {
     drawOverlay(this.plot, this.overlay, this.pointer);
   }
 
-  /** Say what is reserved at the moment, or all about the segment that is chosen. */
+  /** Shows the caption: about the chosen segment, or about all segments at the moment. */
   describe() {
     const { run } = this;
     const present = run.device.segments.presentAt(run.moment);
@@ -208,7 +208,7 @@ export class SegmentTimeline {
     return `${taken}; ${formatBytes(live)} live in it now (${formatShare(live, segment.size)})${this.run.caveat()}`;
   }
 
-  /** The segment at the place of the pointer. @returns {Segment | null} */
+  /** Returns the segment under the pointer. @returns {Segment | null} */
   segmentAt() {
     const { place } = this.pointer;
     const { plot, columns } = this;
@@ -241,7 +241,7 @@ export class SegmentTimeline {
     tip.style.right = isLeft ? `${room - pointer.place.x + 14}px` : "";
   }
 
-  /** Choose the moment and the segment at a pixel. */
+  /** Chooses the moment at a pixel, and the segment under the pointer. */
   pick(/** @type {number} */ x) {
     const { plot, run } = this;
     const segment = this.segmentAt();

@@ -1,24 +1,23 @@
-// The segments that were there in each column of a picture, on top of each other, the oldest at the
-// bottom.
+// The segments in each column of a picture, on top of each other, with the oldest at the bottom.
 
 /** @import { Device } from "../history/device.js" */
 /** @import { Segment } from "../history/segments.js" */
 
-/** States that are kept, so that moving the window does not find them again. */
+/** The most states that are kept, so that they are not computed again when the window moves. */
 const MOST_KEPT = 8192;
 
-/** What was reserved when, each state found once. */
+/** The segments after each change of the reserved bytes; each state is computed once and kept. */
 export class SegmentStates {
   /** @param {Device} device */
   constructor(device) {
     this.device = device;
-    /** By step of the reserved level. @type {Map<number, Segment[]>} */
+    /** The states by their index in `Segments.at`. @type {Map<number, Segment[]>} */
     this.known = new Map();
   }
 
   /**
-   * The segments when the most was reserved in each column, the oldest first; of a column outside of
-   * the history, none.
+   * Returns for each column the segments at the moment with the most reserved memory, oldest first;
+   * none for a column outside of the history.
    * @param {Int32Array} edges See `spansFromOverview`.
    * @returns {Segment[][]}
    */
@@ -50,12 +49,12 @@ export class SegmentStates {
 }
 
 /**
- * The columns as pixels.
- * @param {Segment[][]} columns As many as the picture is wide.
+ * Draws the columns into an image.
+ * @param {Segment[][]} columns The segments in each column of the image.
  * @param {ImageData} image
- * @param {number} high The bytes at its top.
- * @param {(segment: Segment) => number} colourOf As a pixel.
- * @param {number} edge The colour between two segments.
+ * @param {number} high The bytes at the top of the image.
+ * @param {(segment: Segment) => number} colourOf Returns a segment's colour, as a pixel.
+ * @param {number} edge The colour of the line between two segments, as a pixel.
  */
 export function paintSegments(columns, image, high, colourOf, edge) {
   const { width, height } = image;
@@ -78,14 +77,14 @@ export function paintSegments(columns, image, high, colourOf, edge) {
 }
 
 /**
- * What tells a segment from those before and after it at the same place.
+ * Returns an id that differs from those of earlier and later segments at the same address.
  * @param {Segment} segment
  */
 export function segmentId({ start, address }) {
   return `${start}@${address}`;
 }
 
-/** The kinds of segments, as they are coloured. */
+/** The kinds of segments, each of which has a colour. */
 export const KINDS = {
   small: "of 2 MiB, for requests up to 1 MiB",
   large: "larger",
@@ -93,7 +92,7 @@ export const KINDS = {
   private: "of private pools",
 };
 
-/** Segments that were taken one after the other differ a little. */
+/** The opacity of segments, alternating, so that neighbours differ a little. */
 export const SHADES = [255, 205];
 
 /**

@@ -1,4 +1,4 @@
-// Spans as pixels: every column of the picture is one moment, its groups on top of each other.
+// Draws spans as pixels: a column of the picture is one moment, with a band for each group.
 
 /** @import { Spans } from "../history/spans.js" */
 
@@ -6,13 +6,13 @@
  * @typedef {object} Paints
  * @property {Uint32Array} groups The colour of each group, as pixels.
  * @property {number} low The bytes at the bottom of the picture.
- * @property {number} high The bytes at its top.
+ * @property {number} high The bytes at the top of the picture.
  * @property {number} hatched The group that is hatched; -1 for none.
  * @property {number} hatch The colour of the hatching.
  */
 
 /**
- * @param {Spans} spans As many as the picture is wide.
+ * @param {Spans} spans One for each column of the picture.
  * @param {ImageData} image
  * @param {Paints} paints
  */
@@ -40,8 +40,8 @@ export function paintSpans(spans, image, paints) {
 }
 
 /**
- * Where each group is thick enough for its name: the middle of the longest stretch of columns that
- * leave `height` pixels to it at one level.
+ * Returns a place for the name of each group whose band is thick enough. It is the middle of the
+ * longest run of columns in which the band covers the same `height` pixels.
  * @param {Spans} spans
  * @param {(bytes: number) => number} yOf
  * @param {number} height

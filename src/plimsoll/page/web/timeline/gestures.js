@@ -1,5 +1,5 @@
-// What the pointer does on a timeline: choose, zoom, move; with fingers, move with one, zoom with
-// two.
+// Handles the pointer on a timeline. A mouse chooses, zooms and moves; one finger moves, and two
+// fingers zoom.
 
 /** @import { Actions } from "../actions.js" */
 /** @import { Run } from "../history/run.js" */
@@ -8,7 +8,7 @@
 /** @import { Plot } from "./plot.js" */
 
 /**
- * What of a timeline answers the pointer.
+ * The parts of a timeline that these handlers need.
  * @typedef {object} Pointed
  * @property {HTMLCanvasElement} overlay
  * @property {HTMLElement} tip
@@ -22,10 +22,10 @@
  * @property {(x: number) => void} pick
  */
 
-/** A drag is longer than this, in pixels. */
+/** A mouse that moves less than this many pixels clicks, and does not drag. */
 const LEAST_DRAG = 4;
 
-/** A finger that moves less than this taps. */
+/** A finger that moves less than this many pixels taps, and does not swipe. */
 const LEAST_SWIPE = 9;
 
 /** @param {Pointed} timeline */
@@ -94,15 +94,15 @@ function listenToMouse(timeline) {
 }
 
 /**
- * Up and down, a finger scrolls the page: the browser takes it (see `touch-action`), and says so by
- * `pointercancel`.
+ * Handles touch. The browser handles vertical swipes itself and scrolls the page (CSS
+ * `touch-action: pan-y`); it then sends `pointercancel`.
  * @param {Pointed} timeline
  */
 function listenToFingers(timeline) {
   const { overlay, plot, pointer, store, actions } = timeline;
-  /** Where each finger is. @type {Map<number, number>} */
+  /** The x of each finger, by the id of its pointer. @type {Map<number, number>} */
   const fingers = new Map();
-  /** Where a finger began that has not moved yet. @type {number | null} */
+  /** The x where the only finger touched down; null once it has moved. @type {number | null} */
   let tap = null;
   overlay.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
     if (!isFinger(event)) return;
@@ -122,7 +122,7 @@ function listenToFingers(timeline) {
       actions.pan(((before - x) / plot.width) * (to - from));
       return;
     }
-    // The place under the other finger stays where it is.
+    // The zoom keeps the place under the other finger where it is.
     const [was, is] = [Math.abs(before - other), Math.abs(x - other)];
     if (was > 1 && is > 1) actions.zoom(was / is, plot.placeAt(other - plot.left));
   });

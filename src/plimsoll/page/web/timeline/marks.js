@@ -1,4 +1,4 @@
-// Marks on a timeline: each kind has a shape of its own.
+// The marks on a timeline. Each kind has a sign of its own.
 
 /** @import { MarkKind, Moment } from "../history/device.js" */
 
@@ -12,17 +12,17 @@ export const MARKS = {
   step: { name: "step", sign: "|", colour: "quiet" },
 };
 
-/** In a crowd, the kind that comes first here is the one that is shown. */
+/** The kinds by rank: of the marks in a crowd, the kind that comes first is shown. */
 const RANK = Object.keys(MARKS);
 
-/** @typedef {{ x: number, moments: Moment[] }} Crowd Marks at one place. */
+/** @typedef {{ x: number, moments: Moment[] }} Crowd The marks that share one place. */
 
 /**
- * The marks in a window, those that would cover each other as one.
- * @param {Moment[]} moments In order.
+ * Groups the marks in a window: marks that would cover each other form one crowd.
+ * @param {Moment[]} moments The marks in order.
  * @param {(event: number) => number} xOf
  * @param {number} width
- * @param {number} apart Pixels that a mark needs.
+ * @param {number} apart The pixels that a mark needs.
  */
 export function crowds(moments, xOf, width, apart) {
   /** @type {Crowd[]} */

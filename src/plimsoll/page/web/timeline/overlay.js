@@ -1,4 +1,5 @@
-// What moves over a timeline: the moment, the pointer, what is dragged over, and a block's life.
+// Draws what moves over a timeline: the moment, the pointer, the dragged range, and the picked
+// block's life.
 
 import { themeColour } from "../elements/colours.js";
 import { fitCanvas } from "../elements/dom.js";
@@ -8,7 +9,7 @@ import { fitCanvas } from "../elements/dom.js";
 /**
  * @typedef {object} Pointer
  * @property {{ x: number, y: number } | null} place
- * @property {number | null} brush Where a drag began, in pixels.
+ * @property {number | null} brush The x where a drag began, in pixels; null without a drag.
  */
 
 /**
@@ -54,7 +55,7 @@ export function drawOverlay(plot, canvas, { place: pointer, brush }) {
 }
 
 /**
- * The life of the picked block, as a bar at the foot.
+ * Draws the life of the picked block, as a bar at the bottom of the plot.
  * @param {Plot} plot
  * @param {CanvasRenderingContext2D} context
  */

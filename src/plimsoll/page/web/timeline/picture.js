@@ -1,4 +1,4 @@
-// What is drawn around and over the bands of a timeline.
+// Draws what lies around and over the bands of a timeline: grid, lines, names and marks.
 
 import { themeColour } from "../elements/colours.js";
 import { formatBytes, shortName } from "../elements/format.js";
@@ -11,7 +11,7 @@ import { foremost, MARKS } from "./marks.js";
 /** @import { Plot } from "./plot.js" */
 
 /**
- * Lines and words for bytes, and ticks for what is along it.
+ * Draws lines and labels for bytes, and ticks and labels along the axis.
  * @param {Plot} plot
  * @param {CanvasRenderingContext2D} context
  */
@@ -46,7 +46,7 @@ export function drawGrid(plot, context) {
 }
 
 /**
- * The least that was live, what was reserved, and what lay in shared memory.
+ * Draws the lines of the least live memory, of reserved memory, and of shared memory.
  * @param {Plot} plot
  * @param {CanvasRenderingContext2D} context
  * @param {Spans} spans
@@ -92,7 +92,7 @@ export function drawLines(plot, context, spans, ratio) {
 }
 
 /**
- * The name of a line, at its right end.
+ * Writes the name and last value of a line at its right end.
  * @param {Plot} plot
  * @param {CanvasRenderingContext2D} context
  * @param {Float64Array} values
@@ -119,7 +119,7 @@ function nameLine(plot, context, values, spans, name, colour) {
 }
 
 /**
- * Names in the bands that have room for them, so that colour is not all that tells them apart.
+ * Writes the names of groups into bands with enough room, so that bands differ not only by colour.
  * @param {Plot} plot
  * @param {CanvasRenderingContext2D} context
  * @param {Spans} spans

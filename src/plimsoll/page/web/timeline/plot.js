@@ -1,4 +1,5 @@
-// The part of a timeline that shows the window: its pixels, places on the axis, and bytes.
+// The plot: the part of a timeline that shows the window. It converts between pixels, places on the
+// axis, and bytes.
 
 import { AXES } from "../history/axis.js";
 
@@ -6,7 +7,7 @@ import { AXES } from "../history/axis.js";
 /** @import { Spans } from "../history/spans.js" */
 /** @import { Store } from "../store.js" */
 
-/** The room on both sides of a plot, in pixels; the strip under it lines up with it. */
+/** The pixels left and right of a plot; the strip under the plot has the same margins. */
 export const LEFT = 62;
 export const RIGHT = 8;
 const TOP = 25;
@@ -24,7 +25,7 @@ export class Plot {
     this.top = TOP;
     this.width = 1;
     this.height = 1;
-    /** The bytes at the foot and at the top. */
+    /** The bytes at the bottom of the plot (`low`) and at its top (`high`). */
     this.low = 0;
     this.high = 1;
   }
@@ -34,7 +35,7 @@ export class Plot {
   }
 
   /**
-   * Find its size in its element; asking the browser for that takes long.
+   * Measures the plot's size in its element, and keeps it, because asking the browser is slow.
    * @param {HTMLElement} element
    */
   measure(element) {
@@ -43,7 +44,7 @@ export class Plot {
   }
 
   /**
-   * From 0 to `highest`, or what the spans need where that is wanted.
+   * Sets the scale of bytes: from 0 to `highest`, or, if the user chose "Fit", what the spans need.
    * @param {Spans} spans
    * @param {number} highest
    */
@@ -63,7 +64,7 @@ export class Plot {
     this.low = low < (high - low) / 2 ? 0 : Math.max(low - room, 0);
   }
 
-  /** The pixel of a place on the axis, from the left of the plot. */
+  /** Returns the pixel of a place on the axis, counted from the left of the plot. */
   xOf(/** @type {number} */ place) {
     const { from, to } = this.store.state;
     return ((place - from) / (to - from)) * this.width;

@@ -1,4 +1,4 @@
-// The strip under the timeline: all of the history, and which part of it the window shows.
+// The strip under the timeline: the whole history, with a frame around the window's part.
 
 import { AXES, edgesOf } from "../history/axis.js";
 import { asPixel, themeColour } from "../elements/colours.js";
@@ -25,9 +25,9 @@ export class Strip {
     this.actions = actions;
     this.canvas = make("canvas", { class: "layer", "aria-hidden": "true" });
     this.element = make("div", { class: "strip" }, this.canvas);
-    /** What is dragged, and how far from its edge it was taken. */
+    /** The part of the frame that is dragged, and the pointer's distance from the part's edge. */
     this.drag = /** @type {{ part: "from" | "to" | "both", offset: number } | null} */ (null);
-    /** What `picture` shows. */
+    /** The state for which `picture` was drawn, as one string. */
     this.drawn = "";
     /** @type {OffscreenCanvas | null} */
     this.picture = null;

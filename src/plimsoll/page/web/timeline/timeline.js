@@ -1,4 +1,5 @@
-// The timeline of live memory: bands of what was live, what is reserved above them, marks, a moment.
+// The timeline of live memory: a band for each group, the line of reserved memory above the bands,
+// marks, and the moment.
 
 import { asPixel, groupColour, themeColour } from "../elements/colours.js";
 import { fitCanvas, make } from "../elements/dom.js";
@@ -113,14 +114,14 @@ export class Timeline {
     );
   }
 
-  /** The column of the picture under a pixel; -1 where there is none. */
+  /** Returns the column of the picture at a pixel; -1 if there is none. */
   columnAt(/** @type {number} */ x) {
     if (!this.spans) return -1;
     const column = Math.floor(((x - this.plot.left) / this.plot.width) * this.spans.length);
     return column >= 0 && column < this.spans.length && this.spans.event[column] >= 0 ? column : -1;
   }
 
-  /** The marks at a pixel. */
+  /** Returns the marks at a pixel. */
   crowdAt(/** @type {number} */ x) {
     return this.crowds.find((crowd) => Math.abs(crowd.x + this.plot.left - x) < 5);
   }

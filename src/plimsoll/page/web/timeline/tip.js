@@ -1,4 +1,4 @@
-// What is said about the place under the pointer on a timeline.
+// Makes the text about the place under the pointer on a timeline.
 
 import { groupColour } from "../elements/colours.js";
 import { make, nameOf, swatch } from "../elements/dom.js";
@@ -14,7 +14,7 @@ import { MARKS } from "./marks.js";
  * @param {Run} run
  * @param {Actions} actions
  * @param {Spans} spans
- * @param {number} column Of the spans.
+ * @param {number} column The index of a column in the spans.
  * @param {Crowd | undefined} near The marks at the pointer.
  */
 export function tipRows(run, actions, spans, column, near) {

@@ -1,4 +1,4 @@
-// The spans of a window: from the overview, or from the blocks around it where it is close.
+// Finds the spans of a window: from the overview, or, if the window is short, from its blocks.
 
 import { Detail } from "../history/detail.js";
 import { spansFromOverview } from "../history/spans.js";
@@ -27,7 +27,7 @@ export class WindowSpans {
   find(edges) {
     const { device } = this.run;
     const shown = edges[edges.length - 1] - Math.max(edges[0], 0);
-    // Columns of less than a span of the overview: from the blocks themselves.
+    // If a column has fewer events than a span of the overview, the blocks themselves are used.
     if (device.span > 1 && shown < edges.length * device.span) {
       if (this.detail?.device === device && this.detail.covers(edges)) {
         return this.detail.spans(this.store.state.key, edges);
@@ -40,7 +40,7 @@ export class WindowSpans {
   }
 
   /**
-   * Get the blocks around a window. True if they are there at once.
+   * Gets the blocks around a window; returns whether they are available at once.
    * @param {Int32Array} edges
    */
   fetch(edges) {
