@@ -2,9 +2,9 @@
 
 The driver allocates a fixed amount for each instantiated graph, and another for each kernel and
 copy in it. Both sizes were measured on an H100 with driver 580 (benchmarks/results/serving.jsonl).
-Models of dense layers took at most 5 % less or more. Quantized weights and experts, whose kernels
-are larger, took up to 39 % more. The driver keeps the memory of a destroyed graph for the next
-graph, until the process ends.
+They are right to 5 % for models of dense layers. Models with quantized weights or experts, whose
+kernels are larger, took up to 39 % more. The driver keeps the memory of a destroyed graph for the
+next graph, until the process ends.
 """
 
 from __future__ import annotations

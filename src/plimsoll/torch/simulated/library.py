@@ -53,7 +53,7 @@ BEYOND_BUDGET = "its values were not computed: there are many"
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
 """Noted if only a range of a size is known; kSizeOfUnknown of csrc/device/runtime.h."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""Begins a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
+"""The beginning of a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
 UNKNOWN_READ = "the host read"
 """The beginning of notes about reads of unknown values; csrc/device/runtime.h."""
 UNDECIDED_CHECK = (
@@ -183,7 +183,7 @@ ENUMERATIONS = {"Role": ROLES, "Phase": PHASES, "Values": VALUES, "Unknown": UNK
 
 
 def _type(of: Any) -> str:
-    """Returns the name in csrc/python/memory_layout.cpp: `u4` is an unsigned 4-byte integer."""
+    """Returns a type's name as in csrc/python/memory_layout.cpp: `u4` is a 4-byte unsigned int."""
     if issubclass(of, ctypes.Structure):
         kind = "s"
     elif of._type_ in "fd":
@@ -313,7 +313,7 @@ class Library:
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
     def exchange_by(self, exchange: Callable[[bytes], bytes]) -> None:
-        """Sets the function that exchanges the ranks' bytes: csrc/collectives/exchange.cpp."""
+        """Sets the function by which ranks exchange bytes, for csrc/collectives/exchange.cpp."""
         self._exchange = exchange  # keeps it alive for the library
         self.lib.plimsoll_set_exchange(ctypes.py_object(exchange))
 
@@ -329,7 +329,7 @@ class Library:
         convolutions: Mapping[str, tuple[int, int, int]],
         searches: Mapping[str, Searches],
     ) -> None:
-        """Passes the workspaces that were measured on a device's card: `CardFile`."""
+        """Passes on the workspaces that were measured on a device's card (see `CardFile`)."""
         for words in convolutions.keys() | searches.keys():
             firsts = convolutions.get(words, _NOT_MEASURED[:3])
             searched = searches.get(words, (_NOT_MEASURED,) * 3)
@@ -371,7 +371,7 @@ class Library:
         return str(self.lib.plimsoll_name(number).decode())
 
     def failure(self) -> tuple[str, int] | None:
-        """Returns why a check failed on a device, and its call stack; None if all checks held."""
+        """Returns message and call stack of a kernel's failed check; None if no check failed."""
         stack = ctypes.c_uint32()
         why = self.lib.plimsoll_failure(ctypes.byref(stack))
         return None if why is None else (why.decode(), stack.value)
@@ -403,7 +403,7 @@ class Library:
 
     @contextmanager
     def contents_kept(self) -> Iterator[None]:
-        """Gives new host tensors of this thread values meanwhile, however large they are."""
+        """Lets host tensors that this thread makes within the context have values, at any size."""
         self.lib.plimsoll_keep_contents(1)
         try:
             yield
@@ -417,7 +417,7 @@ class Library:
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Moves this process's account to shared memory, which has to stay valid."""
+        """Keeps this process's account in shared memory from now on, which has to stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:

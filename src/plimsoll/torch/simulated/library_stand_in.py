@@ -37,7 +37,7 @@ class LibraryStandIn:
         if name.startswith("_") or not name.startswith(self._prefix):
             raise AttributeError(name)
         found = self._library_functions.get(name)
-        # A new object for each library, because callers set attributes on it, such as `restype`.
+        # `partial` makes a new object, because callers set attributes such as `restype` on it.
         function = partial(self._otherwise(name) if found is None else found)
         setattr(self, name, function)
         return function

@@ -1,7 +1,7 @@
 """CUDA's runtime (libcudart) for programs that open it by `ctypes`, over the simulated driver.
 
-An extension that is linked to libcudart uses the real library instead. A function that is not
-simulated returns the status "not supported".
+Extensions that are linked to libcudart do not use this stand-in. A function that is not simulated
+returns the status "not supported".
 """
 
 from __future__ import annotations

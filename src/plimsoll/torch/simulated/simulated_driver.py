@@ -30,7 +30,7 @@ _TELL_SIZES = ("cuMemGetInfo", "cuDeviceTotalMem")
 
 
 def driver_library(simulation: Simulation) -> DriverLibrary:
-    """Makes the simulated GPUs answer the driver API in this process, and returns its library.
+    """Makes the simulated GPUs answer the driver API in this process, and returns libcuda.
 
     Raises:
         InputError: If plimsoll's installation lacks the library.
