@@ -114,7 +114,7 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """Reads NCCL_* variables; like NCCL, ignores values that are no numbers."""
+        """Returns the settings of NCCL_* variables; like NCCL, ignores those without a number."""
         small = _number("NCCL_LL_BUFFSIZE", 512 * KiB)
         return cls(
             buffer=_number("NCCL_BUFFSIZE", cls.buffer),
@@ -274,7 +274,7 @@ class Process:
         self._stack = _STACK_BEFORE
 
     def begin(self) -> Bytes:
-        """Returns the memory of its code, and the driver's memory for it."""
+        """Returns the memory of NCCL's code and the driver's memory for it; 0 in later calls."""
         if self._has_begun:
             return Bytes()
         self._has_begun = True
@@ -304,7 +304,7 @@ class Process:
 
 
 def _channels_of_links(card: GpuProfile) -> int:
-    """Returns the channels that fill the cards' NVLink links, fastest first (search.cc)."""
+    """Returns how many channels NCCL (search.cc) lays over the NVLink links of a card."""
     chip = _chip_of(card.compute_capability)
     total = card.nvlinks * chip.link_mb_per_s / 1000
     count, best = 0, 0.0

@@ -54,7 +54,7 @@ class ProcessGroups:
 
         c10d = torch._C._distributed_c10d
         add_nccl(c10d)
-        if not hasattr(c10d.Backend, "options"):  # PyTorch's code sets its fields
+        if not hasattr(c10d.Backend, "options"):  # PyTorch writes to it, and nothing reads it
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
         add_symmetric_memory(c10d, self._simulation)
@@ -191,7 +191,7 @@ class ProcessGroups:
         _connect_early(world)
 
     def _alone(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the arguments for a process whose other ranks, if there are any, do not run."""
+        """Returns init_process_group's arguments for a process whose other ranks do not run."""
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         world = given.get("world_size", -1)
@@ -213,7 +213,7 @@ def _store(address: str, port: int, *, is_master: bool) -> Any:
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of init_process_group if only some ranks run: their store is ready."""
+    """Returns init_process_group's arguments for a partial job: no rank waits for missing ones."""
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])

@@ -155,7 +155,7 @@ class Wait:
             raise DeadlockError(text)
 
     def _stuck(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]] | None:
-        """Returns the entries of all ranks that are waited for; None if one of them is at work."""
+        """Returns the entries of all ranks that this wait depends on; None if one still works."""
         assert self._board is not None
         found: dict[int, dict[str, Any]] = {}
         to_see = list(ranks)
