@@ -80,7 +80,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _make(path: str, info: Any, split: Any) -> Any:
-    """Returns the data set, or all its splits."""
+    """Returns the requested split or splits of a made-up data set; all splits by default."""
     from datasets import DatasetDict
 
     splits = info.splits or {}

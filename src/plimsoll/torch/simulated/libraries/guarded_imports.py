@@ -92,7 +92,7 @@ def _uses_of(source: bytes) -> Uses:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
-    """Yields an import's library, its name in the file, and the dotted name behind it."""
+    """Yields each imported name, the variable to which it is bound, and the variable's meaning."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]

@@ -98,7 +98,7 @@ def stand_in() -> None:
 
 
 class _Parts(importlib.abc.MetaPathFinder):
-    """Finds modules of kernels for packages that are being imported, and parts of stand-ins."""
+    """Finds stand-ins for imported packages' compiled modules, and submodules of stand-ins."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
         if _KERNELS.get(name) in sys.modules:
@@ -274,7 +274,7 @@ def _may_ask(name: str, file: str) -> bool:
 
 
 def _program_files(file: Path) -> Iterator[Path]:
-    """Yields the Python files of a program: of a script's folder, or beside a file's package."""
+    """Yields a program's Python files: beside the script or the file's package, and in packages."""
     folder = file.absolute().parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
