@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _TESTED, _RETURNED = "tested", "returned"
-"""What a function does with an expression's value."""
+"""The two uses of an expression's value: a condition tests it, or the function returns it."""
 
 
 def is_in_open_loop(runners: Collection[str]) -> bool:

@@ -157,7 +157,7 @@ class _Evaluation:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
             compare = _COMPARED[type(node.ops[0])]
             return compare(self.of(node.left), self.of(node.comparators[0]))
-        if isinstance(node, ast.Subscript):  # such as x[:, None]: only the shape changes
+        if isinstance(node, ast.Subscript):  # indexing like x[:, None] changes only the shape
             return self.of(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return self._of_call(node, node.func)
@@ -243,7 +243,7 @@ class _Places(_Evaluation):
         name, offset = _loaded_from(pointer)
         elements = self._elements(name)
         places = self.of(offset)
-        within = np.clip(places, 0, len(elements) - 1)  # the kernel masks all others
+        within = np.clip(places, 0, len(elements) - 1)  # the kernel masks places outside
         return elements[within]
 
 

@@ -99,7 +99,7 @@ def _kernel_of(settings: _Settings, name: str, arguments: list[str]) -> Callable
 
 
 _SETTINGS = {"num_sms": None, "tc_util": 100, "pdl": False}
-"""The library's settings and their defaults; None stands for the card's multiprocessors."""
+"""The library's settings with their default values; None means the card's multiprocessors."""
 
 
 class _Settings:

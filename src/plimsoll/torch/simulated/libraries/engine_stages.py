@@ -124,8 +124,8 @@ class EngineStages:
     def _noting_failure(self, use: ServingUse) -> Iterator[None]:
         """Notes in which stage the engine runs out of memory, and ends the other workers' waits.
 
-        On real GPUs the other workers would go on until they wait for this one. On simulated GPUs
-        they wait earlier, for its data, so they are told.
+        On real GPUs the other workers continue until their hosts have to wait. On simulated GPUs
+        they would wait for this worker's data, so `give_up` ends their waits.
         """
         try:
             yield

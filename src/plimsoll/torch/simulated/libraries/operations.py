@@ -48,7 +48,8 @@ def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA
     """Replaces an operation's own kernel by `kernel`, once the operation is defined.
 
     Args:
-        name: "library::operation", with the overload if there is one: "library::operation.out".
+        name: The operation's name: "library::operation", or with an overload
+            "library::operation.out".
         kernel: The results and the workspace; or a function that replaces the kernel.
         on: The device type of the tensors, as PyTorch's dispatcher names it.
     """

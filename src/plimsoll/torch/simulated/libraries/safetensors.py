@@ -1,4 +1,4 @@
-"""Makes up checkpoints: a path that does not exist stands for tensors, made when they are read."""
+"""Makes up checkpoints: safe_open returns tensors for certain paths that do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of kernels that take tensors of their caller, and their line in the report."""
+"""Launches libraries' kernels that allocate nothing themselves, and notes them for the report."""
 
 from __future__ import annotations
 

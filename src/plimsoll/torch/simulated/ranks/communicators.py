@@ -46,7 +46,8 @@ class Communicators:
             members: The ranks in the job of the group's members, in the group's order.
             rank: This process's rank in the group.
             device: This process's device.
-            key: The communicator's name: a device's number, or "0:3" for one of two ranks alone.
+            key: The device's number for a communicator of the whole group; "0:3" for one of two
+                ranks.
             pattern: The connections: "ring", "to 1,2 from 3" with ranks in the group, or "" for
                 none.
 

@@ -180,7 +180,7 @@ class Communicator:
         return Bytes(low, self._most_algorithms() * high)
 
     def _most_algorithms(self) -> int:
-        """Returns the most algorithms that make connections: the ring, and others for some sizes.
+        """Returns how many algorithms may make connections: the ring, and more for some sizes.
 
         If NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) chooses the ring for
         every size: a tree's latency is not lower there, and its bandwidth is a third lower.
@@ -191,7 +191,7 @@ class Communicator:
         return 1 if is_ring else 2
 
     def connect(self, to: Collection[int], sender: Collection[int]) -> Bytes:
-        """Returns the memory of new connections: for messages to some places, and from others.
+        """Returns the memory of the new connections that messages between two ranks need.
 
         Args:
             to: The places to which this rank sends.

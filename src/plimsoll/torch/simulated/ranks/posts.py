@@ -2,8 +2,8 @@
 
 PyTorch's TCPStore refuses a value of more than 8 MiB (`MAX_PAYLOAD_LEN` of
 torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). So a longer message is stored in pieces. The
-later pieces are stored first, under keys of their own. The first piece, which says how many others
-there are, is stored last, under the message's key. If this key exists, the whole message exists.
+later pieces are stored first, under keys of their own. The first piece is stored last, with the
+number of later pieces, under the message's key. If this key exists, the whole message exists.
 """
 
 from __future__ import annotations

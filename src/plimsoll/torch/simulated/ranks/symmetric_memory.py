@@ -95,7 +95,7 @@ class _SymmetricMemory:
             rank: The rank.
             sizes: The tensor's sizes.
             dtype: The tensor's type.
-            storage_offset: Where the tensor begins in the buffer, in elements.
+            storage_offset: The tensor's first element in the buffer.
         """
         import torch
 

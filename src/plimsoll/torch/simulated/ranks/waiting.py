@@ -69,7 +69,7 @@ class Board:
         self.say({"deadlock": why})
 
     def _end(self) -> None:
-        """Writes that this rank has ended; the rank with the store then waits for the others."""
+        """Writes that this rank has ended; the rank with the store waits until all have ended."""
         has_failed = (sys.exc_info()[1] or getattr(sys, "last_value", None)) is not None
         try:
             self.say({"ended": True})
@@ -96,7 +96,7 @@ class Board:
 
 
 class Wait:
-    """A context in which this rank waits for others, and looks for a deadlock."""
+    """A context in which this rank waits for posts of other ranks, and looks for a deadlock."""
 
     def __init__(self, board: Board | None, rank: int, what: str, line: str, group: str) -> None:
         self._board = board
