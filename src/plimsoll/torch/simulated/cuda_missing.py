@@ -13,7 +13,7 @@ _FILE_FUNCTIONS = (
     *("_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle"),
     *("_gds_deregister_handle", "_gds_load_storage", "_gds_save_storage"),
 )
-"""Functions that read files into GPU memory. A build may lack them: torch.cuda.gds says so then."""
+"""Functions that read files into GPU memory. If a build lacks them, torch.cuda.gds raises."""
 _CLASSES = ("_FastCudaLauncher", "_StaticCudaLauncher")
 
 

@@ -26,10 +26,10 @@ _PIECE_BYTES = 2 << 20
 
 
 class GraphMemory:
-    """The memory of all graphs of a process.
+    """Accounts for the driver's memory of all CUDA graphs in a process.
 
     Attributes:
-        taken: By device, the memory that the driver took for graphs, in bytes.
+        taken: By device, the bytes that the driver has allocated for graphs.
     """
 
     def __init__(self, gpus: list[SimulatedGpu], nodes_of: Callable[[int], int]) -> None:

@@ -49,9 +49,9 @@ _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
-"""Noted for operations whose values exceed the budget; kBeyondBudget of csrc/device/runtime.h."""
+"""An assumption: values exceed the budget; kBeyondBudget of csrc/device/runtime.h."""
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
-"""Noted if only a range of a size is known; kSizeOfUnknown of csrc/device/runtime.h."""
+"""An assumption: only a range of a size is known; kSizeOfUnknown of csrc/device/runtime.h."""
 MATH_ATTENTION = "attention runs the math kernel: "
 """The beginning of a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
 UNKNOWN_READ = "the host read"
@@ -59,7 +59,7 @@ UNKNOWN_READ = "the host read"
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""Noted if a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
+"""An assumption: a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
 """CUDA's error if a kernel's check fails; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
@@ -124,7 +124,7 @@ class Assumption(ctypes.Structure):
 
 
 class UncertainMemory(ctypes.Structure):
-    """Memory of which only a range is known; UncertainMemory of csrc/device/runtime.h."""
+    """A kernel's temporary memory of which only a range is known; csrc/device/runtime.h."""
 
     _fields_ = [
         ("allocations", ctypes.c_uint64),

@@ -1,4 +1,4 @@
-"""The limits that a program sets on its own use of a GPU: `set_per_process_memory_fraction`."""
+"""The limits that a program sets on its memory of a GPU by `set_per_process_memory_fraction`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
 
 
 def where(runners: Collection[str]) -> str:
-    """Returns the line at which the script's main thread is."""
+    """Returns the line of the program that its main thread is executing."""
     main = threading.main_thread().ident or 0
     # No variable may hold this function's own frame. The reference cycle would keep the tensors of
     # all its callers alive.

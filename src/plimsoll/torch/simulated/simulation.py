@@ -90,7 +90,7 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self._wheel = own_allocator() if setup.wheel else 0
-        if lib is None and not setup.wheel:  # check.py runs before the wheel's is built
+        if lib is None and not setup.wheel:  # check.py may run before the wheel's is built
             self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
@@ -342,7 +342,7 @@ class Simulation:
         self._keep_history(_ALL_EVENTS)
 
     def after_import(self, action: Callable[[], None]) -> None:
-        """Calls `action` once PyTorch is imported."""
+        """Calls `action` once PyTorch is imported; at once if it already is."""
         if "torch" in sys.modules:
             action()
         else:
@@ -469,7 +469,7 @@ class Simulation:
         return self._on_waiting is not None and self._on_waiting(stack)
 
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
-        """Records like torch.cuda.memory._record_memory_history."""
+        """Records the memory history, like torch.cuda.memory._record_memory_history."""
         self.keeps_history = enabled is not None
         keeps_stacks = self.keeps_history and context is not None
         self.library.lib.plimsoll_keep_history(int(keeps_stacks or self.setup.is_recorded))

@@ -78,8 +78,8 @@ class FirstCalls:
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
             # Reference cycles keep tensors of earlier tries alive until Python collects garbage.
-            # On a GPU the time of that depends on how much code was compiled before. Collecting
-            # here makes the memory of all runs equal.
+            # When Python does so depends on how much code earlier runs have compiled. Collecting
+            # here makes the memory the same in all runs.
             if what in _TRIES:
                 gc.collect()
             began = self._events()

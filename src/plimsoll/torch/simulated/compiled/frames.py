@@ -1,6 +1,6 @@
 """Keeps Dynamo away from plimsoll's own functions.
 
-On a GPU PyTorch has C++ code in place of most of these functions, so Dynamo never sees it. On
+With a real GPU most of these functions are C++ code of PyTorch's, which Dynamo cannot see. On
 simulated GPUs Dynamo would compile those that run between two graphs as parts of the program.
 """
 

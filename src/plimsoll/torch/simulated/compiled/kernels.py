@@ -1,9 +1,9 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
 `triton.compile` makes every kernel, of a program or of Inductor. Its replacement here returns a
-kernel that computes nothing. A kernel is really compiled only if its properties are needed. These
-are the scratch memory of kernels that use tensor descriptors on the device, and the number of
-registers: Inductor halves the blocks of reductions whose threads need many.
+kernel that computes nothing. A kernel is really compiled only if plimsoll needs its properties:
+scratch memory, if the kernel uses tensor descriptors on the device; and the number of registers,
+because Inductor halves the blocks of reductions whose threads need many.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ASSUMED = Registers(used=32, spilled=0)
-"""The assumed registers of a thread, if no code reads them."""
+"""The registers of a thread that plimsoll assumes if no choice depends on them."""
 _MOST_THREADS = 1024
 """The most threads of a block."""
 _SHARED = 1024
@@ -41,13 +41,13 @@ _SHARED = 1024
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _FITS = "no kernel of the program's own is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
-"""How Inductor's names of the arguments begin that a kernel writes."""
+"""The beginnings of Inductor's names for the arguments that a kernel writes."""
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
-"""How Inductor's names of all arguments begin."""
+"""The beginnings of Inductor's names for all arguments."""
 _OF_LOOPED_REDUCTION = "R0_BLOCK"
-"""An argument of reductions whose blocks Inductor halves if threads need many registers."""
+"""An argument that only certain reductions have: Inductor halves their blocks to save registers."""
 _TRIED_FUSION = "triton_"
-"""Inductor's name of a kernel that it measures before fusing; it does not fuse if threads spill."""
+"""The name of kernels that Inductor tries before it fuses; if threads spill, it does not fuse."""
 
 
 class KernelCounts:

@@ -42,7 +42,7 @@ class Leftovers:
         self._are_there = True
 
     def collect(self) -> None:
-        """Collects the cycles, if there are any."""
+        """Collects the cycles if there was a compilation since the last call."""
         if self._are_there:
             self._are_there = False
             gc.collect()

@@ -30,7 +30,7 @@ def compiled_folder() -> Path:
     """Returns the folder of everything that is compiled for simulated GPUs.
 
     Raises:
-        InputError: Like `cache_folder`.
+        InputError: If `cache_folder` raises it.
     """
     return cache_folder() / _FOLDER
 
@@ -48,7 +48,7 @@ def triton_version() -> str | None:
         return None
     try:
         return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:  # the user's own build
+    except importlib.metadata.PackageNotFoundError:  # a build without metadata
         return "unknown"
 
 
@@ -61,7 +61,7 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
             times that it computes. Its name contains a digest of its sources.
 
     Raises:
-        InputError: Like `cache_folder`.
+        InputError: If `cache_folder` raises it.
     """
     cards = hashlib.sha256(repr((profiles, library)).encode()).hexdigest()[:12]
     folder = compiled_folder() / f"torch{versions.torch_build()}-triton{triton_version()}-{cards}"

@@ -20,9 +20,9 @@ _ALONG_TERMS = (
 )
 _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
-"""The second operand, by the first: of matrix products, then of convolutions."""
+"""By the first operand's name, that of the second: of matrix products and of convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
-"""How the name of the result begins; fusion appends a number."""
+"""The beginnings of the result's name; if kernels are fused, a number follows."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
 _ROWS_OF_WARPGROUP = 64
 

@@ -32,7 +32,7 @@ def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[],
     real = module.CudaDriver
 
     class SimulatedDriver(module.GPUDriver):  # type: ignore[misc, name-defined]
-        """The simulated GPUs: their target, their properties and PyTorch's streams."""
+        """Tells Triton the target and the properties of the simulated GPUs, and their streams."""
 
         get_active_torch_device = real.get_active_torch_device
         get_device_interface = real.get_device_interface

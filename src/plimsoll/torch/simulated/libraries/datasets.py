@@ -64,7 +64,7 @@ def _declared(path: str, name: str | None, features: Any) -> Any:
 
 
 def _folders(path: str) -> list[str]:
-    """Returns folders that may contain a declaration: the data set's own, or the hub cache's."""
+    """Returns folders that may declare the features: the data set's own, and the hub cache's."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -182,7 +182,7 @@ class _Draw:
         )
 
     def _items(self, name: str, feature: Any, length: int) -> Any:
-        if isinstance(feature, dict):  # as in a dialogue
+        if isinstance(feature, dict):  # a dialogue, for example
             made = [self.value(name, feature) for _ in range(length if length > 0 else 2)]
             for place, item in enumerate(made):
                 if "role" in item:

@@ -50,7 +50,7 @@ class Uses:
     names: set[Use] = field(default_factory=set)
 
     def of(self, library: str) -> list[Use]:
-        """Returns the uses of one library."""
+        """Returns the uses of names from one library."""
         return [use for use in self.names if use.name.partition(".")[0] == library]
 
     def guard_at(self, line: int) -> Guard | None:

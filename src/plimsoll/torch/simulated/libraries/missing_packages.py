@@ -213,7 +213,7 @@ class _MissingDistribution(Distribution):
         }
 
     def read_text(self, filename: str) -> str | None:
-        """Returns a file of the metadata."""
+        """Returns the text of a file of the metadata; None if there is no such file."""
         return self._files.get(filename)
 
     def locate_file(self, path: Any) -> Any:

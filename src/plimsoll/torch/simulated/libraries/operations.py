@@ -57,7 +57,7 @@ def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA
 
 
 def register_kernels(simulation: Simulation) -> None:
-    """Registers the waiting kernels whose operations are defined by now."""
+    """Registers the kernels from `simulate_operation` whose operations are defined by now."""
     import torch
 
     for name in list(_waiting):

@@ -57,7 +57,7 @@ class Group:
     all_read: int = 0
     """This rank has read the bytes of all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """The number of meetings that each other rank last reported as read, by place."""
+    """By place, the number of meetings that a rank has read, according to its last post."""
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Exchange:
         return number
 
     def __call__(self, question: bytes) -> bytes:
-        """Answers a request of the library."""
+        """Answers a request of the C++ library; an answer begins with success or failure."""
         asked = _Reader(question[1:])
         try:
             answer = {"p": self._post, "c": self._collect, "n": self._need, "d": self._drop}[
@@ -132,7 +132,7 @@ class Exchange:
             return _FAILED + str(error).encode()
         except OutOfMemoryError as error:
             return _OUT_OF_MEMORY + str(error).encode()
-        except (RuntimeError, OSError) as error:  # the store's error
+        except (RuntimeError, OSError) as error:  # raised by the store
             what = f"a rank of the job has ended, and the job's store with it ({error})"
             return _FAILED + what.encode()
         return _WELL + answer

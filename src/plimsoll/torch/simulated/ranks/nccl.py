@@ -148,7 +148,7 @@ class Communicator:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Returns whether no communicator on such cards and of such a size was measured."""
+        """Returns whether no communicator of this size on such cards was measured."""
         is_measured_card = self._chip.measured and self.card.nvlinks == _LINKS_MEASURED
         return not is_measured_card or len(self.node_of) > MOST_MEASURED or self._nodes > 1
 
@@ -304,7 +304,7 @@ class Process:
 
 
 def _channels_of_links(card: GpuProfile) -> int:
-    """Returns how many channels NCCL (search.cc) lays over the NVLink links of a card."""
+    """Returns how many channels NCCL makes for the NVLink links of a card (search.cc)."""
     chip = _chip_of(card.compute_capability)
     total = card.nvlinks * chip.link_mb_per_s / 1000
     count, best = 0, 0.0

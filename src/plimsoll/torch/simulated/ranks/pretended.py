@@ -58,10 +58,11 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 
 
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
-    """Returns the place in `among` nearest to `place`.
+    """Returns the place in `among` that replaces `place`.
 
-    If `place` has neighbours on both sides, it is replaced only by a place with both neighbours;
-    without one, `otherwise` is returned if it is given.
+    A place within the group, neither the first nor the last, is replaced by the nearest other such
+    place. Without one, and for the first and the last place, this returns `otherwise`; if that is
+    None, the nearest of all places in `among`.
     """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:

@@ -54,7 +54,7 @@ class Board:
         self.rank = rank
         self._others = [each for each in ranks if each != rank]
         self._has_store = rank == min(ranks) and os.environ.get(_AGENT) != "True"
-        Finalize(None, self._end, exitpriority=-1)  # after this process's last messages
+        Finalize(None, self._end, exitpriority=-1)  # after the last messages are sent
 
     def say(self, what: dict[str, Any]) -> None:
         """Writes this rank's entry, such as what it waits for; empty if it waits no longer."""
@@ -116,7 +116,7 @@ class Wait:
             self._board.say({})
 
     def nap(self, ranks: Sequence[int]) -> None:
-        """Sleeps shortly, because some ranks have not posted yet.
+        """Sleeps for a short time, because some ranks have not posted yet.
 
         Raises:
             DeadlockError: If these ranks will never post.

@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 
 class _Rows(torch.autograd.Function):  # type: ignore[misc]
-    """Selects rows of a tensor."""
+    """Selects rows of a tensor by their indices; the backward pass scatters the gradients."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, indices: Any) -> Any:

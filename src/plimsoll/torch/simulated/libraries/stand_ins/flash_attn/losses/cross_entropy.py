@@ -13,7 +13,7 @@ from ..ops.triton.cross_entropy import cross_entropy_loss
 
 
 class CrossEntropyLoss(nn.Module):  # type: ignore[misc]
-    """Cross entropy as a module."""
+    """flash-attn's cross entropy as a module of PyTorch."""
 
     def __init__(
         self,
