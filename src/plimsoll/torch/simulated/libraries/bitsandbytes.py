@@ -4,8 +4,8 @@ The operations of bitsandbytes are Python code. It allocates memory, and then ca
 shared library with the addresses of tensors. So the operations run unchanged, and the stand-in for
 the library knows which tensors each function writes. The library itself allocates memory only by
 `cudaMallocManaged`, for paged optimizers, and by `cublasCreate`. Its matrix products have no
-workspace. (Read in csrc/ops.cu of 0.50, and in the symbols that its builds for CUDA 11.8 to 13.2
-need.)
+workspace. The sources are csrc/ops.cu of 0.50, and the symbols that its builds for CUDA 11.8 to
+13.2 need.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class _Kernel:
 
     Attributes:
         written: The arguments with the addresses of the tensors that the function writes.
-        elements: The argument with the number of elements of the largest tensor; None if there is
-            none.
+        elements: The argument with the most elements that a tensor has; None if there is none.
         product: The arguments with rows, columns and terms of the matrix product; None if there is
             none.
     """

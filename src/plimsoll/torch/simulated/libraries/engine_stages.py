@@ -20,7 +20,7 @@ class EngineStages:
     """Fills in the simulation's `ServingUse` from an engine's methods and functions."""
 
     def __init__(self, simulation: Simulation, title: str, package: str) -> None:
-        """Prepares to note an engine's stages; `staged` and `note_refusal` begin.
+        """Makes an object that notes nothing until `staged` or `note_refusal` is called.
 
         Args:
             simulation: The cards on which the engine runs.

@@ -28,7 +28,7 @@ _SAMPLED = {
     "min_p_sampling_from_probs": (1, 2),
     "top_k_top_p_sampling_from_probs": (1, 2),
 }
-"""By kernel that draws tokens, the arguments that it writes: the tokens, whether they are valid."""
+"""For each kernel that draws tokens, the arguments that it writes: tokens and their validity."""
 _WRITTEN = {
     "softmax": (0, 2),
     "top_p_renorm_probs": (1,),
@@ -36,7 +36,7 @@ _WRITTEN = {
     "top_k_mask_logits": (1, 4),
     "chain_speculative_sampling": (3, 4, 5),
 }
-"""By other kernel, the arguments that it writes."""
+"""For each kernel that draws no tokens, the arguments that it writes."""
 _ANSWERING = ("get_", "init", "plan", "workspace")
 """Parts of the names of functions whose results the caller reads; plimsoll refuses them."""
 _ATTENTION = ("paged_run", "ragged_run")

@@ -92,7 +92,7 @@ def _uses_of(source: bytes) -> Uses:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
-    """Yields each imported name, the variable to which it is bound, and the variable's meaning."""
+    """Yields each imported name, the variable that it makes, and the variable's dotted name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]

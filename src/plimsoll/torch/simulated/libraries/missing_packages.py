@@ -203,7 +203,7 @@ def _comes_from_here(name: str) -> bool:
 
 
 class _MissingDistribution(Distribution):
-    """The metadata of a stand-in, like those of an installed package."""
+    """The metadata of a stand-in, in the form of an installed package's."""
 
     def __init__(self, name: str, package: _Package) -> None:
         self._files = {
