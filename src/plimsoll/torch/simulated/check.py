@@ -1,4 +1,4 @@
-"""Tests whether simulated GPUs work with the installed PyTorch; `compiler.py` runs it as a program.
+"""Tests whether simulated GPUs work with the installed PyTorch. `compiler.py` runs this program.
 
     python -m plimsoll.torch.simulated.check LIBRARY
 

@@ -1,6 +1,6 @@
 """Properties of chips: the rows of data/chips.csv, which are also compiled into the library.
 
-`csrc/chips` reads the same rows, and notes for the report a chip that the table lacks.
+`csrc/chips` reads the same rows. If a chip has no row, it notes this for the report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TABLE = Path(__file__).parent / "data" / "chips.csv"
 
 @dataclass(frozen=True)
 class Chip:
-    """The columns that Python reads; the file explains them."""
+    """The columns of data/chips.csv that Python reads; comments in that file explain them."""
 
     lanes: int
     multiplies_by_warp_groups: bool
@@ -25,7 +25,7 @@ class Chip:
 
 
 def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
-    """Returns the row of a compute capability, or the one before it, or the first."""
+    """Returns the row of the highest compute capability up to this one; else the first row."""
     rows = read_numbers(table)
     known = [(row["major"], row["minor"]) for row in rows]
     return rows[max(bisect(known, capability) - 1, 0)]
@@ -33,6 +33,6 @@ def nearest_row(table: Path, capability: tuple[int, int]) -> dict[str, int]:
 
 @cache
 def chip_of(capability: tuple[int, int]) -> Chip:
-    """Returns the row of a compute capability, or the one before it if there is none."""
+    """Returns the properties of chips of a compute capability, from its nearest row."""
     row = nearest_row(_TABLE, capability)
     return Chip(row["lanes"], bool(row["warp_groups"]), bool(row["measured"]))

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 NCCL_VERSION = (2, 30, 7)
-"""The version that PyTorch 2.15 brings."""
+"""The version of NCCL that PyTorch 2.15 is built with."""
 _UNSET = -(1 << 31)  # ncclConfig_t's NCCL_CONFIG_UNDEF_INT
 
 
 def collective_functions() -> dict[str, Any]:
-    """Returns the names in `torch._C` for copies, in memory that the caller has made."""
+    """Returns the functions of `torch._C` that copy tensors between a process's GPUs, by name."""
 
     def broadcast(tensor: Any, devices: list[int]) -> list[Any]:
         return [tensor.to(f"cuda:{device}") for device in devices]
@@ -67,7 +67,7 @@ def collective_functions() -> dict[str, Any]:
 
 
 def _nccl_functions() -> dict[str, Any]:
-    """Returns the functions of torch.cuda.nccl. A sum over GPUs is one GPU's part of it."""
+    """Returns the functions of torch.cuda.nccl; a sum over GPUs is just one GPU's summand."""
     major, minor, patch = NCCL_VERSION
 
     def assume_sum(inputs: list[Any]) -> None:
@@ -117,7 +117,7 @@ def _nccl_functions() -> dict[str, Any]:
 
 
 class _NcclConfig:
-    """ProcessGroupNCCL.NCCLConfig."""
+    """Stands in for ProcessGroupNCCL.NCCLConfig."""
 
     def __init__(self) -> None:
         self.comm_name: str | None = None
@@ -128,7 +128,7 @@ class _NcclConfig:
 
 
 class NcclOptions:
-    """ProcessGroupNCCL.Options, of which only the stream's priority has an effect."""
+    """Stands in for ProcessGroupNCCL.Options; only the stream's priority has an effect."""
 
     NCCLConfig = _NcclConfig
 
@@ -144,9 +144,9 @@ class NcclOptions:
 
 
 def add_nccl(c10d: ModuleType) -> None:
-    """Gives `torch._C._distributed_c10d` the names of a build with NCCL.
+    """Adds to `torch._C._distributed_c10d` the names that only a build with NCCL has.
 
-    Programs may look for them and make options; `ranks.process_groups` makes groups.
+    Programs look for these names and make `Options`. `ranks.process_groups` makes the groups.
     """
     for name in ("ProcessGroupNCCL2", "ProcessGroupNCCLLazy"):
         backend = missing_class(name, base=c10d.Backend, where="torch.distributed")

@@ -20,7 +20,7 @@ _ONLY_COMPARES = (
 
 
 def device_functions(devices: CudaDevices) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for devices."""
+    """Returns the members of `torch._C` for devices, by name."""
     simulation, count = devices.simulation, devices.count
     return {
         "_cuda_init": devices.initialize,
@@ -42,7 +42,7 @@ def device_functions(devices: CudaDevices) -> dict[str, Any]:
 
 
 class CudaDevices:
-    """The devices for the current thread.
+    """Answers the calls of torch.cuda about devices, for the calling thread.
 
     Attributes:
         simulation: The GPUs.
@@ -62,13 +62,13 @@ class CudaDevices:
         return int(self.lib.plimsoll_current_device())
 
     def use(self, index: int) -> None:
-        """Makes a device's context, if it has none."""
+        """Creates a device's CUDA context if it has none."""
         if not 0 <= index < self.count:
             raise self.error(self.simulation.library.no_such_device(index))
         self.lib.plimsoll_use(index)
 
     def set_current(self, index: int) -> None:
-        """Makes a device the current one, with a context."""
+        """Makes a device the current one, and creates its CUDA context."""
         import torch
 
         if index >= 0 and self.lib.plimsoll_set_device(index) != 0:
@@ -77,7 +77,7 @@ class CudaDevices:
         self.use(self.current())
 
     def exchange(self, index: int) -> int:
-        """Makes a device the current one, and returns the one before."""
+        """Makes a device the current one, and returns the previous one's index."""
         before = self.current()
         if index < 0:
             return -1
@@ -86,7 +86,7 @@ class CudaDevices:
         return before
 
     def maybe_exchange(self, index: int) -> int:
-        """Makes a device the current one, without a context if it has none."""
+        """Works like `exchange`, but creates no CUDA context."""
         if index not in self.simulation.contexts and 0 <= index < self.count:
             before = self.current()
             self.lib.plimsoll_set_device(index)
@@ -114,7 +114,7 @@ class CudaDevices:
 
 
 class _DeviceProperties:
-    """torch.cuda.get_device_properties() of a simulated GPU."""
+    """The properties of a simulated GPU that torch.cuda.get_device_properties() returns."""
 
     def __init__(self, simulation: Simulation, index: int) -> None:
         profile = simulation.profiles[index]
@@ -153,13 +153,13 @@ class _DeviceProperties:
 
 
 def _only_compares() -> bool:
-    """Returns whether PyTorch's own code reads a card's size without choosing a size by it."""
+    """Returns whether `total_memory` is read by PyTorch's own code, which chooses no size by it."""
     reader = sys._getframe(2).f_code.co_filename
     return reader.endswith(_ONLY_COMPARES)
 
 
 def _arch_flags(simulation: Simulation) -> str:
-    """Names the architectures of a build with kernels for the simulated cards, even old ones."""
+    """Returns the architectures of a build with kernels for all simulated cards, even old ones."""
     built = {75, 80, 86, 90, 100, 120}
     built |= {p.compute_capability[0] * 10 + p.compute_capability[1] for p in simulation.profiles}
     return " ".join([f"sm_{number}" for number in sorted(built)] + ["compute_120"])

@@ -1,7 +1,7 @@
-"""Adds the functions of a CUDA build to `torch._C`; the engine answers them.
+"""Adds to `torch._C` the functions of a CUDA build; plimsoll's engine answers their calls.
 
-`torch.cuda` is written in Python on top of these functions. With them it works unchanged, also in a
-build without CUDA.
+`torch.cuda` is written in Python on top of these functions. With them it works unchanged, even if
+PyTorch was built without CUDA.
 """
 
 from __future__ import annotations
@@ -43,5 +43,5 @@ def add_cuda_functions(c: ModuleType, simulation: Simulation) -> None:
 
 
 def _are_at(tensors: list[Any], addresses: list[int | None], indices: list[int]) -> bool:
-    """Returns whether tensors are at their old addresses."""
+    """Returns whether the tensors at these indices still have the given addresses."""
     return all(tensors[index].data_ptr() == addresses[index] for index in indices)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def history_functions(simulation: Simulation) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for the memory history."""
+    """Returns the members of `torch._C` for the memory history, by name."""
     history = _History(simulation)
     return {
         "_cuda_record_memory_history": history.record,
@@ -21,7 +21,7 @@ def history_functions(simulation: Simulation) -> dict[str, Any]:
 
 
 class _History:
-    """The history of all devices."""
+    """Records the memory history of all devices, and returns snapshots of it."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -32,7 +32,7 @@ class _History:
         _check_option("state", enabled, ["state", "all", None])
         _check_option("context", context, ["state", "alloc", "all", None])
         _check_option("stacks", stacks, ["python", "all"])
-        if len(rest) < 6 or rest[5]:  # from 2.14 on the history can be of pinned memory alone
+        if len(rest) < 6 or rest[5]:  # from 2.14 on, False means only pinned memory
             self._simulation.record_history(enabled, context, max_entries)
 
     def record_legacy(self, enabled: bool, *rest: Any, **_: Any) -> None:

@@ -49,12 +49,12 @@ def _cudart(simulation: Simulation, use: Callable[[int], None]) -> ModuleType:
 
 
 def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
-    """Works like torch._C._can_use_flash_attention and similar, by PyTorch's kernel number."""
-    del debug  # reasons are not printed
+    """Returns whether one of PyTorch's fused attention kernels, by its number, takes the inputs."""
+    del debug  # plimsoll does not print why a kernel is refused
     import torch
 
     def laid_out(tensor: Any) -> Any:
-        """Returns a jagged tensor as one sequence, with the same heads."""
+        """Returns a jagged tensor's values as one sequence; other tensors unchanged."""
         if tensor is None or not tensor.is_nested or tensor.layout != torch.jagged:
             return tensor
         return tensor._values.detach().unsqueeze(0).requires_grad_(tensor.requires_grad)
@@ -65,11 +65,11 @@ def _can_use_attention(kernel: int, inputs: Any, debug: bool = False) -> bool:
 
 
 def library_functions(simulation: Simulation, use: Callable[[int], None]) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for libraries.
+    """Returns the members of `torch._C` for NVIDIA's libraries, by name.
 
     Args:
         simulation: The GPUs.
-        use: Called with a device before it is used.
+        use: Called with a device before it is used, so that it has a CUDA context.
     """
     functions: dict[str, Any] = {"_cudart": _cudart(simulation, use)}
     functions["_cudnn"] = _module(
@@ -108,7 +108,7 @@ def _launch_elementwise(
     tensors: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Runs a program's own pointwise kernel: its results have memory and no values."""
+    """Allocates the results of a program's own pointwise kernel, without computing them."""
     import torch
 
     shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))

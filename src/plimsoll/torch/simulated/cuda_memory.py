@@ -1,4 +1,4 @@
-"""Memory of torch.cuda: statistics, settings, raw blocks."""
+"""The functions of torch.cuda for memory: statistics, settings, blocks without a tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def memory_functions(
     simulation: Simulation, memory_info: Callable[[int], tuple[int, int]]
 ) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for memory.
+    """Returns the members of `torch._C` for memory, by name.
 
     Args:
         simulation: The GPUs.
@@ -40,7 +40,7 @@ def memory_functions(
         "_cuda_attach_out_of_memory_observer": simulation.out_of_memory_observers.append,
         "_cuda_cudaCachingAllocator_raw_alloc": blocks.allocate,
         "_cuda_cudaCachingAllocator_raw_delete": blocks.free,
-        # PyTorch does the same with an allocator that keeps no metadata.
+        # PyTorch's own functions do the same if the allocator keeps no metadata.
         "_cuda_memoryMetadataSupported": lambda: False,
         "_cuda_setMemoryMetadata": lambda metadata: None,
         "_cuda_getMemoryMetadata": lambda: "",
@@ -82,7 +82,7 @@ class _Allocators:
         return self.simulation.fractions[index]
 
     def change(self, _: object) -> None:
-        """Uses `uncached` in place of the program's own allocator, before the first request."""
+        """Simulates a program's own allocator by `uncached`; raises after the first request."""
         import torch
 
         if not self.simulation.take_allocator("uncached"):
@@ -109,7 +109,7 @@ class _RawBlocks:
         self._devices: dict[int, int] = {}
 
     def adopt(self, address: int, device: int) -> None:
-        """Makes a live block that no storage owns freeable by its address."""
+        """Lets the program free a live block by its address; no storage may own the block."""
         self._devices[address] = device
 
     def allocate(self, size: int, stream: int) -> int:
@@ -153,7 +153,7 @@ def _settings_functions(allocators: _Allocators) -> dict[str, Any]:
 
 
 def _pinned_functions(simulation: Simulation) -> dict[str, Any]:
-    """Returns the functions of page-locked host memory."""
+    """Returns the functions for page-locked host memory, by name."""
     lib = simulation.library.lib
 
     def empty() -> None:

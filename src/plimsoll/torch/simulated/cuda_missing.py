@@ -1,4 +1,4 @@
-"""Functions of `torch._C` in a CUDA build that need a GPU: each raises one clear error."""
+"""Functions of a CUDA build's `torch._C` that plimsoll does not simulate: each raises an error."""
 
 from __future__ import annotations
 
@@ -13,18 +13,16 @@ _FILE_FUNCTIONS = (
     *("_gds_register_buffer", "_gds_deregister_buffer", "_gds_register_handle"),
     *("_gds_deregister_handle", "_gds_load_storage", "_gds_save_storage"),
 )
-"""Functions for reading files into a GPU; torch.cuda.gds refuses them itself in builds without
-them.
-"""
+"""Functions that read files into GPU memory. If a build lacks them, torch.cuda.gds raises."""
 _CLASSES = ("_FastCudaLauncher", "_StaticCudaLauncher")
 
 
 def not_simulated(name: str, where: str = "torch._C") -> Callable[..., NoReturn]:
-    """Returns a function that raises that it is not simulated.
+    """Returns a function that raises NotImplementedError: plimsoll does not simulate `name`.
 
     Args:
         name: The function's name.
-        where: The module that has it.
+        where: The module of the function, for the message.
     """
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
@@ -35,12 +33,12 @@ def not_simulated(name: str, where: str = "torch._C") -> Callable[..., NoReturn]
 
 
 def missing_class(name: str, *, base: type = object, where: str = "torch._C") -> Any:
-    """Returns a class that exists but cannot be instantiated."""
+    """Returns a class that programs can look up, but not instantiate."""
     return type(name, (base,), {"__init__": not_simulated(name, where), "__module__": where})
 
 
 def missing_functions(c: ModuleType) -> dict[str, Any]:
-    """Returns the missing names of `torch._C`.
+    """Returns the members of `torch._C` that raise NotImplementedError, by name.
 
     Args:
         c: `torch._C` of the installed build.

@@ -1,4 +1,4 @@
-"""Private pools of torch.cuda: memory pools and the captures of CUDA graphs."""
+"""The private pools of torch.cuda: MemPool, and CUDA graphs with their captures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pool_functions(simulation: Simulation) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for pools and graphs."""
+    """Returns the members of `torch._C` for pools and graphs, by name."""
     pools = _Pools(simulation)
     return {
         "_MemPool": type("MemPool", (_MemPool,), {"_pools": pools}),
@@ -35,8 +35,8 @@ class _Pools:
     Attributes:
         simulation: The GPUs.
         lib: The C functions of the simulated GPUs.
-        seeds: The memory from which graphs read the state of random numbers.
-        captures: The graphs that may be under way, in the order in which they began.
+        seeds: The memory from which graphs read the state of the random number generator.
+        captures: The graphs whose capture has begun and may not have ended, the oldest first.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -67,10 +67,10 @@ class _Pools:
     def give_source(
         self, engine: _core.Engine, pool: tuple[int, int], allocator: PluggableAllocator
     ) -> None:
-        """Lets a program's own allocator give the segments of a pool.
+        """Takes the segments of a pool from a program's own allocator.
 
         Raises:
-            NotImplementedError: If another allocator than `native` serves the GPUs.
+            NotImplementedError: If the GPUs' allocator is not `native`.
         """
         try:
             engine.set_pool_source(*pool, allocator.alloc_fn, allocator.free_fn)
@@ -86,10 +86,10 @@ class _Pools:
 
 
 class _Seeds:
-    """The seed and the offset of random numbers that all graphs of a device read.
+    """The two tensors with seed and offset of random numbers that a device's graphs share.
 
-    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) makes both for the
-    first graph before its capture begins, on its stream, and frees them with the last graph.
+    CUDAGeneratorState::register_graph (aten/src/ATen/cuda/CUDAGeneratorImpl.cpp) allocates both on
+    the first graph's stream, before its capture begins. They are freed with the last graph.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Seeds:
 
 
 class _MemPool:
-    """torch.cuda.MemPool; a subclass names the process's pools."""
+    """Stands in for torch.cuda.MemPool; a subclass sets `_pools`."""
 
     _pools: ClassVar[_Pools]
 
@@ -153,9 +153,9 @@ class _MemPool:
 
 
 class _CudaGraph:
-    """torch.cuda.CUDAGraph; a subclass names the process's pools.
+    """Stands in for torch.cuda.CUDAGraph; a subclass sets `_pools`.
 
-    A capture keeps the memory of its pool until it is reset. A replay asks for no memory.
+    A graph keeps the memory of its pool until it is reset. A replay requests no memory.
     """
 
     _pools: ClassVar[_Pools]
@@ -164,7 +164,7 @@ class _CudaGraph:
     _pool: tuple[int, int] | None = None
     _has_graph_exec = False
     _capture = 0
-    """The number of the capture; 0 for none."""
+    """The number that the library gave to the capture; 0 without one."""
     _is_under_way = False
 
     def __new__(cls, keep_graph: bool = False) -> Any:
@@ -191,7 +191,7 @@ class _CudaGraph:
         self._is_under_way = True
         pools.captures.append(weakref.ref(self))
 
-    # From 2.14 on torch.cuda calls both halves.
+    # From 2.14 on torch.cuda calls the two halves of `capture_end` itself.
     def capture_end_pre(self) -> None:
         self._is_under_way = False
         self._pools.simulation.set_capturing(self._device, on=False)
@@ -241,8 +241,8 @@ class _CudaGraph:
     def __del__(self) -> None:
         _CudaGraph.reset(self)
 
-    # From 2.13 on torch.cuda.CUDAGraph has a `__del__`, which cannot call this class's: PyTorch's
-    # base class is one of C++.
+    # From 2.13 on torch.cuda.CUDAGraph has its own `__del__`. It does not call the base class's,
+    # because PyTorch's base class is written in C++ and has none. So the subclass's is replaced.
     def __init_subclass__(cls) -> None:
         own = cls.__dict__.get("__del__")
         if own is not None:

@@ -1,4 +1,4 @@
-"""Settings of a CUDA build: they are stored, and those of workspaces take effect."""
+"""The settings of a CUDA build. Only those of workspaces and of cuDNN's search have an effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAIRS = {
     ("_cuda_get_conv_benchmark_empty_cache", "_cudnn_set_conv_benchmark_empty_cache"): True,
     ("_cuda_record_untuned_is_enabled", "_cuda_record_untuned_enable"): False,
 }
-"""The functions that read and make a setting, and its first value in a CUDA build of 2.15."""
+"""The functions that get and set a setting, and its first value in a CUDA build of 2.15."""
 _TUNING = {
     ("is_enabled", "enable"): False,
     ("tuning_is_enabled", "tuning_enable"): True,
@@ -26,11 +26,11 @@ _TUNING = {
     ("get_rotating_buffer_size", "set_rotating_buffer_size"): 0,
     ("get_filename", "set_filename"): "",
 }
-"""The settings of torch.cuda.tunable. No kernel runs, so there is no tuning and no result."""
+"""The settings of torch.cuda.tunable. They have no effect: no kernel runs that could be tuned."""
 
 
 def setting_functions(simulation: Simulation) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for settings."""
+    """Returns the members of `torch._C` for settings, by name."""
     functions: dict[str, Any] = {}
     tuning = {
         (f"_cuda_tunableop_{read}", f"_cuda_tunableop_{make}"): first
@@ -50,7 +50,7 @@ def setting_functions(simulation: Simulation) -> dict[str, Any]:
 
 
 def _remembered(first: Any) -> tuple[Callable[[], Any], Callable[..., None]]:
-    """Returns a function that reads a setting, and one that makes it."""
+    """Returns the getter and the setter of a new setting that is only stored."""
     value = first
 
     def make(to: Any, *_: Any) -> None:
@@ -61,7 +61,7 @@ def _remembered(first: Any) -> tuple[Callable[[], Any], Callable[..., None]]:
 
 
 def _search(simulation: Simulation, settings: dict[str, Any]) -> dict[str, Any]:
-    """Returns the functions of torch.backends.cudnn's search, which also set the library."""
+    """Returns the setters of cuDNN's search for algorithms; they also tell the C++ library."""
 
     def telling(make: Callable[..., None]) -> Callable[..., None]:
         def make_and_tell(to: Any, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Streams and events of torch.cuda: torch.Stream and torch.Event do the work."""
+"""The streams and events of torch.cuda, built on torch.Stream and torch.Event."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CUDA = 1  # PyTorch's number for the CUDA device type
 
 
 def stream_functions(c: ModuleType, devices: CudaDevices) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for streams and events.
+    """Returns the members of `torch._C` for streams and events, by name.
 
     Args:
         c: `torch._C`.
-        devices: The current device and the contexts.
+        devices: Knows the current device, and creates CUDA contexts.
     """
     streams = _Streams(devices)
     return {
@@ -44,7 +44,7 @@ class _Streams:
         self._has_streams = False
 
     def current(self, index: int) -> int:
-        if not self._has_streams:  # PyTorch reads the priorities of streams from the current device
+        if not self._has_streams:  # PyTorch then reads the current device's stream priorities
             self._has_streams = True
             self._devices.use(self._devices.current())
         return int(self._lib.plimsoll_current_stream(index))
@@ -71,7 +71,7 @@ class _Streams:
 
 
 class _CudaStream:
-    """torch.cuda.Stream, beside torch.Stream as the other base class."""
+    """The CUDA part of torch.cuda.Stream, which also derives from torch.Stream."""
 
     _lib: ClassVar[ctypes.CDLL]
     stream_id: int
@@ -85,7 +85,7 @@ class _CudaStream:
         stream_ptr: int = 0,
     ) -> Any:
         make: Any = super().__new__
-        if stream_ptr:  # of the current device, as torch.cuda.ExternalStream has it
+        if stream_ptr:  # torch.cuda.ExternalStream: on the current device
             stream_id, device_index = stream_ptr, int(cls._lib.plimsoll_current_device())
         if stream_id or device_index or device_type:
             return make(cls, stream_id=stream_id, device_index=device_index, device_type=_CUDA)
@@ -106,10 +106,10 @@ class _CudaStream:
 
 
 class _CudaEvent:
-    """torch.cuda.Event, beside torch.Event as the other base class.
+    """The CUDA part of torch.cuda.Event, which also derives from torch.Event.
 
-    torch.Event measures the time to an event of its own class only. So a second event, of that
-    class, keeps the time.
+    torch.Event measures the time only between events of exactly its own class. So each event has a
+    second one, of that class, as its timer.
     """
 
     _timer_type: ClassVar[Any]
@@ -146,7 +146,7 @@ class _CudaEvent:
 
 
 class _GreenContext:
-    """A part of a GPU's multiprocessors. Its memory is the whole GPU's."""
+    """A part of a GPU's multiprocessors. It uses the memory of the whole GPU."""
 
     def __init__(self, num_sms: int | None, device: int) -> None:
         self.num_sms = num_sms

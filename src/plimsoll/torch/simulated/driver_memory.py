@@ -1,4 +1,4 @@
-"""Memory of a card that a program takes of the driver itself, outside PyTorch's allocator."""
+"""Memory that a program requests from the driver itself, outside PyTorch's allocator."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from plimsoll.engine.simulator.machine import SimulatedGpu
 
 _PIECE_BYTES = 2 << 20
-"""The driver takes memory of the card in such pieces."""
+"""The driver allocates a card's memory in multiples of this size."""
 _FIRST_ADDRESS = 1 << 46
-"""Beyond all addresses that a simulated card gives its allocator."""
+"""The first address of such memory. A simulated card's allocator gets only lower addresses."""
 _STRIDE_BYTES = 1 << 40
-"""From one block to the next, which no block fills."""
+"""The distance between the addresses of two blocks; every block is smaller."""
 
 
 class DriverMemory:
-    """The blocks of a process, as `cudaMalloc` or `cuMemCreate` gave them."""
+    """The blocks that a process has allocated by `cudaMalloc`, `cuMemCreate` and the like."""
 
     def __init__(self, gpus: list[SimulatedGpu]) -> None:
         self._gpus = gpus
@@ -32,14 +32,14 @@ class DriverMemory:
         self._most_taken: Counter[int] = Counter()
 
     def allocate(self, device: int, size: int) -> int:
-        """Take memory, in whole pieces of 2 MiB, and return its address.
+        """Allocates memory of a card, rounded up to 2 MiB, and returns its address.
 
         Args:
-            device: The card.
-            size: How much, in bytes.
+            device: The card's index.
+            size: The requested bytes.
 
         Raises:
-            torch.OutOfMemoryError: If the card has not that much.
+            torch.OutOfMemoryError: If the card has too little free memory.
         """
         whole = -(-size // _PIECE_BYTES) * _PIECE_BYTES
         try:
@@ -53,24 +53,24 @@ class DriverMemory:
         return address
 
     def map_other(self) -> int:
-        """Return an address for memory of another process, which takes nothing here."""
+        """Returns an address for another process's memory; it is counted in that process."""
         return next(self._addresses)
 
     def free(self, address: int) -> None:
-        """Give a block back; do nothing where none of this process's begins."""
+        """Frees the block at an address; does nothing if this process has no block there."""
         if address in self._blocks:
             device, handle, size = self._blocks.pop(address)
             self._gpus[device].give_back(handle)
             self._taken[device] -= size
 
     def most_bytes(self, device: int) -> int:
-        """Return the most memory of a card that the program held at once, in bytes.
+        """Returns the most memory of a card that the program held at once, in bytes.
 
-        It includes what the program took by the driver's own API: `simulated_driver`.
+        It includes memory that the program allocated by the driver API (`simulated_driver`).
         """
         return self._most_taken[device] + _core.use_by_cuda(device)[1]
 
     def refused(self, error: BaseException) -> bool:
-        """Return whether an error says that the driver's own API refused the program memory."""
+        """Returns whether an error means that the driver API refused the program memory."""
         refusals = sum(_core.use_by_cuda(device)[2] for device in range(len(self._gpus)))
         return refusals > 0 and "out of memory" in str(error).lower()

@@ -1,9 +1,10 @@
-"""Flexible attention: a fused kernel if it is compiled, and a warning if it is not.
+"""The memory of flex_attention: that of a fused kernel if the program compiles it, else the scores.
 
-`torch.compile(flex_attention)` is a kernel that keeps no scores: it returns its output and, for
-each row, a logarithm; its backward pass takes one number for each row
-(torch/_inductor/kernel/flex). Four shapes took the same memory on an H200 with PyTorch 2.11, except
-for 2 KiB once. Without a compiler PyTorch warns, and scores are computed and kept, as on a GPU.
+`torch.compile(flex_attention)` is a kernel that keeps no scores. It returns its output and a
+logarithm for each row. Its backward pass allocates one number for each row
+(torch/_inductor/kernel/flex). For four shapes this was the memory measured on an H200 with PyTorch
+2.11, except for 2 KiB in one case. If the program does not compile it, PyTorch warns, computes the
+scores and keeps them, as on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FUSED = "plimsoll_fused"
 
 
 def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch.nn.attention.flex_attention`, with its compiled form."""
+    """Loads `torch.nn.attention.flex_attention`, and adds a fused form to its function."""
     execute()
     attend = module.flex_attention
 
@@ -61,13 +62,13 @@ def add_fused_attention(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def fused_of(function: Any) -> Any:
-    """Returns the compiled form of a function: another one for attention, otherwise the same."""
+    """Returns the fused form of flex_attention; any other function unchanged."""
     return getattr(function, _FUSED, function)
 
 
 @functools.cache
 def _kernel() -> Any:
-    """Returns the kernel with its backward pass, which takes its memory and computes no values."""
+    """Returns the fused kernel and its backward pass: they allocate memory and compute nothing."""
     import torch
 
     class Fused(torch.autograd.Function):  # type: ignore[misc]
@@ -79,7 +80,7 @@ def _kernel() -> Any:
             del largest
             ctx.save_for_backward(query, key, value, out, logarithms)
             ctx.mark_non_differentiable(logarithms)
-            ctx.set_materialize_grads(False)  # there are no gradients for these
+            ctx.set_materialize_grads(False)  # the logarithms have no gradient
             return out, logarithms
 
         @staticmethod

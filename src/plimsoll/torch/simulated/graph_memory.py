@@ -1,10 +1,10 @@
-"""The memory that the driver takes for CUDA graphs, outside PyTorch's allocator.
+"""The memory that the driver allocates for CUDA graphs, outside PyTorch's allocator.
 
-The driver takes one part for each graph that can be launched, and one for each kernel and copy in
-it. Both sizes were measured on an H100 with driver 580 (benchmarks/results/serving.jsonl), and fit
-models of dense layers to 5 %. Quantized weights and experts, whose kernels are larger, took up to
-39 % more. The driver keeps the memory of a destroyed graph for the next graph, until the process
-ends.
+The driver allocates a fixed amount for each instantiated graph, and another for each kernel and
+copy in it. Both sizes were measured on an H100 with driver 580 (benchmarks/results/serving.jsonl).
+They are right to 5 % for models of dense layers. Models with quantized weights or experts, whose
+kernels are larger, took up to 39 % more. The driver keeps the memory of a destroyed graph for the
+next graph, until the process ends.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 _GRAPH_BYTES = 119_000
 _NODE_BYTES = 3_230
 _LEAST, _MOST = 0.95, 1.4
-"""The least and the most that graphs may need, relative to the memory taken for them."""
+"""The least and the most memory that graphs may need on a GPU, relative to the simulated memory."""
 _PIECE_BYTES = 2 << 20
-"""The driver takes memory of the card in such pieces."""
+"""The driver allocates a card's memory in multiples of this size."""
 
 
 class GraphMemory:
-    """The memory of all graphs of a process.
+    """Accounts for the driver's memory of all CUDA graphs in a process.
 
     Attributes:
-        taken: By device, the memory that the driver took for graphs, in bytes.
+        taken: By device, the bytes that the driver has allocated for graphs.
     """
 
     def __init__(self, gpus: list[SimulatedGpu], nodes_of: Callable[[int], int]) -> None:
@@ -37,7 +37,7 @@ class GraphMemory:
 
         Args:
             gpus: The devices.
-            nodes_of: Returns how many kernels and copies a capture has, by its number.
+            nodes_of: Returns the number of kernels and copies in the capture with this number.
         """
         self.taken: Counter[int] = Counter()
         self._gpus = gpus
@@ -46,7 +46,7 @@ class GraphMemory:
         self._graphs: dict[int, tuple[int, int]] = {}
 
     def add(self, graph: int, device: int, capture: int) -> None:
-        """Takes the memory of a captured graph.
+        """Allocates the driver's memory for a captured graph.
 
         Args:
             graph: The graph's identity.
@@ -54,7 +54,7 @@ class GraphMemory:
             capture: The number of the graph's capture.
 
         Raises:
-            OutOfMemoryError: If the card has too little; nothing is changed then.
+            OutOfMemoryError: If the card has too little free memory; nothing is allocated then.
         """
         self.remove(graph)
         nodes = self._nodes_of(capture)
@@ -67,11 +67,11 @@ class GraphMemory:
         self._live[device] += size
 
     def bounds(self, device: int) -> tuple[int, int]:
-        """Returns the least and the most, in bytes, that the graphs of a device may take."""
+        """Returns the least and the most memory, in bytes, that a device's graphs may need."""
         taken = self.taken[device]
         return int(_LEAST * taken), int(_MOST * taken)
 
     def remove(self, graph: int) -> None:
-        """Frees a graph's memory for other graphs; does nothing if it has none."""
+        """Makes a graph's memory available to later graphs; does nothing for an unknown graph."""
         device, size = self._graphs.pop(graph, (0, 0))
         self._live[device] -= size

@@ -22,7 +22,7 @@ _DTYPES = {
 
 
 def add_legacy_types(torch: ModuleType) -> None:
-    """Puts them into `torch.cuda`, and allows them as the default type."""
+    """Adds these types to `torch.cuda`, and allows them as the default tensor type."""
 
     class TensorType(type):
         dtype: Any

@@ -1,8 +1,7 @@
 """The loaded library of the simulated GPU: its C interface, called through ctypes.
 
-The structures and enumerations here are written twice, in C++ as well.
-csrc/python/memory_layout.cpp reports their layout there. The library is used only if both layouts
-agree.
+The structures and enumerations here are also declared in C++, and csrc/python/memory_layout.cpp
+returns their layout there. plimsoll uses the library only if both layouts agree.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ SIMULATED_GPU = Recipe(
     name="simulated-cuda",
     purpose="the simulated GPU",
     sources=_HERE / "csrc",
-    # Includes only the needed headers of PyTorch.
+    # These flags include only the headers of PyTorch that the library needs.
     flags=("-O1", "-DAT_PER_OPERATOR_HEADERS", f"-I{_HERE}/csrc/lean", f"-I{_HERE}/csrc"),
-    # A CUDA build's libtorch loads libtorch_cuda before our library, so its registrations come
-    # first.
+    # In a CUDA build libtorch loads libtorch_cuda before plimsoll's library. So PyTorch registers
+    # its kernels first, and plimsoll's replace them.
     libraries=("torch", "torch_cpu", "c10"),
     needs_cuda=False,
     check=f"{__package__}.check",
@@ -45,32 +44,32 @@ SIMULATED_GPU = Recipe(
 )
 
 _NOT_MEASURED = (-1,) * 4
-"""Sizes for a search that was not measured; csrc/rules/measured_convolutions.h."""
+"""Means that a search was not measured; csrc/rules/measured_convolutions.h."""
 _WITHOUT_END = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 _Row = TypeVar("_Row", bound=ctypes.Structure)
 
 BEYOND_BUDGET = "its values were not computed: there are many"
-"""An assumption about an operation beyond the budget; kBeyondBudget of csrc/device/runtime.h."""
+"""An assumption: values exceed the budget; kBeyondBudget of csrc/device/runtime.h."""
 SIZE_OF_UNKNOWN = "its size depends on values that nobody knows"
-"""An assumption if a range is the answer; kSizeOfUnknown of csrc/device/runtime.h."""
+"""An assumption: only a range of a size is known; kSizeOfUnknown of csrc/device/runtime.h."""
 MATH_ATTENTION = "attention runs the math kernel: "
-"""Begins a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
+"""The beginning of a note with the reason; kMathAttention of csrc/rules/attention_choice.cpp."""
 UNKNOWN_READ = "the host read"
-"""The beginning of assumptions about reads of unknown values; csrc/device/runtime.h."""
+"""The beginning of notes about reads of unknown values; csrc/device/runtime.h."""
 UNDECIDED_CHECK = (
     "plimsoll could not decide the kernel's check of its data: the values were not computed"
 )
-"""Assumed if a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
+"""An assumption: a kernel checks unknown data; kUndecidedCheck of csrc/device/runtime.h."""
 DEVICE_ASSERT = "CUDA error: device-side assert triggered"
-"""CUDA's error for a check that failed on a device; kDeviceAssert of csrc/device/runtime.h."""
+"""CUDA's error if a kernel's check fails; kDeviceAssert of csrc/device/runtime.h."""
 VALUES = ("automatic", "real", "none")
-"""The values to compute, by number; Values of csrc/values/budget.h."""
+"""Which values are computed, by their numbers in C++; Values of csrc/values/budget.h."""
 UNKNOWN = ("balanced", "most", "least")
-"""The choice of unknown values, by number; Unknown of csrc/values/description.h."""
+"""How unknown values are chosen, by the numbers in C++; Unknown of csrc/values/description.h."""
 
 
 class DeviceProperties(ctypes.Structure):
-    """Properties that rules depend on; DeviceProperties of csrc/device/runtime.h."""
+    """A GPU's properties that csrc/rules needs; DeviceProperties of csrc/device/runtime.h."""
 
     _fields_ = [
         ("multiprocessors", ctypes.c_int32),
@@ -88,7 +87,7 @@ _CLOCK_TIMES = ("ends_ns", "compute_ends_ns", "busy_ns", "compute_ns", "host_ns"
 
 
 class Clock(ctypes.Structure):
-    """A device's work so far, in ns; Clock of csrc/device/runtime.h."""
+    """The times of a device's work so far, in ns; Clock of csrc/device/runtime.h."""
 
     _fields_ = [
         *((name, ctypes.c_double) for name in _CLOCK_TIMES),
@@ -113,7 +112,7 @@ class Site(ctypes.Structure):
 
 
 class Assumption(ctypes.Structure):
-    """An assumption; Assumption of csrc/device/runtime.h."""
+    """An assumption for the report, and how often it was made; csrc/device/runtime.h."""
 
     _fields_ = [
         ("stack", ctypes.c_uint32),
@@ -125,7 +124,7 @@ class Assumption(ctypes.Structure):
 
 
 class UncertainMemory(ctypes.Structure):
-    """Memory of which only a range is known; UncertainMemory of csrc/device/runtime.h."""
+    """A kernel's temporary memory of which only a range is known; csrc/device/runtime.h."""
 
     _fields_ = [
         ("allocations", ctypes.c_uint64),
@@ -140,7 +139,7 @@ class UncertainMemory(ctypes.Structure):
 
 
 class Counter(ctypes.Structure):
-    """One of PyTorch's counters; Counter of csrc/device/pinned.h."""
+    """A counter as in PyTorch's memory statistics; Counter of csrc/device/pinned.h."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "allocated", "freed")]
 
@@ -184,7 +183,7 @@ ENUMERATIONS = {"Role": ROLES, "Phase": PHASES, "Values": VALUES, "Unknown": UNK
 
 
 def _type(of: Any) -> str:
-    """Returns the name in csrc/python/memory_layout.cpp: `u4` is an unsigned 4-byte integer."""
+    """Returns a type's name as in csrc/python/memory_layout.cpp: `u4` is a 4-byte unsigned int."""
     if issubclass(of, ctypes.Structure):
         kind = "s"
     elif of._type_ in "fd":
@@ -195,7 +194,7 @@ def _type(of: Any) -> str:
 
 
 def layout() -> list[str]:
-    """Returns the memory layout of structures and enumerations, a line each, like the library."""
+    """Returns the layout of structures and enumerations, in the lines that the library returns."""
     lines = []
     for structure in STRUCTURES:
         fields = [
@@ -211,10 +210,10 @@ def layout() -> list[str]:
 
 
 def _check_layout(lib: ctypes.CDLL) -> None:
-    """Compares the shared layouts with the library's.
+    """Compares the layout of structures and enumerations in Python and in the library.
 
     Raises:
-        InputError: If a layout differs there.
+        InputError: If they differ.
     """
     lib.plimsoll_layout.restype = ctypes.c_char_p
     for theirs, ours in zip_longest(lib.plimsoll_layout().decode().splitlines(), layout()):
@@ -227,10 +226,10 @@ def _check_layout(lib: ctypes.CDLL) -> None:
 
 
 class Library:
-    """The loaded library of the simulated GPU. It is loaded once a process, before PyTorch.
+    """The library of the simulated GPU. A process loads it once, before it imports PyTorch.
 
     Raises:
-        InputError: If the library belongs to another plimsoll.
+        InputError: If another version of plimsoll built the library.
     """
 
     def __init__(self, lib: ctypes.CDLL) -> None:
@@ -268,7 +267,7 @@ class Library:
         gpus: list[int],
         properties: list[DeviceProperties],
     ) -> None:
-        """Passes the engines and their GPUs to the library, one a device, by their handles."""
+        """Passes handles to the library: for each device those of its engine and its GPU."""
         count = len(engines)
         interfaces = (_core.engine_api(), _core.device_api(), _core.recorder_api())
         number = version[0] * 100 + version[1]
@@ -294,30 +293,31 @@ class Library:
         is_tested: Callable[[], bool],
         waits_for_ever: Callable[[int], bool],
     ) -> None:
-        """Sets functions for the first use of a device, and for when the program cannot continue.
+        """Sets the functions that the library calls back.
 
-        If one of them raises, as when it is interrupted, the thread's program raises it later.
+        If one of them raises, for example when Ctrl-C interrupts it, the program raises the
+        exception later, in the same thread.
 
         Args:
-            first_use: Called with the device.
-            load: Called with the device and the index in CONTEXT_PARTS of the part that is loaded
-                there.
-            out_of_memory: Called with the device and the requested bytes, which it does not have.
-            is_in_open_loop: Returns whether the program is in a loop without an end of its own.
+            first_use: Called with a device before its first use.
+            load: Called with a device and an index into CONTEXT_PARTS when the process loads that
+                part of the context.
+            out_of_memory: Called with a device and the size of a request that fails on it.
+            is_in_open_loop: Returns whether the program is in a `while` loop.
             is_tested: Returns whether a condition of the program depends on the value that it
-                reads.
+                reads now.
             waits_for_ever: Called with the number of the call stack at which the program waits for
                 a value that never comes. Returns whether to stop the program.
         """
-        # Kept as long as the library calls them.
+        # The library holds no references, so this object keeps the functions alive.
         self._callbacks = (
             first_use, load, out_of_memory, is_in_open_loop, is_tested, waits_for_ever,
         )  # fmt: skip
         self.lib.plimsoll_set_callbacks(*map(ctypes.py_object, self._callbacks))
 
     def exchange_by(self, exchange: Callable[[bytes], bytes]) -> None:
-        """Sets the function that exchanges the ranks' bytes: csrc/collectives/exchange.cpp."""
-        self._exchange = exchange  # kept as long as the library calls it
+        """Sets the function by which ranks exchange bytes, for csrc/collectives/exchange.cpp."""
+        self._exchange = exchange  # keeps it alive for the library
         self.lib.plimsoll_set_exchange(ctypes.py_object(exchange))
 
     def set_values(self, values: str, unknown: str, seed: int) -> None:
@@ -332,7 +332,7 @@ class Library:
         convolutions: Mapping[str, tuple[int, int, int]],
         searches: Mapping[str, Searches],
     ) -> None:
-        """Passes the workspaces that were measured on a device's card: `CardFile`."""
+        """Passes on the workspaces that were measured on a device's card (see `CardFile`)."""
         for words in convolutions.keys() | searches.keys():
             firsts = convolutions.get(words, _NOT_MEASURED[:3])
             searched = searches.get(words, (_NOT_MEASURED,) * 3)
@@ -342,45 +342,45 @@ class Library:
                 )
 
     def convolutions(self) -> list[str]:
-        """Returns the convolutions that ran, in words."""
+        """Returns a description of each convolution that the program ran."""
         return list(self.lib.plimsoll_convolutions().decode().splitlines())
 
     def end_with(self, exception: type[BaseException]) -> None:
-        """Sets the exception that the main thread raises when the program is to be stopped."""
-        self._exception = exception  # kept as long as the library may raise it
+        """Sets the exception by which the library stops the program, in the main thread."""
+        self._exception = exception  # keeps it alive for the library
         self.lib.plimsoll_set_ending(
             ctypes.c_ulong(threading.main_thread().ident or 0), ctypes.py_object(exception)
         )
 
     def bound_events(self, most: int, reached: Callable[[], None]) -> None:
         """Calls `reached` and stops the program after `most` events."""
-        self._bound = reached  # kept as long as the library calls it
+        self._bound = reached  # keeps it alive for the library
         self.lib.plimsoll_bound_events(ctypes.c_uint64(most), ctypes.py_object(reached))
 
     def replace_engine(self, device: int, engine: int) -> None:
-        """Replaces the engine of a device that has not been used."""
+        """Replaces the engine of a device; the program must not have used the device yet."""
         self.lib.plimsoll_replace_engine(device, ctypes.c_void_p(engine))
 
     def install(self) -> None:
-        """Registers the simulated kernels, after PyTorch is loaded."""
+        """Registers the simulated kernels. Call it once `import torch` is done."""
         self.lib.plimsoll_install()
 
     def no_such_device(self, index: int) -> str:
-        """Returns CUDA's error for a missing device, and how to simulate it."""
+        """Returns CUDA's error for a missing device, with advice on how to simulate the device."""
         return str(self.lib.plimsoll_no_such_device(index).decode())
 
     def name(self, number: int) -> str:
-        """Returns a name by its number."""
+        """Returns the name that the library has stored under a number."""
         return str(self.lib.plimsoll_name(number).decode())
 
     def failure(self) -> tuple[str, int] | None:
-        """Returns why a check failed on a device, and its call stack; None if all checks held."""
+        """Returns message and call stack of a kernel's failed check; None if no check failed."""
         stack = ctypes.c_uint32()
         why = self.lib.plimsoll_failure(ctypes.byref(stack))
         return None if why is None else (why.decode(), stack.value)
 
     def sites(self) -> list[Site]:
-        """Returns all sites so far, by number."""
+        """Returns all call sites so far; a site's number is its index."""
         return _read(self.lib.plimsoll_copy_sites, Site)
 
     def assumptions(self) -> list[Assumption]:
@@ -388,11 +388,11 @@ class Library:
         return _read(self.lib.plimsoll_copy_assumptions, Assumption)
 
     def uncertain_memory(self) -> list[UncertainMemory]:
-        """Returns the memory of kernels so far of which only a range is known."""
+        """Returns the requests of kernels so far for which only a range of the size is known."""
         return _read(self.lib.plimsoll_copy_uncertain_memory, UncertainMemory)
 
     def limit_pinned(self, conf: str) -> None:
-        """Makes the pool of page-locked memory follow PyTorch's settings."""
+        """Applies PyTorch's allocator settings to the pool of page-locked memory."""
         self.lib.plimsoll_limit_pinned(
             _megabytes(conf, "pinned_max_round_threshold_mb"),
             _megabytes(conf, "pinned_max_cached_size_mb"),
@@ -406,7 +406,7 @@ class Library:
 
     @contextmanager
     def contents_kept(self) -> Iterator[None]:
-        """Gives new host tensors of this thread values meanwhile, however large they are."""
+        """Lets host tensors that this thread makes within the context have values, at any size."""
         self.lib.plimsoll_keep_contents(1)
         try:
             yield
@@ -414,34 +414,34 @@ class Library:
             self.lib.plimsoll_keep_contents(0)
 
     def host_account(self) -> HostAccount:
-        """Returns the differences in host memory; `most_absent` is the most since the last call."""
+        """Returns the simulation's effect on host memory; resets the peak `most_absent`."""
         account = HostAccount()
         self.lib.plimsoll_read_host(ctypes.byref(account))
         return account
 
     def account_host_in(self, account: HostAccount) -> None:
-        """Keeps this process's account in memory that other processes see; it has to stay valid."""
+        """Keeps this process's account in shared memory from now on, which has to stay valid."""
         self.lib.plimsoll_account_host_in(ctypes.addressof(account))
 
     def clock(self, device: int) -> Clock:
-        """Returns a device's work so far."""
+        """Returns the times of a device's work so far."""
         clock = Clock()
         self.lib.plimsoll_clock(device, ctypes.byref(clock))
         return clock
 
     def stack_times(self, device: int) -> Sequence[float]:
-        """Returns the time of each call stack's work on a device, in ns, by the stack's number."""
+        """Returns the GPU time in ns of each call stack's work; a stack's number is its index."""
         copy = functools.partial(self.lib.plimsoll_copy_stack_times, device)
         return array("d", bytes(_rows(copy, StackTime)))
 
 
 def _read(copy: Any, kind: type[_Row]) -> list[_Row]:
-    """Returns all rows."""
+    """Returns the rows that a C function copies out, as a list."""
     return list(_rows(copy, kind))
 
 
 def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
-    """Returns all rows; other threads may be adding some."""
+    """Returns the rows that a C function copies out; other threads may add rows meanwhile."""
     rows = (kind * 0)()
     while (count := copy(rows, len(rows))) > len(rows):
         rows = (kind * count)()
@@ -449,6 +449,6 @@ def _rows(copy: Any, kind: type[_Row]) -> ctypes.Array[_Row]:
 
 
 def _megabytes(conf: str, key: str) -> int:
-    """Returns a size from settings, in bytes; unlimited if it is not set."""
+    """Returns a size from allocator settings, in bytes; the largest size if it is not set."""
     found = re.findall(rf"{key}\s*:\s*(\d+)", conf)
     return int(found[-1]) * MiB if found else _WITHOUT_END

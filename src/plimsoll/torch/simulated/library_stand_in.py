@@ -1,4 +1,4 @@
-"""An object in the place of a C library that a program opens by `ctypes`."""
+"""Stands in for a C library that a program opens by `ctypes`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 
 class LibraryStandIn:
-    """Has the functions of a C library as attributes, by their names.
+    """An object whose attributes are the functions of a C library.
 
-    Each takes what `ctypes` would pass on, and returns the library's status.
+    Each function takes the arguments that `ctypes` would pass to the library, and returns the
+    library's status code.
     """
 
     def __init__(
@@ -21,11 +22,11 @@ class LibraryStandIn:
         functions: Mapping[str, Callable[..., Any]],
         otherwise: Callable[[str], Callable[..., Any]],
     ) -> None:
-        """Stand in for a library.
+        """Makes an object that stands in for a library.
 
         Args:
-            prefix: What its functions' names begin with.
-            functions: Those that are there, by name.
+            prefix: The beginning of the names of all functions in the library.
+            functions: The simulated functions, by name.
             otherwise: Returns a function for any other name with the prefix.
         """
         self._prefix = prefix
@@ -36,17 +37,17 @@ class LibraryStandIn:
         if name.startswith("_") or not name.startswith(self._prefix):
             raise AttributeError(name)
         found = self._library_functions.get(name)
-        # Callers set attributes on it, such as `restype`.
+        # `partial` makes a new object, because callers set attributes such as `restype` on it.
         function = partial(self._otherwise(name) if found is None else found)
         setattr(self, name, function)
         return function
 
 
 def pointee(argument: Any) -> Any:
-    """Return the object to which a pointer of ctypes, or `byref`, points."""
+    """Returns the object to which a ctypes pointer, or the result of `byref`, points."""
     return argument._obj if hasattr(argument, "_obj") else argument.contents
 
 
 def number(argument: Any) -> int:
-    """Return a number, or an address; 0 for a null pointer."""
+    """Returns the number or the address in a ctypes argument; 0 for a null pointer."""
     return int(getattr(argument, "value", argument) or 0)

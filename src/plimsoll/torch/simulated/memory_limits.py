@@ -1,4 +1,4 @@
-"""The limits that a program sets on its own use of a GPU: `set_per_process_memory_fraction`."""
+"""The limits that a program sets on its memory of a GPU by `set_per_process_memory_fraction`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KEY = "per_process_memory_fraction"
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """A limit of one GPU, from an event on.
+    """A limit on one GPU that holds from an event on.
 
     Attributes:
-        event: The number of events that the GPU had before.
+        event: The number of recorded events of the GPU before the limit was set.
         fraction: The part of the card's memory that PyTorch may reserve; 1 is no limit.
     """
 
@@ -25,7 +25,7 @@ class MemoryLimit:
     fraction: float
 
     def bytes_of(self, total_bytes: int) -> int:
-        """Returns the limit on a card with so much memory."""
+        """Returns the limit in bytes on a card with `total_bytes` of memory."""
         return int(self.fraction * total_bytes)
 
 
@@ -36,9 +36,9 @@ def heeded(limits: Sequence[MemoryLimit]) -> list[MemoryLimit]:
 
 
 def without_limit(conf: str) -> str:
-    """Returns a configuration of PyTorch's allocator without its fraction of a card.
+    """Returns allocator settings without `per_process_memory_fraction`.
 
-    It serves a replay in the memory that such a limit leaves.
+    A replay uses them on a card whose memory is already reduced to the limit.
     """
     parts = conf.split(",")
     return ",".join(part for part in parts if part.partition(":")[0].strip() != _KEY)

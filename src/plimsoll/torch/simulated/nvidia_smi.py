@@ -1,7 +1,7 @@
-"""Answers a program that runs `nvidia-smi` to ask for its cards: simulated cards.
+"""Answers programs that run `nvidia-smi`, with the simulated cards.
 
-The program gets the output of another process, which prints it. A query without an answer here
-fails, as it does where no driver is installed.
+In place of `nvidia-smi`, plimsoll starts a Python process that prints the answer. It fails if a
+query is not supported here, as `nvidia-smi` fails on a machine without a driver.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FAIL = "import sys; sys.exit(sys.argv[1])"
 
 
 def answer_nvidia_smi(simulation: Simulation) -> None:
-    """Makes processes that would run `nvidia-smi` print what it would say of simulated cards.
+    """Replaces `nvidia-smi`, when the program starts it, by a process that prints the answer.
 
     Args:
         simulation: The cards.
@@ -48,7 +48,7 @@ def answer_nvidia_smi(simulation: Simulation) -> None:
 
 
 def _asked(command: Any) -> list[str] | None:
-    """Returns the options of a command that is `nvidia-smi`; None for any other command."""
+    """Returns the options of a command that runs `nvidia-smi`; None for any other command."""
     if not isinstance(command, str | list | tuple):  # an iterator would be used up
         return None
     try:
@@ -61,7 +61,7 @@ def _asked(command: Any) -> list[str] | None:
 
 
 def _printing(simulation: Simulation, options: list[str]) -> list[str]:
-    """Returns the command that prints the answer, or fails."""
+    """Returns a command that prints the answer, or that fails if the query is not supported."""
     fields = [each.removeprefix(_QUERY) for each in options if each.startswith(_QUERY)]
     form = [each.removeprefix(_FORMAT) for each in options if each.startswith(_FORMAT)]
     forms = set(form[0].split(",")) if form else set()

@@ -1,9 +1,8 @@
-"""Serves NVIDIA's libraries to programs that open them by `ctypes`, from the simulation.
+"""Simulates NVIDIA's libraries for programs that open them by `ctypes`.
 
-A program that opens one by its file's name gets an object whose attributes are the library's
-functions. Other libraries are opened unchanged, once what they need of CUDA exists or has a
-stand-in. CUDA's runtime is loaded as well, if the machine has it, because PyTorch's libraries are
-linked to it.
+A program that opens one of them by its file name gets an object whose attributes are the library's
+functions. Other libraries are opened as usual, after their missing CUDA libraries got stand-ins. If
+the machine has CUDA's runtime, it is loaded as well, because PyTorch's libraries are linked to it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
-    """Makes `ctypes` open the stand-in for a library, from now on.
+    """Makes `ctypes.CDLL` return stand-ins for NVIDIA's libraries from now on.
 
     Args:
         simulation: The GPUs that the stand-ins report.
@@ -45,8 +44,8 @@ def answer_by_ctypes(simulation: Simulation, groups: ProcessGroups) -> None:
         file = PurePath(name).name if isinstance(name, str) else ""
         if file in stand_ins:
             return stand_ins[file]
-        # Python calls `__init__` with the arguments, unless the object is of another class. A class
-        # with an `__init__` of its own is left to it.
+        # Python calls `__init__` only if `new` returns a `ctypes.CDLL`, so it is called here.
+        # A class with an `__init__` of its own is left to it.
         is_plain = cls.__init__ is ctypes.CDLL.__init__
         if file.startswith(simulated_cudart.PREFIX):
             with suppress(OSError):

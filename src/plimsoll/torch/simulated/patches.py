@@ -1,4 +1,4 @@
-"""Further changes to PyTorch's Python code, after it is imported."""
+"""Patches of PyTorch's Python code that are made once PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MOST_VALUE_BYTES = 1 << 20
 
 
 def patch(torch: ModuleType, simulation: Simulation) -> None:
-    """Adapts `torch` to its simulated GPUs."""
+    """Applies all patches to `torch`."""
     torch.cuda._device_count_nvml = lambda: -1
-    # The devices of the process are the cards, whatever CUDA_VISIBLE_DEVICES names.
+    # A device's index in the process is also its index in NVML: CUDA_VISIBLE_DEVICES is ignored.
     torch.cuda._get_nvml_device_index = _device_index
     if torch.version.cuda is None:
         torch.version.cuda = companions(simulation.version).cuda
@@ -49,7 +49,7 @@ def _device_index(device: Any = None) -> int:
 
 
 def _patch_storage(torch: ModuleType) -> None:
-    """C++ makes and resizes storages and calls the CUDA runtime; here tensors do it."""
+    """Makes storages on simulated GPUs work: PyTorch's C++ code for them calls the CUDA runtime."""
     storage = torch.UntypedStorage
     make, resize = storage.__new__, storage.resize_
     write, read = storage._write_file, storage._set_from_file
@@ -82,10 +82,11 @@ def _patch_storage(torch: ModuleType) -> None:
 
 
 def _patch_host_tensors(torch: ModuleType) -> None:
-    """Host tensors without contents: PyTorch cannot name their type, and need not share them.
+    """Patches functions that fail for host tensors without contents, and the sending of tensors.
 
-    Tensors of a simulated GPU go to other processes by value, because each process has its own
-    GPUs.
+    PyTorch cannot name the type of a host tensor without contents. Another process gets its shape,
+    and the values of small tensors of a simulated GPU: GPU memory cannot be shared, because each
+    process has its own simulated GPUs.
     """
     from multiprocessing.reduction import ForkingPickler
 
@@ -115,7 +116,10 @@ def _patch_host_tensors(torch: ModuleType) -> None:
 
 
 def stack_virtual_batches(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch.utils.data._utils.collate`; without contents a batch needs no shared memory."""
+    """Loads `torch.utils.data._utils.collate`; stacks tensors without contents in plain memory.
+
+    PyTorch would copy a batch into shared memory, which a batch without contents does not need.
+    """
     execute()
     import torch
 
@@ -147,7 +151,7 @@ def _rebuild_virtual(kind: Any, size: Any, stride: Any, dtype: Any, requires_gra
 
 
 def _values(tensor: Any) -> bytes:
-    """Returns the values of a small tensor; large ones have none."""
+    """Returns a small tensor's values as bytes; none for a large tensor."""
     import torch
 
     if not 0 < tensor.nbytes <= _MOST_VALUE_BYTES:
@@ -176,10 +180,10 @@ def _rebuild_cuda(
 
 
 def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
-    """Makes a pass of the autograd engine end completely before it returns or fails.
+    """Makes a backward pass wait, before it returns or fails, until all its work has ended.
 
-    `torch.autograd.grad` and `torch.autograd.backward` call one function, by two names.
-    csrc/python/autograd_fence.cpp explains the part of a pass that otherwise remains.
+    `torch.autograd.grad` and `torch.autograd.backward` call the same function by two names.
+    csrc/python/autograd_fence.cpp explains which work would otherwise still go on.
     """
     run = torch.autograd.graph._engine_run_backward
     fence = simulation.library.lib.plimsoll_fence_autograd
@@ -197,9 +201,9 @@ def _patch_autograd(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def keep_native_shape_functions(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
-    """Loads `torch._meta_registrations`, but only functions for which C++ has no Meta kernel.
+    """Loads `torch._meta_registrations`, but only those functions for which C++ has no Meta kernel.
 
-    The native ones are those that the CUDA kernels use, and ten times faster.
+    The C++ functions are the ones that the CUDA kernels use, and they are ten times faster.
     """
     import torch
 

@@ -1,7 +1,8 @@
-"""A program's own allocators in torch.cuda: objects with two C functions, and their libraries.
+"""Allocators of a program's own in torch.cuda: objects with two C functions from a library.
 
-A pool of `torch.cuda.MemPool(allocator)` takes its segments from these functions, which run as on a
-GPU. As the allocator of the whole process, `uncached` serves in their place.
+A pool of `torch.cuda.MemPool(allocator)` gets its segments from these functions, which run as on a
+GPU. If the program makes one the allocator of the whole process, plimsoll uses its allocator
+`uncached` instead.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class CudaAllocator:
-    """torch._C._cuda_CUDAAllocator, the current allocator. The engine always serves here."""
+    """Stands in for torch._C._cuda_CUDAAllocator. Requests always go to plimsoll's engine."""
 
 
 class PluggableAllocator(CudaAllocator):
-    """A program's own allocator, by the addresses of its functions."""
+    """A program's own allocator: the addresses of its two functions, 0 if unknown."""
 
     def __init__(self, alloc_fn: int = 0, free_fn: int = 0) -> None:
         self.alloc_fn, self.free_fn = alloc_fn, free_fn
 
     @property
     def gives_memory(self) -> bool:
-        """Whether its functions are known."""
+        """Whether the addresses of both functions are known."""
         return bool(self.alloc_fn and self.free_fn)
 
     def _ignore(self, function: int) -> None:
-        """Takes another function of the program, which is never called."""
+        """Accepts another function of the program, and never calls it."""
 
     set_init_fn = set_reset_fn = set_memory_fraction_fn = set_base_alloc_fn = _ignore
     set_record_stream_fn = set_begin_allocate_to_pool = _ignore
@@ -40,7 +41,7 @@ class PluggableAllocator(CudaAllocator):
 
 
 def load_own_allocators(memory: ModuleType) -> None:
-    """Makes `torch.cuda.memory` load a program's own allocator; PyTorch's C++ needs CUDA for it."""
+    """Makes `torch.cuda.memory` load allocators in Python; PyTorch's C++ code would need CUDA."""
 
     def start(self: Any, path_to_so_file: str, alloc_fn_name: str, free_fn_name: str) -> None:
         if not Path(path_to_so_file).exists():

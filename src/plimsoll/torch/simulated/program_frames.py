@@ -1,4 +1,4 @@
-"""Finds the simulated program's line, and whether it is in a loop without an end of its own."""
+"""Inspects the call stack of the simulated program: its line, its variables, its `while` loops."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 _TESTED, _RETURNED = "tested", "returned"
-"""The uses of an expression's value."""
+"""The two uses of an expression's value: a condition tests it, or the function returns it."""
 
 
 def is_in_open_loop(runners: Collection[str]) -> bool:
     """Returns whether the calling thread's program is in a `while`, in any of its functions.
 
     Args:
-        runners: Files whose code runs the program, and does not belong to it.
+        runners: Files whose code runs the program without belonging to it.
     """
     return any(map(_has_open_loop, program_frames(sys._getframe(1), runners)))
 
@@ -33,7 +33,7 @@ def is_tested(runners: Collection[str]) -> bool:
     A value that is only printed or added up decides nothing.
 
     Args:
-        runners: Like those of `is_in_open_loop`.
+        runners: As in `is_in_open_loop`.
     """
     for frame in program_frames(sys._getframe(1), runners):
         end = _end_of(frame.f_code, frame.f_lasti)
@@ -43,7 +43,7 @@ def is_tested(runners: Collection[str]) -> bool:
 
 
 def integers(runners: Collection[str]) -> list[dict[str, int]]:
-    """Returns the integers among the variables of the calling thread's program, by function."""
+    """Returns the program's integer variables by name: a dict for each function of the stack."""
     return [
         {name: value for name, value in variables_of(frame).items() if type(value) is int}
         for frame in program_frames(sys._getframe(1), runners)
@@ -54,17 +54,18 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
     """Returns the variables that a frame sees, without keeping them alive."""
     held = frame.f_locals
     variables = dict(held)
-    # Before Python 3.13 a function's frame keeps the dictionary that it returned, and with it every
-    # tensor that the program deletes later.
+    # Before Python 3.13 a function's frame keeps the dictionary that `f_locals` returned. It would
+    # keep tensors alive that the program deletes later.
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED and isinstance(held, dict):
         held.clear()
     return variables
 
 
 def where(runners: Collection[str]) -> str:
-    """Returns the line at which the script's main thread is."""
+    """Returns the line of the program that its main thread is executing."""
     main = threading.main_thread().ident or 0
-    # No variable holds this function's own frame: the tensors of all its callers would live on.
+    # No variable may hold this function's own frame. The reference cycle would keep the tensors of
+    # all its callers alive.
     return source_line(
         [
             (each.f_code.co_filename, each.f_lineno or 0, each.f_code.co_name)
@@ -79,12 +80,12 @@ def where(runners: Collection[str]) -> str:
 
 
 def _end_of(code: CodeType, offset: int) -> str | None:
-    """Returns whether an instruction's value is tested or returned; None for neither.
+    """Returns whether a function tests or returns an instruction's value; None if neither.
 
-    If the value is stored in a name, the reads of that name in the function are followed.
+    If the value is stored in a variable, all reads of the variable in the function count.
     """
     instructions = list(dis.get_instructions(code))
-    # Python reports a place within a call's instruction, which is longer than its name.
+    # `offset` may lie within a call's instruction, so the last instruction up to it is taken.
     starts = [sum(each.offset <= offset for each in instructions) - 1]
     names: set[object] = set()
     ends = set()
@@ -118,8 +119,8 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
     """Returns the frames of the program on the call stack of `frame`, innermost first.
 
     Args:
-        frame: The innermost frame; None gives none.
-        runners: Like those of `is_in_open_loop`.
+        frame: The innermost frame; None returns no frames.
+        runners: As in `is_in_open_loop`.
     """
     frames = []
     while frame is not None and frame.f_code.co_filename not in runners:
@@ -131,7 +132,7 @@ def program_frames(frame: FrameType | None, runners: Collection[str]) -> list[Fr
 
 
 def _has_open_loop(frame: FrameType) -> bool:
-    """Returns whether a `while` runs there: it jumps back, and not to the head of a `for`."""
+    """Returns whether the frame is in a `while`: a jump back that does not lead to a `for`."""
     heads = _for_heads(frame.f_code)
     return any(
         target <= frame.f_lasti <= jump and target not in heads
@@ -148,9 +149,9 @@ def _jumps_back(code: CodeType) -> list[tuple[int, int]]:
 
 
 def _for_heads(code: CodeType) -> set[int]:
-    """Returns where a `for` takes its next value, and where a generator or a coroutine continues.
+    """Returns where a `for` takes its next value, and where `yield from` and `await` continue.
 
-    In a long loop, an instruction that extends the argument comes first.
+    In a long loop the instruction begins with an EXTENDED_ARG, so its offset is returned.
     """
     heads = set()
     begins: int | None = None

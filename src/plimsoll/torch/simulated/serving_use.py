@@ -1,4 +1,4 @@
-"""How a serving engine divides its card, in the terms of such engines."""
+"""How a serving engine divides a card's memory, in the terms that serving engines use."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ Stage = Literal[
 
 @dataclass
 class SleepUse:
-    """The effect of an engine's sleep of one level on its card.
+    """The effect of a serving engine's sleep mode on the card, for one level of sleep.
 
     Attributes:
         level: The engine's number for how deep it sleeps; vLLM keeps a copy of the weights on the
             host at level 1, and nothing at level 2.
-        times: How often it slept so.
+        times: How often the engine slept at this level.
         freed_bytes: The memory of the card that the last sleep freed.
-        unmapped_bytes: The part of it that waking takes again; the rest was PyTorch's cache.
-        left_bytes: The memory of the card that its process still has asleep.
-        host_bytes: Page-locked host memory that its copies take, in blocks of powers of two.
-        waking_bytes: The most memory of the card that waking took; None if it never woke.
-        free_bytes: The card's free memory when it last woke; None if it never woke.
+        unmapped_bytes: The part of `freed_bytes` that the engine maps again when it wakes; the rest
+            was PyTorch's cache.
+        left_bytes: The memory of the card that the engine's process still holds while it sleeps.
+        host_bytes: Page-locked host memory for the copies, in blocks of powers of two.
+        waking_bytes: The most memory of the card that waking took; None if the engine never woke.
+        free_bytes: The card's free memory when the engine last woke; None if it never woke.
     """
 
     level: int
@@ -38,32 +39,33 @@ class SleepUse:
 
 @dataclass
 class ServingUse:
-    """How a serving engine divides its card, by its own figures. Filled in while it starts.
+    """How a serving engine divides a card's memory, by its own figures. Filled in while it starts.
 
     Attributes:
         engine: The engine's name and version.
-        stage: The last stage that it reached. "start" comes first. "weights" loads them.
-            "profiling" is the forward pass that measures activations. "kv_cache" makes the cache.
-            "warm_up" and "capture", of CUDA graphs, follow. "load" serves requests. "sleep" frees
-            memory, and "wake_up" takes it again.
-        failed_in: The stage in which it ran out of memory; None if it did not.
-        refusal: Its own reason for refusing to start for lack of memory; None if it starts.
-        missing_bytes: The memory that it then lacks; None if it does not say.
-        fitting_len: The longest request for which there is enough; None if it does not say.
+        stage: The last stage that the engine reached. It begins with "start". In "weights" it loads
+            the weights. "profiling" is the forward pass that measures activations. In "kv_cache" it
+            allocates the cache. "warm_up" and "capture" (of CUDA graphs) follow. In "load" it
+            serves requests. In "sleep" it frees memory, and in "wake_up" it takes it again.
+        failed_in: The stage in which the engine ran out of memory; None if it did not.
+        refusal: The engine's message if it refuses to start for lack of memory; None if it starts.
+        missing_bytes: The memory that the engine lacks in this case; None if it does not say.
+        fitting_len: The longest request for which the memory suffices in this case; None if the
+            engine does not say.
         weights_bytes: Bytes of the model's weights.
-        activation_bytes: The most further memory of the forward pass in the profiling step.
-        outside_bytes: The memory taken outside PyTorch by the end of that pass.
+        activation_bytes: The most memory that the forward pass of "profiling" takes in addition.
+        outside_bytes: The memory outside PyTorch's allocator at the end of that pass.
         kv_cache_bytes: Bytes of the cache of keys and values.
-        kv_tokens: The tokens that it holds; None for a model without a cache.
+        kv_tokens: The number of tokens that fit the cache; None for a model without a cache.
         graph_bytes: The memory of the card that capturing CUDA graphs took; 0 without graphs.
-        graph_range_bytes: The least and the most that this may be, from graphs of other models;
-            None without graphs.
-        graph_sizes: How many batch sizes have captured graphs.
+        graph_range_bytes: The least and the most that `graph_bytes` may be, judged by graphs of
+            other models; None without graphs.
+        graph_sizes: The number of batch sizes for which graphs are captured.
         max_model_len: The longest request, in tokens.
         max_num_seqs: The most requests that run at once.
         max_num_batched_tokens: The most tokens of one step.
-        utilization: The part of the card that it plans to use.
-        available_bytes: The free memory of the card after its start; None if it does not say.
+        utilization: The fraction of the card's memory that the engine plans to use.
+        available_bytes: The card's free memory after the start; None if the engine does not say.
         sleeps: The effect of each level of sleep, in the order of their first use.
     """
 
@@ -90,7 +92,7 @@ class ServingUse:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> ServingUse:
-        """Returns the inverse of `asdict`, also of its JSON."""
+        """Makes an object from the result of `asdict`, also if it went through JSON."""
         bounds = values["graph_range_bytes"]
         own = {
             "graph_range_bytes": bounds and (bounds[0], bounds[1]),
@@ -99,7 +101,7 @@ class ServingUse:
         return cls(**{**values, **own})
 
     def sleep_of(self, level: int) -> SleepUse:
-        """Returns what a level of sleep did so far."""
+        """Returns the record of a level of sleep; adds one if the level is new."""
         for each in self.sleeps:
             if each.level == level:
                 return each
@@ -108,7 +110,7 @@ class ServingUse:
 
     @property
     def longest_requests(self) -> float | None:
-        """Returns how many requests of the greatest length the cache holds at once."""
+        """Returns how many requests of `max_model_len` fit the cache at once; None if unknown."""
         if not self.kv_tokens or not self.max_model_len:
             return None
         return self.kv_tokens / self.max_model_len

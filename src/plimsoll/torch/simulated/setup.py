@@ -1,4 +1,4 @@
-"""The settings of a simulation: the cards, and the behaviour of their memory."""
+"""The settings of a simulation: its cards, and how their memory behaves."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ class Setup:
     """A machine with simulated GPUs, and the allocator on each.
 
     Attributes:
-        gpus: Names of the cards, one a device, as `gpu_profile` takes them.
-        driver: "linux", or "wddm" for Windows', which spills into host memory.
-        conf: Settings like PYTORCH_CUDA_ALLOC_CONF; "" uses the environment's and the program's.
+        gpus: For each device, the name of its card, as `gpu_profile` takes it.
+        driver: "linux", or "wddm" for Windows' driver, which spills into host memory.
+        conf: Allocator settings in the form of PYTORCH_CUDA_ALLOC_CONF; "" for those of the
+            environment and of the program.
         allocator: "native" (PyTorch's rules), "elastic" or "uncached".
-        wheel: Whether PyTorch's own allocator from its wheel serves as "native".
-        plan: The file of a plan of places, which "elastic" follows; None without one.
+        wheel: Whether "native" runs PyTorch's own allocator code, from its wheel.
+        plan: The file with a plan of the blocks' addresses, which "elastic" follows; None without
+            one.
         policy: "strict" or "spill"; None for the driver's behaviour.
-        dedicated_bytes: The part of each card's memory for the program; None for all.
-        used_bytes: The part of each card that other processes already use.
-        host_memory_bytes: The machine's memory; None for as much as this one has.
+        dedicated_bytes: The memory of each card that the program may use; None for all.
+        used_bytes: The memory of each card that other processes already use.
+        host_memory_bytes: The host memory of the simulated machine; None for this machine's.
         unlimited: Whether the cards have as much memory as the program requests.
         values: Which values are computed. "automatic" stays within a budget of bytes and
             operations, "real" computes all, and "none" only the few that lengths and control flow
             depend on.
-        unknown: How values that are not computed are chosen: "balanced", or for "most" or "least"
-            of the quantities that sizes depend on.
-        seed: The seed of the drawn values.
+        unknown: How values that are not computed are chosen where sizes depend on them:
+            "balanced", or so that the sizes are largest ("most") or smallest ("least").
+        seed: The seed with which such values are drawn.
         is_eager: Whether torch.compile runs its function eagerly.
-        is_recorded: Whether PyTorch's history is kept from the start, which takes host time.
+        is_recorded: Whether PyTorch's memory history is recorded from the start, which takes host
+            time.
     """
 
     gpus: tuple[str, ...]
@@ -62,11 +65,11 @@ class Setup:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Setup:
-        """Returns the inverse of `asdict`, also of its JSON."""
+        """Makes an object from the result of `asdict`, also if it went through JSON."""
         return cls(**{**values, "gpus": tuple(values["gpus"])})
 
     def profiles(self) -> list[GpuProfile]:
-        """Returns the cards.
+        """Returns the profiles of the cards.
 
         Raises:
             InputError: If a card is unknown.
@@ -78,6 +81,6 @@ class Setup:
         total = profile.total_bytes - self.used_bytes
         if self.dedicated_bytes is None:
             return replace(profile, total_bytes=total)
-        # The program gets dedicated_bytes whatever it loads, so the context has one size.
+        # The program gets dedicated_bytes whatever it loads, so the CUDA context has a fixed size.
         total = min(total, self.dedicated_bytes + profile.context_bytes)
         return replace(profile, total_bytes=total, context_parts={})

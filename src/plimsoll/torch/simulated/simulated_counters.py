@@ -1,4 +1,4 @@
-"""The counters of simulated GPUs."""
+"""Reads the memory counters of simulated GPUs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class SimulatedCounters:
-    """The simulated GPUs of this process."""
+    """Reads the memory counters of this process's simulated GPUs."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
 
     @property
     def allocator(self) -> str:
-        """Name of the allocator."""
+        """Name of the GPUs' allocator."""
         return self._simulation.allocators[0].name
 
     def read(self) -> Counters:

@@ -1,7 +1,7 @@
 """CUDA's runtime (libcudart) for programs that open it by `ctypes`, over the simulated driver.
 
-An extension that is linked to libcudart does not come here. A function without an answer returns
-the status "not supported".
+Extensions that are linked to libcudart do not use this stand-in. A function that is not simulated
+returns the status "not supported".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 PREFIX = "libcudart"
-"""Begins the names of the library's files: libcudart.so.13, or TileLang's libcudart_stub.so."""
+"""How names of the library's files begin: libcudart.so.13, or TileLang's libcudart_stub.so."""
 
 _SUCCESS, _NOT_SUPPORTED = 0, 801
 _NO_VALUES = (
@@ -29,11 +29,11 @@ _NO_VALUES = (
 
 
 def cudart_library(simulation: Simulation, driver: DriverLibrary) -> LibraryStandIn:
-    """Returns what stands in for the library.
+    """Returns the object that stands in for libcudart.
 
     Args:
-        simulation: The GPUs that answer.
-        driver: The driver's library, which takes and copies memory.
+        simulation: The simulated GPUs.
+        driver: The simulated driver, which allocates and copies memory.
     """
     return LibraryStandIn(
         "cuda", _functions(simulation, driver), lambda _: lambda *_: _NOT_SUPPORTED
@@ -47,7 +47,7 @@ def _functions(simulation: Simulation, driver: DriverLibrary) -> dict[str, Calla
         return ctypes.c_size_t(number(of))
 
     def copy(to: Any, source: Any, count: Any, kind: Any) -> int:
-        del kind  # addresses say where memory is
+        del kind  # the addresses determine the direction of the copy
         assume("cudaMemcpy", _NO_VALUES)
         return int(driver.cuMemcpy(size(to), size(source), size(count)))
 

@@ -1,8 +1,8 @@
 """NVIDIA's driver API (libcuda.so.1), answered by the simulated GPUs.
 
-A program reaches it by `ctypes`, or by an extension that is linked to libcuda.so.1. Its memory
-comes from the same simulated cards as that of PyTorch's allocator. Copies between host and card
-take time and move no values.
+A program calls it by `ctypes`, or in an extension that is linked to libcuda.so.1. It allocates
+memory of the same simulated cards that PyTorch's allocator uses. Copies between host and card take
+time and move no values.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 NAMES = ("libcuda.so.1", "libcuda.so")
-"""The library's files under Linux."""
+"""The names of the library's file under Linux."""
 
 _LIBRARY = "libplimsoll_cuda.so"
 _NEEDED = ("plimsoll_current_device", "plimsoll_set_device", "plimsoll_use")
-"""The functions of the simulated CUDA runtime that the calls need."""
+"""The functions of the simulated GPU's library that the driver API calls."""
 _TELL_SIZES = ("cuMemGetInfo", "cuDeviceTotalMem")
-"""A program may choose sizes by the results of these."""
+"""Functions that return a card's memory size: a program that calls them may choose sizes by it."""
 
 
 def driver_library(simulation: Simulation) -> DriverLibrary:
-    """Makes the simulated GPUs answer the driver API in this process, and returns its library.
+    """Makes the simulated GPUs answer the driver API in this process, and returns libcuda.
 
     Raises:
         InputError: If plimsoll's installation lacks the library.
@@ -54,14 +54,15 @@ def driver_library(simulation: Simulation) -> DriverLibrary:
 
 
 class DriverLibrary:
-    """The library as `ctypes` opens it: its functions are attributes."""
+    """The driver's library in the form that `ctypes` returns: its functions are attributes."""
 
     def __init__(self, opened: ctypes.CDLL, note_size_read: Callable[[], None]) -> None:
-        """Serves the functions of a library.
+        """Makes the functions of an opened library available.
 
         Args:
             opened: The library.
-            note_size_read: Called when the program looks up a function that tells a card's memory.
+            note_size_read: Called when the program looks up a function that returns the size of a
+                card's memory.
         """
         self._opened = opened
         self._note_size_read = note_size_read

@@ -1,4 +1,4 @@
-"""The events of simulated GPUs under PyTorch, for a recording."""
+"""Provides the events of simulated GPUs under PyTorch to a recorder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedEvents:
-    """The simulated GPUs of this process."""
+    """An `EventSource`: the simulated GPUs of this process."""
 
     is_simulated = True
 
@@ -52,7 +52,7 @@ class SimulatedEvents:
         }
 
     def frames(self, stack: int) -> list[Frame]:
-        """See `EventSource.frames`; a stack's number is that of the request's call site."""
+        """See `EventSource.frames`; `stack` is the number of a request's call site."""
         return self._stacks[stack]
 
     def when_torch_is_there(self, action: Callable[[], None]) -> None:

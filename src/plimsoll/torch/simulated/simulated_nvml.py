@@ -1,8 +1,8 @@
-"""NVIDIA's management library (NVML) for programs that open it by `ctypes`: simulated cards.
+"""Stands in for NVIDIA's management library (NVML) in programs that open it by `ctypes`.
 
-Programs query it before they import PyTorch's CUDA: the cards, their memory, their links. It needs
-no context on a card, and makes none. A query without an answer here returns the status "not
-supported", as real cards do.
+Programs ask NVML for the cards, their memory and their links before they use CUDA. NVML needs no
+CUDA context on a card, and creates none. A query that is not simulated returns the status "not
+supported", which real cards return as well.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 NAMES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
-"""The library's files under Linux."""
+"""The names of the library's file under Linux."""
 
 _SUCCESS, _INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _INSUFFICIENT_SIZE = 0, 2, 3, 6, 7
 DRIVER = "580.00"
-"""The version of the driver that simulated cards have."""
+"""The driver version that simulated cards report."""
 _FIRST_HANDLE = 0x1000
 _P2P_OK, _P2P_NOT_SUPPORTED = 0, 5
 _MOST_CALLERS = 6
-"""Frames in which the query's origin is searched: those of `pynvml` and one more."""
+"""How many callers are searched for a query's origin: those in `pynvml`, and one more."""
 
 
 def card_uuid(device: int) -> str:
@@ -46,10 +46,10 @@ def card_uuid(device: int) -> str:
 
 
 def nvml_library(simulation: Simulation) -> LibraryStandIn:
-    """Return what stands in for the library.
+    """Returns the object that stands in for NVML.
 
     Args:
-        simulation: The GPUs that answer.
+        simulation: The simulated GPUs.
     """
     return LibraryStandIn("nvml", _functions(simulation), lambda _: lambda *_: _NOT_SUPPORTED)
 
@@ -58,7 +58,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     cards = simulation.profiles
 
     def of_card(answer: Callable[..., int]) -> Callable[..., int]:
-        """Makes a function of a handle from one of the card's number."""
+        """Returns `answer`, but with a card's handle in place of the card's number."""
 
         def answered(handle: Any, *arguments: Any) -> int:
             device = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _FIRST_HANDLE
@@ -73,7 +73,7 @@ def _functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
-    """Returns the functions that take no card's handle."""
+    """Returns the functions that take no handle of a card, by name."""
     cards = simulation.profiles
 
     def handle_by_index(index: Any, handle: Any) -> int:
@@ -87,7 +87,7 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
     def handle_by_bus(bus: Any, handle: Any) -> int:
         asked = _text(bus).upper()
         known = [bus_id(device) for device in range(len(cards))]
-        # The domain has eight digits, or four, or is left out.
+        # Programs write the domain with eight digits, with four, or not at all.
         found = [i for i, each in enumerate(known) if asked in (each, each[4:], each[9:])]
         return _give_handle(handle, found[0] if found else -1, len(cards))
 
@@ -114,7 +114,7 @@ def _system_functions(simulation: Simulation) -> dict[str, Callable[..., Any]]:
 
 
 def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
-    """Returns the functions of one card, which take its number in place of its handle."""
+    """Returns the functions of one card, by name; they take its number in place of its handle."""
     cards = simulation.profiles
 
     def memory(device: int, info: Any) -> int:
@@ -173,18 +173,18 @@ def _card_functions(simulation: Simulation) -> dict[str, Callable[..., int]]:
 
 
 def _only_shows() -> bool:
-    """Returns whether `torch.cuda.device_memory_used` asks; its result sizes nothing."""
+    """Returns whether `torch.cuda.device_memory_used` is the caller: it only shows the size."""
     callers = islice(walk_stack(sys._getframe(1)), _MOST_CALLERS)
     return any(frame.f_code.co_name == "device_memory_used" for frame, _ in callers)
 
 
 def _are_linked(cards: Sequence[GpuProfile], device: int, other: int) -> bool:
-    """Returns whether two cards reach each other by NVLink."""
+    """Returns whether NVLink connects two cards."""
     return 0 <= other < len(cards) and min(cards[device].nvlinks, cards[other].nvlinks) > 0
 
 
 def bus_id(device: int) -> str:
-    """Returns where a simulated card is on its bus.
+    """Returns the PCI bus ID of a simulated card.
 
     Args:
         device: The card's number.

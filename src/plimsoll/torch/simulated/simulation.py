@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 
 _ALL_EVENTS = 1 << 40
 _WITHOUT_END = 1 << 42
-"""More memory than any program takes of one card; the address space suffices for it many times
-over.
-"""
+"""The size of an unlimited card. No program takes more; the address space is many times larger."""
 
 
 class Simulation:
@@ -56,28 +54,30 @@ class Simulation:
 
     Attributes:
         watchers: plimsoll's own code that notes the program's actions.
-        runners: Files whose code runs the program: call stacks end there, without them.
+        runners: Files whose code runs the program. Call stacks end before their frames.
         is_initialized: Whether PyTorch has initialized CUDA, and so made its allocators.
         last_settings: The last allocator settings of the environment, the command or the program.
-        captures: How many CUDA graphs were begun.
+        captures: The number of captures of CUDA graphs that were begun.
         kernel_counts: The launches of Triton's kernels.
-        leftovers: Reference cycles that compiling leaves.
-        first_calls: The tries of compilers.
-        rank: This process's rank in its job; None if it takes part in none.
+        leftovers: Frees reference cycles that compiling leaves behind.
+        first_calls: The actions of first calls of compiled code, such as tuning kernels.
+        rank: This process's rank in its job; None if it is not part of a job.
         world_size: The job's number of processes; None if there is no job.
-        pretended_world: How many processes the job has, if this one alone runs; otherwise None.
+        pretended_world: The job's number of processes if only this one really runs; otherwise None.
         groups: The ranks of each process group that was made, also of groups without this rank.
-        groups_with_sends: The ranks of the groups in which this rank sent messages to another.
-        loaded: The names from CONTEXT_PARTS that the process has loaded, for each GPU, once for
+        groups_with_sends: The ranks of each group in which this rank sent a message to one other
+            rank, or received one.
+        loaded: For each GPU, the names from CONTEXT_PARTS of what the process has loaded, once for
             each load.
         communicators: NCCL's communicators, and their memory.
-        limits: The limits of each GPU that the program set, in order.
-        card_files: For each GPU, the file in which processes note their memory of its card.
+        limits: For each GPU, the limits that the program set, in order.
+        card_files: For each GPU, the file in which processes note their memory on its card.
         size_read_at: The first line at which the program read a card's memory size, or None.
-        graphs: The memory that the driver took for CUDA graphs.
-        driver_memory: The memory that the program took of the driver itself.
+        graphs: The memory that the driver allocated for CUDA graphs.
+        driver_memory: The memory that the program requested from the driver itself.
         serving: How a serving engine in this process divides its card; None without one.
-        give_up: Says why other ranks of the job are to wait for this one no longer.
+        give_up: Called with the reason when other ranks of the job should stop waiting for this
+            one.
     """
 
     def __init__(self, setup: Setup, lib: ctypes.CDLL | None = None) -> None:
@@ -90,7 +90,7 @@ class Simulation:
         self.machine = SimulatedMachine(sizes, host_memory=memory, driver=setup.driver)
         self.limits: list[list[MemoryLimit]] = [[] for _ in profiles]
         self._wheel = own_allocator() if setup.wheel else 0
-        if lib is None and not setup.wheel:  # a trial of the library may precede its build
+        if lib is None and not setup.wheel:  # check.py may run before the wheel's is built
             self._wheel = allocator_of_unknown()
         self.allocators = self._make_allocators(setup.conf)
         self.fractions = [a.config.per_process_memory_fraction for a in self.allocators]
@@ -144,7 +144,7 @@ class Simulation:
         self._answer_library()
 
     def _answer_library(self) -> None:
-        """Sets this object's functions as the library's callbacks."""
+        """Registers this object's methods as the library's callbacks."""
         self.library.call_back(
             self._make_context,
             self._load,
@@ -186,11 +186,11 @@ class Simulation:
 
     @property
     def has_own_allocator(self) -> bool:
-        """Returns whether PyTorch's own allocator from its wheel serves the requests."""
+        """Returns whether requests go to PyTorch's own allocator code, from its wheel."""
         return self._wheel != 0 and self.setup.allocator == "native"
 
     def plan_use(self, device: int) -> PlanUse | None:
-        """How far the requests of a GPU followed the plan of places; None without one."""
+        """Returns how far a GPU's requests followed the plan of addresses; None without a plan."""
         if self.setup.plan is None or self.setup.allocator != "elastic":
             return None
         return PlanUse.of_streams(self.allocators[device].engine.plan_use)
@@ -208,47 +208,51 @@ class Simulation:
         self._lift_limit(allocator)
 
     def _lift_limit(self, allocator: Allocator) -> None:
-        """Only notes a limit if memory is unlimited, so that the program's need is measured."""
+        """Removes the limit if memory is unlimited, so that the program's need is measured."""
         if self.setup.unlimited:
             allocator.engine.limit = None
 
     def card_memory(self, device: int) -> tuple[int, int]:
-        """Returns the free and the total bytes that a program reads of a card.
+        """Returns the free and the total bytes of a card, as the program sees them.
 
-        They are the card's, even if memory is unlimited, because programs choose sizes by them.
+        If memory is unlimited, they are still those of the real card, because programs choose sizes
+        by them.
         """
         gpu, total = self.machine.gpus[device], self.profiles[device].total_bytes
         return max(total - (gpu.total_bytes - gpu.free_bytes), 0), total
 
     def note_size_read(self) -> None:
-        """Notes that the program reads a card's memory size, and may choose sizes by it."""
+        """Notes the program's line if it is the first to read a card's memory size.
+
+        The program may choose sizes by what it reads.
+        """
         self.size_read_at = self.size_read_at or where(self.runners)
 
     def share_cards(self, file_of: Callable[[int], str]) -> None:
         """Shares the cards with other processes, from the first use of each card on.
 
         Args:
-            file_of: Returns the file in which all processes note their memory of a GPU's card.
+            file_of: Returns the file in which all processes note their memory on a GPU's card.
                 Called at the GPU's first use.
         """
         self._card_file = file_of
 
     def share_card(self, device: int) -> None:
-        """Counts the memory of other processes on a card as taken, from now on."""
+        """Lets a card's free memory, from now on, shrink by the memory of other processes."""
         if self._card_file is not None and device not in self.card_files:
             path = self._card_file(device)
-            with suppress(OSError):  # the report then names the missing part
+            with suppress(OSError):  # the report then says that the card is not shared
                 self.machine.gpus[device].share(path)
                 self.card_files[device] = path
 
     def configure(self, settings: str) -> None:
         """Applies the program's settings, like torch.cuda.memory._set_allocator_settings.
 
-        PyTorch reads the environment before it makes the first settings, and takes the limit from
-        all settings made before the first use of CUDA.
+        Like PyTorch, this first applies the environment's settings, if that was not done. Until the
+        first use of CUDA, each call also sets the limit of the program's memory.
 
         Raises:
-            InputError: If they are invalid; nothing is changed then.
+            InputError: If the settings are invalid; nothing is changed then.
         """
         self.read_environment()
         first = self.allocators[0]
@@ -263,7 +267,7 @@ class Simulation:
         self.last_settings = settings
 
     def _remake_allocators(self, conf: str) -> bool:
-        """Replaces the allocators; returns False if the program has used the old ones."""
+        """Replaces the allocators; does nothing and returns False if the program used the old."""
         if any(a.memory_stats()["allocation.all.allocated"] for a in self.allocators):
             return False
         self.allocators[:] = self._make_allocators(conf)
@@ -280,7 +284,7 @@ class Simulation:
         return True
 
     def take_allocator(self, name: AllocatorName) -> bool:
-        """Replaces the GPUs' allocator; returns False if it is too late."""
+        """Replaces the GPUs' allocator; returns False if the program has used the old one."""
         before, self.setup = self.setup, replace(self.setup, allocator=name)
         if self._remake_allocators(self.allocators[0].conf):
             return True
@@ -288,10 +292,10 @@ class Simulation:
         return False
 
     def read_environment(self) -> None:
-        """Applies the environment's settings, once; `conf` comes before them.
+        """Applies the environment's allocator settings once, unless `Setup.conf` is set.
 
         Raises:
-            InputError: If they are invalid.
+            InputError: If the settings are invalid.
         """
         if not self._takes_environment:
             return
@@ -306,7 +310,7 @@ class Simulation:
         return self.setup.allocator
 
     def open(self, device: int) -> _core.Engine:
-        """Returns the engine of a GPU, for the functions of the tiers."""
+        """Returns the engine of a GPU."""
         return self.allocators[device].engine
 
     def opened(self) -> dict[int, _core.Engine]:
@@ -314,7 +318,7 @@ class Simulation:
         return {index: self.open(index) for index in range(len(self.allocators))}
 
     def watch_tiers(self) -> None:
-        """Treats the allocator's spills like those on a real GPU, and warns of the driver's."""
+        """Applies the spill policy to `elastic`; with Windows' driver, warns when it spills."""
         for engine in self.opened().values():
             if self.machine.driver == "wddm":
                 warn_of_spills(engine)
@@ -322,23 +326,23 @@ class Simulation:
                 Tiers(self.setup.policy).apply(engine)
 
     def torch_is_imported(self) -> None:
-        """Called when PyTorch is imported and has its simulated GPUs."""
+        """Runs the actions of `after_import`; called once PyTorch is imported and patched."""
         for action in self._after_import:
             action()
 
     def end(self) -> None:
-        """Called when the interpreter ends: tensors that die later are not noted."""
+        """Stops noting frees when the interpreter ends: it frees all tensors that still live."""
         self.library.lib.plimsoll_end()
         self.is_over = True
 
     def observe(self) -> None:
-        """Records everything, for a report."""
+        """Records all events with their call stacks from now on, for a report."""
         self.library.lib.plimsoll_record(1, 1)
         self.is_observed = True
         self._keep_history(_ALL_EVENTS)
 
     def after_import(self, action: Callable[[], None]) -> None:
-        """Calls `action` once PyTorch is imported."""
+        """Calls `action` once PyTorch is imported; at once if it already is."""
         if "torch" in sys.modules:
             action()
         else:
@@ -349,7 +353,7 @@ class Simulation:
         self._on_first_use.append(action)
 
     def record_events(self, buffer: _core.EventBuffer | None, *, stacks: bool) -> None:
-        """Writes every event from now on into `buffer`, or into none."""
+        """Writes every event from now on into `buffer`; None stops this."""
         self._events = buffer
         for allocator in self.allocators:
             allocator.engine.record(buffer)
@@ -357,12 +361,12 @@ class Simulation:
             self.library.lib.plimsoll_record(int(stacks), int(stacks))
 
     def is_forked(self) -> bool:
-        """Returns whether this is a child of a process that used CUDA, and so may not use it."""
+        """Returns whether the process was forked from one that used CUDA: it may not use CUDA."""
         return bool(self.library.lib.plimsoll_is_bad_fork())
 
     @property
     def has_contexts(self) -> bool:
-        """Returns whether CUDA is in use."""
+        """Returns whether the process has a CUDA context on any device."""
         return bool(self.contexts)
 
     def end_with_sends(self, action: Callable[[], None]) -> None:
@@ -370,23 +374,23 @@ class Simulation:
         self._on_letter = action
 
     def note_letter(self, members: list[int]) -> None:
-        """Notes a message between two ranks in the group of these ranks."""
+        """Notes that this rank exchanges a message with one other rank, in a group of `members`."""
         if members not in self.groups_with_sends:
             self.groups_with_sends.append(members)
         if self._on_letter is not None:
             self._on_letter()
 
     def nccl_bytes(self, device: int) -> int:
-        """Returns the memory that NCCL has taken on a device."""
+        """Returns the bytes that NCCL has allocated on a device: the middle of their range."""
         return self.communicators.middle_bytes(device)
 
     def nccl_range_bytes(self, device: int) -> tuple[int, int] | None:
-        """Returns the least and the most that this may be; None if NCCL has taken nothing."""
+        """Returns the range of NCCL's bytes on a device; None if NCCL has allocated nothing."""
         most = self.communicators.most.get(device)
         return None if most is None else (most.low, most.high)
 
     def _make_context(self, device: int) -> None:
-        """Takes the memory of a CUDA context, at the first use of the device."""
+        """Allocates the memory of a device's CUDA context, at the device's first use."""
         self.share_card(device)
         try:
             self.machine.gpus[device].take(self.profiles[device].context_with(()))
@@ -397,36 +401,36 @@ class Simulation:
         self._begin_use()
 
     def context_bytes(self, device: int) -> int:
-        """Returns the memory of the process's context on a device, with its loaded parts."""
+        """Returns the bytes of the CUDA context on a device, with its loaded parts and graphs."""
         return self.context_on(self.profiles[device], device)
 
     def context_on(self, card: GpuProfile, device: int) -> int:
-        """Returns the memory that the context of a device would take on another card."""
+        """Returns the bytes that a device's CUDA context would take if the device were `card`."""
         if device not in self.contexts:
             return 0
         return card.context_with(self.loaded[device]) + self.graphs.taken[device]
 
     def _load(self, device: int, number: int) -> None:
-        """Takes the memory of a part of the context, when the process loads it."""
+        """Allocates the memory of a part of the CUDA context, when the process loads the part."""
         part, sizes = CONTEXT_PARTS[number], self.profiles[device].context_parts
         if part == "streams" and self.communicators.has_streams(device):
-            return  # PyTorch took the streams for NCCL
+            return  # NCCL's communicators have already made the streams
         try:
-            if part in sizes:  # otherwise the context has one size
+            if part in sizes:  # otherwise the context has a fixed size
                 self.machine.gpus[device].take(sizes[part])
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
         self.loaded[device].append(part)
 
     def add_graph(self, graph: int, device: int, capture: int) -> None:
-        """Takes the driver's memory for a captured CUDA graph, like `GraphMemory.add`."""
+        """Calls `GraphMemory.add`; raises PyTorch's OutOfMemoryError if the memory is missing."""
         try:
             self.graphs.add(graph, device, capture)
         except OutOfMemoryError as error:
             raise sys.modules["torch"].OutOfMemoryError(str(error)) from None
 
     def _begin_use(self) -> None:
-        """Runs, once, the actions for the program's first use of a GPU."""
+        """Runs the actions of `on_first_use`, and forgets them."""
         actions, self._on_first_use = self._on_first_use, []
         for action in actions:
             action()
@@ -441,23 +445,23 @@ class Simulation:
             )
 
     def set_capturing(self, device: int, *, on: bool) -> int:
-        """Begins or ends a capture on a device, and returns its number."""
+        """Begins or ends the capture of a CUDA graph on a device, and returns its number."""
         (self.capturing.add if on else self.capturing.discard)(device)
         self.captures += on
         return int(self.library.lib.plimsoll_set_capturing(device, int(on)))
 
     def _tell_observers(self, device: int, size: int) -> None:
-        """Calls the observers, before PyTorch raises, with device, request, limit and free."""
+        """Calls the out-of-memory observers with device, request, limit and free memory."""
         free, total = self.allocators[device].mem_get_info()
         most = self.allocators[device].limit_bytes or total
         for observer in self.out_of_memory_observers:
             observer(device, size, most, free)
 
     def on_waiting_for_ever(self, action: Callable[[int], bool]) -> None:
-        """Calls `action` with the number of the call stack at which the program waits for a value.
+        """Sets a function that is called when the program waits for a value that never comes.
 
-        The value did not come, whatever values the program read. The action returns whether to stop
-        the program.
+        The program reads in a loop, and no value that it gets ends the loop. `action` is called
+        with the number of the call stack of the read, and returns whether to stop the program.
         """
         self._on_waiting = action
 
@@ -465,12 +469,12 @@ class Simulation:
         return self._on_waiting is not None and self._on_waiting(stack)
 
     def record_history(self, enabled: str | None, context: str | None, max_entries: int) -> None:
-        """Records like torch.cuda.memory._record_memory_history."""
+        """Records the memory history, like torch.cuda.memory._record_memory_history."""
         self.keeps_history = enabled is not None
         keeps_stacks = self.keeps_history and context is not None
         self.library.lib.plimsoll_keep_history(int(keeps_stacks or self.setup.is_recorded))
         if self.is_observed:
-            return  # the report's own recording continues, and serves
+            return  # the recording for the report continues, and contains all that is needed
         if self._events is None:
             self.library.lib.plimsoll_record(int(self.keeps_history), int(context is not None))
         self._keep_history(min(max_entries, _ALL_EVENTS) if enabled == "all" else 0)
@@ -481,7 +485,7 @@ class Simulation:
             allocator.engine.record_history(max_entries)
 
     def site_stacks(self) -> SiteStacks:
-        """Returns the program's call stacks."""
+        """Returns the program's call stacks, by the number of the call site."""
         return SiteStacks(self.library, self.runners)
 
     def snapshot(self) -> dict[str, Any]:
@@ -508,8 +512,8 @@ class Simulation:
 class SiteStacks:
     """The program's call stacks by the number of the call site, innermost frame first.
 
-    The first frame gives the request's origin. The frames that run the program, which end each
-    stack, are left out.
+    Each stack begins with a made-up frame that names the request's origin. Frames of `runners` at
+    the end of a stack, which run the program, are left out.
     """
 
     def __init__(self, lib: library.Library, runners: Collection[str]) -> None:

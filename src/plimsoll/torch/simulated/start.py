@@ -1,6 +1,6 @@
-"""The start of a process in which PyTorch has simulated GPUs: hooks around PyTorch's import.
+"""Starts the simulation in a process, by hooks around the import of PyTorch.
 
-`start` must run before PyTorch is imported: PyTorch looks for its CUDA hooks once.
+`start` must run before PyTorch is imported, because PyTorch looks for its CUDA hooks only once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _AroundImport(importlib.abc.MetaPathFinder):
-    """Runs the code of chosen modules through a function of ours."""
+    """An import hook: when a chosen module is imported, plimsoll's function executes its code."""
 
     def __init__(
         self, actions: dict[str, Callable[[ModuleType, Callable[[], None]], None]]
@@ -58,7 +58,7 @@ _running: Simulation | None = None
 
 
 def running() -> Simulation | None:
-    """Returns the simulated GPUs of this process, if it has any."""
+    """Returns the simulation of this process; None if it has no simulated GPUs."""
     return _running
 
 

@@ -1,9 +1,9 @@
-"""The checks in Inductor's kernels that indices lie within their bounds.
+"""Evaluates the bounds checks of indices in Inductor's kernels.
 
 A kernel's source contains `tl.device_assert((0 <= tmp4) & (tmp4 < 10), ...)`, and the definition of
-`tmp4`. If it depends on integers whose values are known, the expression is computed here. All
-elements of the loaded tensors are checked first, which is cheap and nearly always enough. Only if
-one fails, the expression is computed at exactly the places that the kernel loads.
+`tmp4`. plimsoll evaluates the condition if it depends only on integers whose values are known. It
+first tests all elements of the loaded tensors, which is cheap and nearly always enough. If one of
+them fails, it tests exactly the elements that the kernel loads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 _MOST_PLACES = 1 << 26
-"""The most elements of a kernel's loops whose places are computed."""
+"""The most iterations of a kernel for which indices are computed; larger kernels stay undecided."""
 _AXES = ("x", "y", "z", "r0_", "r1_")
 """Inductor's names of a kernel's loops, the outermost first."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -38,7 +38,7 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.NotEq: np.not_equal,
 }
 Values = Callable[[Any], "np.ndarray[Any, Any] | None"]
-"""Returns the elements of a tensor's storage from its first on; None if they are unknown."""
+"""A function that returns a storage's elements from the tensor's first on; None if unknown."""
 
 
 class _UndecidedError(Exception):
@@ -46,10 +46,10 @@ class _UndecidedError(Exception):
 
 
 class Assertions:
-    """The checks in one kernel's source.
+    """The `device_assert` checks in one kernel's source.
 
     Args:
-        source: The kernel's function in Python.
+        source: The kernel's Python source.
     """
 
     def __init__(self, source: str) -> None:
@@ -65,7 +65,7 @@ class Assertions:
                 self.asserted.append((node.args[0], said))
 
     def failed(self, arguments: Mapping[str, Any], values: Values) -> str | None:
-        """Returns the text of a check that failed; None if all hold.
+        """Returns the message of the first check that fails; None if all hold.
 
         Args:
             arguments: The arguments of the launch, by name.
@@ -111,7 +111,7 @@ def _holds(condition: ast.expr, evaluation: _Evaluation) -> bool:
 
 
 def _with_index(said: str, condition: ast.expr, places: _Evaluation) -> str:
-    """Returns the text of a failed check, with the first index that it refuses."""
+    """Returns the message of a failed check, preceded by the first index out of bounds."""
     compared = (node for node in ast.walk(condition) if isinstance(node, ast.Compare))
     names = {
         side.id
@@ -126,7 +126,7 @@ def _with_index(said: str, condition: ast.expr, places: _Evaluation) -> str:
 
 
 class _Evaluation:
-    """Computes expressions of a kernel with NumPy, each name once."""
+    """Computes a kernel's expressions with NumPy, and each variable only once."""
 
     def __init__(
         self, expressions: Mapping[str, ast.expr], arguments: Mapping[str, Any], values: Values
@@ -140,7 +140,7 @@ class _Evaluation:
         """Returns the value of an expression.
 
         Raises:
-            _UndecidedError: If it is unknown.
+            _UndecidedError: If the value is unknown.
         """
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             return node.value
@@ -157,7 +157,7 @@ class _Evaluation:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
             compare = _COMPARED[type(node.ops[0])]
             return compare(self.of(node.left), self.of(node.comparators[0]))
-        if isinstance(node, ast.Subscript):  # a scalar or a vector in a block's shape
+        if isinstance(node, ast.Subscript):  # indexing like x[:, None] changes only the shape
             return self.of(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return self._of_call(node, node.func)
@@ -221,7 +221,7 @@ class _Elements(_Evaluation):
 
 
 class _Places(_Evaluation):
-    """Computes an expression at the places of the kernel's loops."""
+    """Computes an expression for each iteration of the kernel's loops."""
 
     def _find(self, name: str) -> Any:
         axis = next((axis for axis in _AXES if name == f"{axis}index"), None)
@@ -243,12 +243,12 @@ class _Places(_Evaluation):
         name, offset = _loaded_from(pointer)
         elements = self._elements(name)
         places = self.of(offset)
-        within = np.clip(places, 0, len(elements) - 1)  # a place beyond is masked
+        within = np.clip(places, 0, len(elements) - 1)  # the kernel masks places outside
         return elements[within]
 
 
 def _loaded_from(pointer: ast.expr) -> tuple[str, ast.expr]:
-    """Returns the argument at which a load begins, and the offset of its places."""
+    """Returns the name of the tensor that a load reads, and the expression of its offsets."""
     if isinstance(pointer, ast.Name):
         return pointer.id, ast.Constant(0)
     is_sum = isinstance(pointer, ast.BinOp) and isinstance(pointer.op, ast.Add)

@@ -1,4 +1,4 @@
-"""The memory of first calls: compilers try kernels, and copy the inputs of graphs."""
+"""Notes when first calls of compiled code need extra memory: to try kernels, to copy inputs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("copying inputs of CUDA graphs", "CUDAGraphNode._allocate_and_copy_recording_inputs"),
     ),
 }
-"""By module: actions, and the functions that take them."""
+"""For each module, what first calls do there, and the functions that do it."""
 _TRIES = ("tuning products", "trying what to fuse")
 
 
 @dataclass(frozen=True)
 class FirstCall:
-    """One part of the program's run.
+    """An action of a first call, and where it lies among the recorded events.
 
     Attributes:
-        what: The action.
-        began: By device, the number of events before it.
-        ended: By device, the number of events at its end.
+        what: The action, such as "tuning kernels".
+        began: For each device, the number of events before the action.
+        ended: For each device, the number of events at its end.
     """
 
     what: str
@@ -48,10 +48,10 @@ class FirstCall:
 
 
 class FirstCalls:
-    """Notes when first calls begin and end.
+    """Notes when the actions of first calls begin and end.
 
     Args:
-        events: By device, the number of events so far.
+        events: Returns the number of events so far, for each device.
     """
 
     def __init__(self, events: Callable[[], tuple[int, ...]]) -> None:
@@ -59,7 +59,7 @@ class FirstCalls:
         self._events = events
 
     def watch(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads one of `PLACES`, and watches its functions that this version has."""
+        """Loads one of the modules in `PLACES`, and watches those of its functions that exist."""
         execute()
         for what, name in PLACES[module.__name__]:
             holder: Any = module
@@ -77,8 +77,9 @@ class FirstCalls:
     def _noted(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Any:
-            # Tensors of earlier tries lie in reference cycles. On a GPU they die when Python
-            # collects garbage, which a run that finds more code compiled does later.
+            # Reference cycles keep tensors of earlier tries alive until Python collects garbage.
+            # When Python does so depends on how much code earlier runs have compiled. Collecting
+            # here makes the memory the same in all runs.
             if what in _TRIES:
                 gc.collect()
             began = self._events()

@@ -1,7 +1,7 @@
 """Keeps Dynamo away from plimsoll's own functions.
 
-On a GPU most of these are compiled code of PyTorch's, so Dynamo never sees them. Here it would
-treat those that run between two graphs as parts of the program.
+With a real GPU most of these functions are C++ code of PyTorch's, which Dynamo cannot see. On
+simulated GPUs Dynamo would compile those that run between two graphs as parts of the program.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _in_program: set[CodeType] = set()
 
 
 def let_through(function: Callable[..., Any]) -> None:
-    """Notes, before Dynamo is loaded, that a function calls the program: Dynamo skips it alone."""
+    """Lets Dynamo skip a function, but not what it calls; call it before Dynamo is imported."""
     _transparent.add(function.__code__)
 
 
 def compile_too(function: Callable[..., Any]) -> None:
-    """Notes, before Dynamo is loaded, that it should trace a function of plimsoll's."""
+    """Lets Dynamo trace a function of plimsoll's; call it before Dynamo is imported."""
     _in_program.add(function.__code__)
 
 
 def leave_alone(module: ModuleType, execute: Callable[[], None]) -> None:  # noqa: ARG001
-    """Loads `torch._dynamo.convert_frame`."""
+    """Loads `torch._dynamo.convert_frame`, and makes Dynamo skip plimsoll's functions."""
     execute()
     import torch
 

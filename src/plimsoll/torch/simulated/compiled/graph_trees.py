@@ -1,8 +1,8 @@
 """The allocator's functions for trees of CUDA graphs: `mode="reduce-overhead"` of torch.compile.
 
-A graph keeps its addresses. After a replay the allocator counts the blocks of the graph's pool as
-free, though results lie in them. Before PyTorch records another graph, a checkpoint makes them live
-again, as they were when the first graph's recording ended.
+Each replay of a graph writes its results to the same addresses. After a replay the allocator counts
+these blocks of the graph's pool as free, although they hold results. Before PyTorch records another
+graph, it restores a checkpoint: the blocks that were live at the end of the first recording.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Block:
 
 @dataclass(frozen=True)
 class PoolState:
-    """The live blocks of a pool: torch._C._cuda_CUDAAllocator_AllocatorState."""
+    """The live blocks of a pool; stands in for `_cuda_CUDAAllocator_AllocatorState`."""
 
     pool: _Pool
     blocks: list[_Block]
@@ -38,7 +38,7 @@ class PoolState:
 def graph_tree_functions(
     simulation: Simulation, adopt: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Returns the names that `torch._C` has for the trees of CUDA graphs.
+    """Returns the members of `torch._C` for the trees of CUDA graphs, by name.
 
     Args:
         simulation: The GPUs.
@@ -71,7 +71,7 @@ def _declare(lib: ctypes.CDLL) -> None:
 
 
 class _Checkpoints:
-    """The states of pools that graphs return to."""
+    """Saves and restores the live blocks of graphs' pools."""
 
     def __init__(self, simulation: Simulation, adopt: Callable[[int, int], None]) -> None:
         self._allocators, self._lib = simulation.allocators, simulation.library.lib
@@ -97,7 +97,7 @@ class _Checkpoints:
         return PoolState((pool[0], pool[1]), self._live_blocks(device, pool))
 
     def restore(self, device: int, state: PoolState, stale: list[int], owners: list[int]) -> None:
-        """Frees the live blocks of a pool, and makes those of a state live at their addresses.
+        """Frees the live blocks of a pool, and allocates those of `state` at their addresses.
 
         Args:
             device: The device.
@@ -121,13 +121,13 @@ class _Checkpoints:
 
 
 class _Storages:
-    """Storages over the memory of graphs' results."""
+    """Makes and changes storages over memory that graphs keep for their results."""
 
     def __init__(self, lib: ctypes.CDLL) -> None:
         self._lib = lib
 
     def lend(self, address: int, device: Any, size: int) -> Any:
-        """Returns a storage at an address, whose memory the graph keeps."""
+        """Returns a storage at an address; the graph still owns the memory."""
         import torch
 
         storage = torch.empty(0, dtype=torch.uint8, device=device).untyped_storage()
@@ -138,7 +138,7 @@ class _Storages:
         return bool(self._lib.plimsoll_owns(storage))
 
     def let_go(self, storage: int) -> None:
-        """Frees a storage's block while the storage lives on."""
+        """Frees a storage's block, but not the storage."""
         self._lib.plimsoll_let_go(storage)
 
     def refuse_access(self, storage: int, why: str) -> None:

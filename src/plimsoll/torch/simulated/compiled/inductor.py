@@ -1,4 +1,4 @@
-"""Adapts Inductor and Dynamo to simulated GPUs; Triton is elsewhere."""
+"""Adapts Inductor and Dynamo to simulated GPUs; `kernels` and `triton_driver` adapt Triton."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ONCE = {
     "warmup": 1,
     "rep": 1,
 }
-"""The repetitions of benchmarks. Repeated calls take the same memory, so few are made."""
+"""The repetitions of benchmarks: few, because repeated calls take the same memory."""
 _MOST_COMPILATIONS = 100_000
 _BY_ESTIMATE = "what is fastest was chosen by estimated times"
 _SETTINGS = {
-    # Triton's launcher, which is simulated, launches the kernels.
+    # Kernels have to be launched by Triton's launcher, because plimsoll simulates only that.
     "use_static_cuda_launcher": False,
-    # The first run of a program benchmarks, and a prediction is for a first run.
+    # A program's first run benchmarks kernels, and a prediction describes a first run.
     "autotune_local_cache": False,
     "enable_autograd_cache": False,
 }
@@ -40,7 +40,7 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
     guards = torch._C._dynamo.guards
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
-        """Replaces PyTorch's function, which no dispatch mode sees."""
+        """Allocates like PyTorch's function of this name: dispatch modes do not see the call."""
         simulation.leftovers.collect()
         with torch._C._DisableTorchDispatch():
             return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
@@ -49,7 +49,7 @@ def fit_compiler(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads one of the compiler's configurations, with the values for simulated GPUs."""
+    """Loads a configuration module of the compiler, and sets `_SETTINGS` in it."""
     execute()
     for name, value in _SETTINGS.items():
         if hasattr(module, name):
@@ -57,7 +57,7 @@ def set_defaults(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def solve_with_values(library: Library, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads the partitioner, which computes on the host with tables of any size."""
+    """Loads the partitioner; while it chooses, the values of large tensors are computed too."""
     execute()
     choose = module.choose_saved_values_set
 
@@ -70,7 +70,7 @@ def solve_with_values(library: Library, module: ModuleType, execute: Callable[[]
 
 
 def count_all(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._dynamo.utils`, which would forget all but the newest 64 compilations."""
+    """Loads `torch._dynamo.utils`, and lets it keep every compilation, not only the newest 64."""
     execute()
     module.set_compilation_metrics_limit(_MOST_COMPILATIONS)
 
@@ -80,10 +80,10 @@ def benchmark_again(
     module: ModuleType,
     execute: Callable[[], None],
 ) -> None:
-    """Loads `torch._inductor.fx_passes.pad_mm`, without the measurements of earlier runs.
+    """Loads `torch._inductor.fx_passes.pad_mm`, and hides measurements of earlier runs from it.
 
     Args:
-        load: Loads it and watches its functions.
+        load: Loads the module and watches its functions.
         module: The module.
         execute: Executes its code.
     """
@@ -95,7 +95,7 @@ def benchmark_again(
 
 
 def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.codecache`, which keeps graphs unless their products were tuned."""
+    """Loads `torch._inductor.codecache`; it then caches no graph with tuned matrix products."""
     execute()
     check = module.FxGraphCache._check_can_cache
 
@@ -108,9 +108,10 @@ def tune_again(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.standalone_compile`, whose callers save compiled graphs.
+    """Loads `torch._inductor.standalone_compile`, and enables AOTAutograd's cache in its calls.
 
-    The saved artifacts come from the cache of graphs with derivatives, which is off elsewhere.
+    Callers save the compiled graphs, and PyTorch takes what it saves from this cache. plimsoll
+    disables the cache elsewhere.
     """
     execute()
     make = module.standalone_compile
@@ -126,16 +127,16 @@ def keep_artifacts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads the cache of graphs with their derivatives, which returns saved artifacts only.
+    """Loads AOTAutograd's cache, and lets it return only graphs that the program saved itself.
 
-    It never finds a compiled graph there: each run has to compile like a first one.
+    It never finds graphs that earlier runs compiled: each run has to compile like a first one.
     """
     execute()
     look_up = module.AOTAutogradCache._lookup
 
     @functools.wraps(look_up)
     def look_up_saved(*arguments: Any, **named: Any) -> Any:
-        """Only the loader of an artifact has no configuration of the graph to be compiled."""
+        """Looks up saved graphs only: to load one, PyTorch passes None as the configuration."""
         config = named["aot_config"] if "aot_config" in named else arguments[-1]
         return look_up(*arguments, **named) if config is None else None
 
@@ -143,7 +144,7 @@ def compile_anew(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def benchmark_once(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.runtime.benchmarking`: simulated times need one measurement."""
+    """Loads `torch._inductor.runtime.benchmarking`, and lets it measure each kernel only once."""
     execute()
     for name in ("TritonBenchmarker", "InductorBenchmarker"):
         kind = getattr(module, name, None)

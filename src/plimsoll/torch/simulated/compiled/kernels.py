@@ -1,9 +1,9 @@
 """Triton's kernels on simulated GPUs: a launch takes memory and time, and computes nothing.
 
-Every kernel, of a program or of Inductor, goes through `triton.compile`, which here returns a
-kernel that computes nothing. Properties of the compiled kernel are found only when they are needed:
-scratch memory of kernels that use tensor descriptors on the device, and registers, by which
-PyTorch's compiler halves the blocks of reductions.
+`triton.compile` makes every kernel, of a program or of Inductor. Its replacement here returns a
+kernel that computes nothing. A kernel is really compiled only if plimsoll needs its properties:
+scratch memory, if the kernel uses tensor descriptors on the device; and the number of registers,
+because Inductor halves the blocks of reductions whose threads need many.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ASSUMED = Registers(used=32, spilled=0)
-"""The assumed registers of a thread, if no code reads them."""
+"""The registers of a thread that plimsoll assumes if no choice depends on them."""
 _MOST_THREADS = 1024
-"""Threads of a block."""
+"""The most threads of a block."""
 _SHARED = 1024
 """The assumed shared memory of a block, in bytes; programs divide by it."""
 _DESCRIBES_TENSORS = ("make_tensor_descriptor", "tensormap_create")
 _FITS = "no kernel of the program's own is too large for the card"
 _WRITTEN = ("out_ptr", "in_out_ptr", "ws_ptr")
-"""Inductor's names of the arguments that a kernel writes."""
+"""The beginnings of Inductor's names for the arguments that a kernel writes."""
 _OF_INDUCTOR = (*_WRITTEN, "in_ptr", "arg_")
-"""Inductor's names of all arguments."""
+"""The beginnings of Inductor's names for all arguments."""
 _OF_LOOPED_REDUCTION = "R0_BLOCK"
-"""An argument of reductions whose blocks Inductor halves if threads need many registers."""
+"""An argument that only certain reductions have: Inductor halves their blocks to save registers."""
 _TRIED_FUSION = "triton_"
-"""Inductor's name of a kernel that it measures before fusing; it does not fuse if threads spill."""
+"""The name of kernels that Inductor tries before it fuses; if threads spill, it does not fuse."""
 
 
 class KernelCounts:
-    """How many of Triton's kernels were launched.
+    """Counts the launches of Triton's kernels.
 
     Attributes:
-        launches: Counts by the kernel's name.
+        launches: The number of launches, by the kernel's name.
         own: The names of the program's own kernels.
     """
 
@@ -73,9 +73,9 @@ def simulate_kernels(
 
     Args:
         counts: Counts the kernels.
-        folder: Returns the folder for kernels' properties.
+        folder: Returns the folder in which properties of kernels are kept.
         module: `triton`.
-        execute: Loads it.
+        execute: Executes the module's code.
     """
     execute()
     compiler: Any = module.compiler.compiler
@@ -103,7 +103,7 @@ def simulate_kernels(
         return SimulatedKernel(src, metadata, written, counts, module, lowering, folder)
 
     def tune(_: Any, __: Any, ___: Any, benchmark: Callable[[], None]) -> bool:
-        """Finds the best configuration anew, because real runs keep theirs in the same folder."""
+        """Benchmarks anew: the folder also has the configurations that real runs found."""
         benchmark()
         return False
 
@@ -116,7 +116,7 @@ def simulate_kernels(
 
 
 def _is_inductors(function: Any) -> bool:
-    """Returns whether Inductor made a kernel; it also writes the program's own into files."""
+    """Returns whether Inductor made a kernel; its files also contain the program's own kernels."""
     code = getattr(getattr(function, "fn", None), "__code__", None)
     if code is None or not is_generated(str(code.co_filename)):
         return False
@@ -127,7 +127,8 @@ def _checked(src: Any, lowering: Lowering, ir: Any) -> tuple[dict[str, Any], set
     """Compiles a kernel until its errors, its written arguments and its scratch memory are known.
 
     Returns:
-        The properties of the scratch memory, and the names of written arguments; none if unknown.
+        The properties of the scratch memory, and the names of the arguments that the kernel writes
+        (empty if unknown).
 
     Raises:
         CompilationError: Triton's error for a kernel that does not compile.
@@ -156,7 +157,7 @@ def _inline(ir: Any, context: Any, module: Any) -> None:
 
 
 def _named(src: Any, numbers: set[int] | None) -> set[str]:
-    """Returns arguments by their names; constants have no numbers."""
+    """Returns the names of arguments with these numbers (constants have none); empty if unknown."""
     names = [name for name, kind in src.signature.items() if kind != "constexpr"]
     if numbers is None or max(numbers) >= len(names):
         return set()
@@ -164,7 +165,7 @@ def _named(src: Any, numbers: set[int] | None) -> set[str]:
 
 
 class NoCode:
-    """Stands in for the code of a kernel."""
+    """Stands in for a kernel's compiled code; reading it raises NotImplementedError."""
 
     def __getitem__(self, kind: str) -> str:
         raise NotImplementedError(f"plimsoll loads no code of kernels, so there is no {kind} here")
@@ -219,7 +220,7 @@ class SimulatedKernel:
 
     @cached_property
     def _registers(self) -> Registers:
-        """Returns the registers, compiled only if a choice depends on them."""
+        """Returns the registers; compiles the kernel only if a choice depends on them."""
         function = self.src.fn
         is_fusion = self._template is not None and function.__name__ == _TRIED_FUSION
         if self._is_generated and not is_fusion and _OF_LOOPED_REDUCTION not in function.arg_names:
@@ -231,7 +232,7 @@ class SimulatedKernel:
             return _ASSUMED
 
     def _init_handles(self) -> None:
-        """Does nothing: there is no code to load.
+        """Checks the shared memory of templates. There is no code to load.
 
         Raises:
             OutOfResources: Triton's error, if a template's blocks are too large for the card.
@@ -285,7 +286,7 @@ class SimulatedKernel:
         launch_exit_hook: Any,
         *args: Any,
     ) -> None:
-        """Launches one kernel on the current stream, and takes its further memory."""
+        """Launches the kernel on the current stream, with scratch memory if it needs any."""
         import torch
 
         if launch_enter_hook:
@@ -308,7 +309,7 @@ class SimulatedKernel:
         return assertions_of(self.src.fn) if self._is_generated else None
 
     def _check(self, args: tuple[Any, ...]) -> None:
-        """Makes the kernel's checks of its indices.
+        """Evaluates the kernel's checks of its indices.
 
         Raises:
             AcceleratorError: PyTorch's error, if a check fails.
@@ -327,7 +328,10 @@ class SimulatedKernel:
             assume(self.name, UNDECIDED_CHECK)
 
     def _take_scratch(self, programs: int, stream: int | None) -> Any:
-        """Takes memory from the program's allocator, as a launch does; held until it is queued."""
+        """Returns scratch memory of the allocator that the program gave Triton; None if unneeded.
+
+        On a GPU, too, a launch holds this memory until the kernel is queued.
+        """
         size = getattr(self.metadata, "global_scratch_size", 0)
         if not size:
             return None
@@ -339,13 +343,13 @@ class SimulatedKernel:
         return allocate(size * blocks, alignment, stream)
 
     def _written(self, args: tuple[Any, ...]) -> list[Any]:
-        """Returns the tensors that it may have written; all arguments if that is unknown."""
+        """Returns the GPU tensors that the kernel may write; all its tensors if unknown."""
         named = zip(self.src.fn.arg_names, args, strict=False)
         given = [value for name, value in named if name in self._writes or not self._writes]
         return [tensor for tensor in _tensors(given) if tensor.is_cuda]
 
     def _multiplied(self, args: tuple[Any, ...]) -> tuple[list[float], list[int], Any]:
-        """Returns sizes, tile and type of a product from one of Inductor's templates."""
+        """Returns size, tile and type of the matrix product; empty if no template was used."""
         import torch
 
         if self._template is not None:
@@ -356,7 +360,7 @@ class SimulatedKernel:
 
 
 def _known_elements(tensor: Any) -> Any:
-    """Returns the known elements from a tensor's first one on, as NumPy's array, or None."""
+    """Returns the storage's elements from the tensor's first on; None if they are unknown."""
     import torch
 
     if not isinstance(tensor, torch.Tensor) or tensor.is_floating_point() or tensor.is_complex():
@@ -382,5 +386,5 @@ def _tensors(args: Any) -> Iterator[Any]:
             yield argument
         elif isinstance(argument, tuple):
             yield from _tensors(argument)
-        elif isinstance(getattr(argument, "base", None), torch.Tensor):  # a descriptor
+        elif isinstance(getattr(argument, "base", None), torch.Tensor):  # a tensor descriptor
             yield argument.base

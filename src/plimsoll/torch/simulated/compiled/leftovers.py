@@ -1,4 +1,4 @@
-"""Reference cycles with tensors in them that compiling leaves."""
+"""Frees the tensors in reference cycles that a compilation leaves behind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 
 class Leftovers:
-    """Collects the cycles at a fixed point.
+    """Collects reference cycles at a fixed point, so that every run has the same memory.
 
-    A GPU has the tensors until Python collects garbage. In a first run that is soon, because
-    compiling makes many objects; a run that finds its graphs compiled makes few. So no garbage is
-    collected during a compilation, and all of it when a compiled graph first requests memory.
+    The tensors in the cycles keep their GPU memory until Python collects garbage. In a first run
+    that is soon, because compiling makes many objects. A run that finds its graphs compiled makes
+    few. So plimsoll switches Python's collector off during a compilation, and collects all garbage
+    when a compiled graph first requests memory.
     """
 
     def __init__(self) -> None:
@@ -23,9 +24,9 @@ class Leftovers:
         self._is_held_off = False
 
     def note(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads `torch._dynamo.callback`, and watches all compilations."""
+        """Loads `torch._dynamo.callback`, and is called when compilations begin and end."""
         execute()
-        handler = module.callback_handler  # a reset removes the registered callbacks
+        handler = module.callback_handler  # a reset would remove registered callbacks
         handler.run_start_callbacks = _first(self._begin, handler.run_start_callbacks)
         handler.run_end_callbacks = _first(self._end, handler.run_end_callbacks)
 
@@ -41,7 +42,7 @@ class Leftovers:
         self._are_there = True
 
     def collect(self) -> None:
-        """Collects the cycles, if there are any."""
+        """Collects the cycles if there was a compilation since the last call."""
         if self._are_there:
             self._are_there = False
             gc.collect()

@@ -1,4 +1,4 @@
-"""Runs Triton's compiler as far as needed: to its own language, or to a GPU's code."""
+"""Runs Triton's compiler as far as needed: to Triton's IR, or to machine code of a GPU."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WORD = 4
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers of a kernel's thread.
+    """The registers that each thread of a kernel needs.
 
     Attributes:
         used: Registers of 32 bits.
-        spilled: 32-bit words that lie in memory instead.
+        spilled: 32-bit words that lie in memory, for want of registers.
     """
 
     used: int
@@ -53,7 +53,7 @@ class Lowering:
         self._compiler = compiler
 
     def parsed(self) -> tuple[Any, Any]:
-        """Returns the module in Triton's own language, and its context, which has to outlive it.
+        """Returns the kernel's module in Triton's IR, and the context, which must outlive it.
 
         Raises:
             CompilationError: Triton's error for a kernel that does not compile.
@@ -65,11 +65,11 @@ class Lowering:
         functions = self._backend.get_codegen_implementation(self._options)
         modules = self._backend.get_module_map()
         given = (self._target, self._options, functions, modules, context)
-        taken = len(inspect.signature(self._src.make_ir).parameters)  # up to 3.5 it takes no target
+        taken = len(inspect.signature(self._src.make_ir).parameters)  # no target up to Triton 3.5
         return self._src.make_ir(*given[len(given) - taken :]), context
 
     def until(self, *ends: str) -> tuple[Any, dict[str, Any]]:
-        """Returns the code before the first of these stages, and the metadata found until then."""
+        """Compiles up to the first of these stages; returns the code and the metadata so far."""
         module, context = self.parsed()
         metadata: dict[str, Any] = {"target": self._target, **self._options.__dict__}
         stages: dict[str, Any] = {}
@@ -82,7 +82,7 @@ class Lowering:
         return module, metadata
 
     def registers(self, kept_in: Path) -> Registers:
-        """Returns each thread's registers from NVIDIA's assembler; kept in a file."""
+        """Returns the registers of the compiled kernel, and keeps them in a file for later runs."""
         with suppress(OSError, ValueError, TypeError):  # the file is missing or damaged
             return Registers(**json.loads(kept_in.read_text()))
         from triton import knobs

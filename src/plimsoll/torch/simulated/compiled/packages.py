@@ -1,4 +1,4 @@
-"""Refuses packages of AOTInductor, which launch kernels outside Python, unseen by plimsoll."""
+"""Refuses packages of AOTInductor: plimsoll cannot see kernels launched outside Python."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ REFUSING = {
     "torch._inductor.compile_fx": "compile_fx_aot",
     "torch._inductor.package.package": "load_package",
 }
-"""The modules that `refuse_packages` loads, and their functions that make or load packages."""
+"""By module that `refuse_packages` loads, the function that makes or loads packages."""
 _CODE = (".cubin", ".fatbin", ".ptx")
 
 
 def refuse_packages(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads one of `REFUSING`, which then makes and loads no package for GPUs."""
+    """Loads one of the modules in `REFUSING`, and makes its function refuse packages for GPUs."""
     execute()
     name = REFUSING[module.__name__]
     function = getattr(module, name, None)

@@ -1,7 +1,7 @@
-"""Makes PyTorch's compiler work in this process, and in folders for simulated GPUs.
+"""Makes PyTorch's compiler work in this process, and cache in folders for simulated GPUs.
 
-A real run never reads these folders: keys of its caches contain the card's name and versions, which
-a simulated card imitates.
+A real run must not find these caches. Their keys contain the card's name and versions, which are
+those of a real card, so only separate folders keep them apart.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def compiled_folder() -> Path:
     """Returns the folder of everything that is compiled for simulated GPUs.
 
     Raises:
-        InputError: Like `cache_folder`.
+        InputError: If `cache_folder` raises it.
     """
     return cache_folder() / _FOLDER
 
 
 def is_generated(file: str) -> bool:
-    """Returns whether the compiler wrote a source file, and not the program."""
+    """Returns whether PyTorch's compiler wrote a source file, rather than the program's author."""
     return bool(file) and Path(file).is_relative_to(compiled_folder())
 
 
@@ -44,24 +44,24 @@ def is_generated(file: str) -> bool:
 def triton_version() -> str | None:
     """Returns the version of the installed Triton; None without it."""
     found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:  # a folder of that name is no package
+    if found is None or found.origin is None:  # a folder named triton is no package
         return None
     try:
         return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:  # the user's own build
+    except importlib.metadata.PackageNotFoundError:  # a build without metadata
         return "unknown"
 
 
 def folder_for(profiles: list[GpuProfile], library: str) -> Path:
-    """Returns the folder of these cards, under the installed versions, and makes it.
+    """Creates and returns the compiler's folder for these cards and the installed versions.
 
     Args:
         profiles: The cards.
-        library: The file of the simulated GPU's library, on whose times choices depend; its name
-            contains a digest of its sources.
+        library: The file of the simulated GPU's library. The compiler's choices depend on the
+            times that it computes. Its name contains a digest of its sources.
 
     Raises:
-        InputError: Like `cache_folder`.
+        InputError: If `cache_folder` raises it.
     """
     cards = hashlib.sha256(repr((profiles, library)).encode()).hexdigest()[:12]
     folder = compiled_folder() / f"torch{versions.torch_build()}-triton{triton_version()}-{cards}"
@@ -70,9 +70,10 @@ def folder_for(profiles: list[GpuProfile], library: str) -> Path:
 
 
 def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.runtime.cache_dir_utils`, whatever the environment says.
+    """Loads `torch._inductor.runtime.cache_dir_utils`, and puts all caches into `folder`.
 
-    Measurements from fusing are dropped: each run has to take the memory of a first one.
+    Environment variables do not change the folder. Measurements of fused kernels are deleted, so
+    that each run takes the memory of a first one.
     """
     execute()
     place = folder()
@@ -83,7 +84,7 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 
     @contextmanager
     def temporary_cache_dir(directory: str) -> Iterator[None]:
-        """Works like PyTorch's function, with which PyTorch saves an artifact to a folder."""
+        """Moves the caches to a folder for a while; PyTorch saves compiled graphs this way."""
         with move(directory):
             folders.append(str(Path(directory).absolute()))
             try:
@@ -100,6 +101,9 @@ def keep_in(folder: Callable[[], Path], module: ModuleType, execute: Callable[[]
 
 
 def compile_here(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._inductor.async_compile`: other processes have no simulated GPUs."""
+    """Loads `torch._inductor.async_compile`, and keeps compilations in this process.
+
+    Other processes have no simulated GPUs.
+    """
     execute()
     module.get_compile_threads = lambda: 1  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Finds the arguments to which a kernel writes, from Triton's code for it."""
+"""Finds the arguments through which a kernel writes, from its code in Triton's IR."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 
 _VALUE = re.compile(r"%[\w$.-]+")
 _STORES = {"tt.store": 0, "tt.atomic_rmw": 0, "tt.atomic_cas": 0, "tt.descriptor_store": 0}
-"""The position of the pointer among the operands, by operation."""
+"""By operation that writes, the position of the pointer among its operands."""
 _OPERATION = re.compile(
     r'^\s*(?:(?P<results>%[^=]+?) = )?"?(?P<name>[a-z_]+\.[\w.]+)"?(?P<rest>.*)'
 )
@@ -15,13 +15,14 @@ _ITERATED = re.compile(r"(%[\w$.-]+) = (%[\w$.-]+)")
 
 
 def stored_arguments(text: str) -> set[int] | None:
-    """Returns the numbers of the function's arguments to which it may store.
+    """Returns the numbers of the arguments through which a kernel may write.
 
     Args:
-        text: The module, in Triton's own intermediate language.
+        text: The kernel's module in Triton's IR.
 
     Returns:
-        None if that is unknown: it calls other functions, or makes no known store.
+        The numbers, from 0; None if they are unknown, because the kernel calls other functions or
+        has no store that plimsoll knows.
     """
     function = re.search(r"tt\.func public @\S+?\((.*)", text)
     if function is None or "tt.call" in text:

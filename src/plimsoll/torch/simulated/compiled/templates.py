@@ -1,6 +1,6 @@
-"""The product templates of PyTorch's compiler, and the products of kernels made from them.
+"""Finds the matrix product in a kernel that PyTorch's compiler made from one of its templates.
 
-Their source names the sizes of a block (`BLOCK_M: tl.constexpr = 128`) and the operands.
+The kernel's source names the sizes of a block (`BLOCK_M: tl.constexpr = 128`) and the operands.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _ALONG_TERMS = (
 )
 _TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
 OPERANDS = {"arg_A": "arg_B", "arg_X": "arg_W"}
-"""The names of the first and the second operand, of products and of convolutions."""
+"""By the first operand's name, that of the second: of matrix products and of convolutions."""
 _RESULTS = ("out_ptr", "in_out_ptr")
-"""The names of the result; with fusion another number follows."""
+"""The beginnings of the result's name; if kernels are fused, a number follows."""
 _BITS = re.compile(r"\*(?:fp|bf|u|i)(\d+)")
 _ROWS_OF_WARPGROUP = 64
 
 
 @dataclass(frozen=True)
 class Template:
-    """A kernel that multiplies blocks of `rows` x `columns`, `terms` at a time.
+    """A kernel that computes blocks of `rows` x `columns` numbers, and adds `terms` at a time.
 
     Attributes:
-        buffers: How many buffers operands are loaded into ahead.
+        buffers: The number of buffers into which operands are loaded ahead of their use.
         rounds_floats: Whether floats are rounded to tf32.
-        is_along_terms: Whether the numbers of both operands that are summed up are adjacent.
+        is_along_terms: Whether both operands are contiguous in the dimension that is summed over.
     """
 
     rows: int
@@ -47,15 +47,16 @@ class Template:
 
     @property
     def tile(self) -> list[int]:
-        """Returns the tile as a launch takes it."""
+        """Returns the tile in the form that `torch.ops.plimsoll.launch` takes."""
         sizes = [self.rows, self.columns, self.terms, self.buffers, self.warps]
         return [*sizes, int(self.rounds_floats), int(self.is_along_terms)]
 
     def shared_bytes(self, item_bytes: int, chip: Chip) -> int:
-        """Returns the shared memory for operands of `item_bytes` a number.
+        """Returns the bytes of shared memory for operands whose numbers have `item_bytes` each.
 
-        On Hopper, warps of four multiply operands in all buffers; otherwise one operand is in
-        registers. Observed with Triton 3.6 on an H200, from the tiles that were too large.
+        On Hopper, groups of four warps multiply from shared memory, which holds all buffers.
+        Otherwise one operand is in registers, and shared memory holds a buffer less. Observed with
+        Triton 3.6 on an H200, from the tiles that were too large.
         """
         by_group = chip.multiplies_by_warp_groups and self.rows >= _ROWS_OF_WARPGROUP
         buffers = self.buffers if by_group else max(1, self.buffers - 1)
@@ -63,7 +64,7 @@ class Template:
 
 
 def template_of(source: str, options: Any) -> Template | None:
-    """Returns the template of a kernel's source; None if it has no known template."""
+    """Returns the template from which a kernel was made; None if plimsoll knows none."""
     constants = dict(_CONSTANT.findall(source))
     if not all(constants.get(name, "").isdigit() for name in _TILE):
         return None
@@ -74,7 +75,7 @@ def template_of(source: str, options: Any) -> Template | None:
 
 
 def bytes_of(kind: str) -> int:
-    """Returns the bytes of a number to which an argument of this kind points: 2 for "*bf16"."""
+    """Returns the size of the numbers that a pointer of this type points to: 2 for "*bf16"."""
     if "fp8" in kind:
         return 1
     found = _BITS.match(kind)
@@ -82,13 +83,14 @@ def bytes_of(kind: str) -> int:
 
 
 def multiplied(named: dict[str, Any]) -> tuple[list[float], Any] | None:
-    """Returns the product of a launch, from its tensors, which may be transposed.
+    """Returns the size of the matrix product that a launch computes; tensors may be transposed.
 
     Args:
         named: The arguments by their names.
 
     Returns:
-        Numbers of matrices, rows, columns and terms, and the type of the numbers; or None.
+        The numbers of matrices, rows, columns and terms, and the dtype; None if no operands are
+        found.
     """
     results = [name for name in named if name.startswith(_RESULTS)]
     for first, second in OPERANDS.items():

@@ -19,19 +19,20 @@ _REGISTERS = 65536
 """Registers of a multiprocessor, on all cards since compute capability 3.0."""
 _BUS_BITS = 1024
 _BENCHMARK_MS = 1
-"""Time to warm up, and to measure. Repeated calls take the same memory, so little is enough."""
+"""Milliseconds to warm up and to measure: few, because repeated calls take the same memory."""
 
 
 def add_driver(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `triton.backends.nvidia.driver`, with a driver that needs no GPU.
+    """Loads `triton.backends.nvidia.driver`, and replaces its driver by one that needs no GPU.
 
-    Triton uses the only driver class in that module. Its compiler stays NVIDIA's.
+    Triton takes the only driver class that it finds in the module. Its compiler for NVIDIA's GPUs
+    stays.
     """
     execute()
     real = module.CudaDriver
 
     class SimulatedDriver(module.GPUDriver):  # type: ignore[misc, name-defined]
-        """The simulated GPUs: their target, their properties and PyTorch's streams."""
+        """Tells Triton the target and the properties of the simulated GPUs, and their streams."""
 
         get_active_torch_device = real.get_active_torch_device
         get_device_interface = real.get_device_interface
@@ -69,7 +70,11 @@ class _Utilities:
         self._simulation = simulation
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """Returns bytes and kHz; the bus width is arbitrary, its clock gives the card's rate."""
+        """Returns sizes in bytes and clocks in kHz.
+
+        The width of the memory's bus is arbitrary. The memory's clock is chosen so that both give
+        the card's bandwidth.
+        """
         profile = self._simulation.profiles[device]
         bytes_per_clock = 2 * _BUS_BITS // 8
         return {
@@ -84,6 +89,6 @@ class _Utilities:
 
 
 def clock_mhz(profile: GpuProfile) -> float:
-    """Returns the clock of the multiprocessors at which a card reaches its `fp32_flops`."""
+    """Returns the multiprocessors' clock in MHz at which a card reaches its `fp32_flops`."""
     lanes = chip_of(profile.compute_capability).lanes
     return profile.fp32_flops / (2 * lanes * profile.multiprocessors) * 1e-6

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def compile_without_triton(torch: ModuleType) -> None:
-    """Makes `torch.compile` run eagerly the code that Inductor would compile."""
+    """Replaces `torch.compile`: code that Inductor would compile then runs eagerly."""
     compiled = torch.compile
 
     @functools.wraps(compiled)

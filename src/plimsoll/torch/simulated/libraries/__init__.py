@@ -1,1 +1,1 @@
-"""Other people's libraries on simulated GPUs: their own kernels, and files that need a GPU."""
+"""Simulates what other libraries need: their own kernels, missing packages, missing files."""

@@ -1,11 +1,11 @@
-"""bitsandbytes without its CUDA library: kernels called by address compute nothing.
+"""Stands in for bitsandbytes' CUDA library, whose functions get addresses and then compute nothing.
 
-Its operations are Python code, which takes their memory and then calls a function of a shared
-library with the addresses of tensors. So the operations run unchanged, and the stand-in for the
-library knows which tensors each function writes. The library itself takes no memory on the GPU. Of
-the allocating functions it calls only `cudaMallocManaged`, for paged optimizers, and
-`cublasCreate`. Products have no workspace. (Read in csrc/ops.cu of 0.50, and in the symbols that
-its builds for CUDA 11.8 to 13.2 need.)
+The operations of bitsandbytes are Python code. It allocates memory, and then calls a function of a
+shared library with the addresses of tensors. So the operations run unchanged, and the stand-in for
+the library knows which tensors each function writes. The library itself allocates memory only by
+`cudaMallocManaged`, for paged optimizers, and by `cublasCreate`. Its matrix products have no
+workspace. The sources are csrc/ops.cu of 0.50, and the symbols that its builds for CUDA 11.8 to
+13.2 need.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIBRARY = re.compile(r"libbitsandbytes_cuda\d+\.so")
 _NAME = re.compile(rb"\0(c[a-z_][a-z0-9_]{3,}|get_context)(?=\0)")
 _HOST_LIBRARY = "libbitsandbytes_cpu.so"
 _OF_HOST = "_cpu_"
-"""A part of the names of functions that compute on the host, which both libraries have."""
+"""A part of the names of functions that compute on the host; the host's library has them, too."""
 
 _NOTHING_COMPUTED = (
     "its CUDA library was not loaded: its kernels only account, and what they write is not known"
@@ -46,12 +46,13 @@ _UNKNOWN_KERNEL = "which tensors it writes is not known; taken are all of them"
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Properties of a function by its name; arguments are numbered, from 0.
+    """What plimsoll knows of a function of the library. All numbers are indices of arguments.
 
     Attributes:
-        written: The addresses of written tensors.
-        elements: How many elements each tensor has, at most; None if they differ.
-        product: Rows, columns and terms of the product.
+        written: The arguments with the addresses of the tensors that the function writes.
+        elements: The argument with the most elements that a tensor has; None if there is none.
+        product: The arguments with rows, columns and terms of the matrix product; None if there is
+            none.
     """
 
     written: tuple[int, ...]
@@ -72,19 +73,20 @@ _KERNELS: dict[str, _Kernel] = {
     r"c\w+32bit_grad_\w+": _Kernel(written=(1, 2, 3, 4), elements=-1),
     r"c(fill|arange|_mul)_\w+": _Kernel(written=(0,), elements=-1),
 }
-"""Kernels by a pattern of their names; the first match counts."""
+"""By a pattern of its name, what plimsoll knows of a function; the first match counts."""
 _FINDS_OUTLIERS = "bitsandbytes::int8_vectorwise_quant"
 _OUTLIER_FEATURES = 0.001
-"""The share of features with outliers: Dettmers et al., LLM.int8(), 2022."""
+"""The fraction of features with outliers: Dettmers et al., LLM.int8(), 2022."""
 _MOST_ELEMENT_BYTES = 4
 _NORESERVE = 0x4000
-"""Linux' MAP_NORESERVE, which `mmap` names from Python 3.13 on."""
+"""Linux' MAP_NORESERVE; Python's `mmap` has the name only from 3.13 on."""
 
 
 def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `bitsandbytes.cextension`, whose CUDA library is never loaded.
+    """Loads `bitsandbytes.cextension`, with a stand-in for its CUDA library.
 
-    It still searches for the library, and finds none if it has no build for this CUDA.
+    bitsandbytes still searches for the library's file, and finds none if it has no build for this
+    version of CUDA.
     """
     load = ctypes.cdll.LoadLibrary
 
@@ -103,7 +105,7 @@ def stand_in_for_its_library(module: ModuleType, execute: Callable[[], None]) ->
 
 
 def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `bitsandbytes._ops`, whose search for LLM.int8's outliers finds few."""
+    """Loads `bitsandbytes._ops`, and makes LLM.int8's search for outliers find few."""
     execute()
     register = module.register_kernel
 
@@ -117,7 +119,7 @@ def expect_few_outliers(module: ModuleType, execute: Callable[[], None]) -> None
 
 
 def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the kernel; a feature has an outlier if any of the tokens has one."""
+    """Returns a kernel in which `Tensor.any`, by feature over all tokens, finds few outliers."""
     import torch
     from torch.overrides import TorchFunctionMode
 
@@ -140,7 +142,7 @@ def _expecting_few_outliers(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Library:
-    """The library's functions by their names, as in `ctypes`."""
+    """Stands in for the library in the form of `ctypes`: its functions are attributes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -164,7 +166,7 @@ class _Library:
 
 
 class _Function:
-    """A function of the library; types are accepted, and not needed.
+    """A function of the library. The program may set types on it, which have no effect.
 
     Attributes:
         argtypes: Types of the arguments, as in `ctypes`.
@@ -186,7 +188,7 @@ def _kernel_of(name: str) -> _Kernel | None:
 
 
 def _launch(name: str, kernel: _Kernel | None, *arguments: Any) -> int:
-    """Takes the memory and time of a kernel; returns 0, for success."""
+    """Launches a kernel that takes time and computes nothing; returns 0, for success."""
     import torch
 
     addresses = [each for each in arguments if isinstance(each, int) and each > 0]
@@ -216,14 +218,14 @@ def _do_nothing(*_: Any) -> int:
 
 
 class _ManagedMemory:
-    """The memory of `cudaMallocManaged`; the library never frees it."""
+    """The host memory that stands in for `cudaMallocManaged`'s; the library never frees it."""
 
     def __init__(self) -> None:
         self._kept: list[mmap.mmap] = []
         self._bytes = 0
 
     def take(self, size: int) -> int:
-        """Returns an address of the host, at which memory is taken as it is written."""
+        """Returns the address of new host memory, which takes pages only when it is written."""
         if size == 0:
             return 0
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)

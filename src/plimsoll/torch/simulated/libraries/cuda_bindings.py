@@ -1,4 +1,4 @@
-"""Answers NVIDIA's Python bindings of the CUDA runtime from the simulation."""
+"""Makes NVIDIA's Python bindings of the CUDA runtime see the simulation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def answer_captures(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `cuda.bindings.runtime`, which then knows the captures of simulated streams."""
+    """Loads `cuda.bindings.runtime`, and lets it see whether a simulated stream is capturing."""
     execute()
 
     def capture_info(stream: Any) -> tuple[Any, Any]:
         import torch
 
-        del stream  # a capture in the simulation takes what is launched on any stream
+        del stream  # a simulated capture includes all streams
         is_capturing = torch.cuda.is_current_stream_capturing()
         kinds = module.cudaStreamCaptureStatus
         status = (

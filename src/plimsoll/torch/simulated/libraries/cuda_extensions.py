@@ -1,6 +1,6 @@
-"""Refuses extensions with CUDA sources that a program compiles when it runs, in one line.
+"""Refuses, with a clear error, extensions with CUDA sources that a program compiles while it runs.
 
-An extension in C++ alone is compiled and runs.
+An extension without CUDA sources is compiled and runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def refuse_extension(name: str, files: Iterable[str] = ()) -> NoReturn:
         files: Its CUDA sources.
 
     Raises:
-        NotImplementedError: A `RuntimeError`, like PyTorch's if it fails to compile.
+        NotImplementedError: Always. It is a `RuntimeError`, like PyTorch's error if an extension
+            does not compile.
     """
     sources = ", ".join(files)
     raise NotImplementedError(
@@ -40,14 +41,14 @@ def cuda_sources(files: Any) -> list[str]:
     """Returns the names of those files that need CUDA's compiler.
 
     Args:
-        files: A path or several.
+        files: A path, or a list of paths.
     """
     paths = [files] if isinstance(files, (str, Path)) else files
     return [Path(path).name for path in paths if Path(path).suffix in _SUFFIXES]
 
 
 def refuse_cuda_extensions(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch.utils.cpp_extension`, which then starts no compiler for CUDA."""
+    """Loads `torch.utils.cpp_extension`, and makes it refuse CUDA sources."""
     execute()
     build = module.BuildExtension.build_extensions
 

@@ -1,6 +1,6 @@
 """Stands in for kernels that NVIDIA's CuTe DSL compiles from Python, like those of FlashInfer.
 
-Callers make their tensors before the call, so such a kernel takes no memory. Nothing is compiled.
+Nothing is compiled. Such a kernel takes no memory, because its callers make all tensors before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `cutlass.base_dsl.compiler`, whose `cute.compile` then returns stand-ins."""
+    """Loads `cutlass.base_dsl.compiler`, and makes `cute.compile` return stand-ins."""
     execute()
 
     def compile_nothing(self: Any, function: Any, *_: Any, **__: Any) -> Callable[..., None]:

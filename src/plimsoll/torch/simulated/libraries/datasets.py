@@ -1,4 +1,4 @@
-"""Makes up missing data sets: rows of the features that are declared for them."""
+"""Makes up the rows of missing data sets, from their declared features."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ROWS = 1000
-"""The number of different rows, and of all rows if their number is not declared."""
+"""The number of different rows; also the number of all rows if none is declared."""
 _CHARACTERS = 400
-"""Characters of a text whose length is not declared, on average."""
+"""The average number of characters of a text if no size is declared."""
 _ITEMS = 32
-"""Items of a list."""
+"""The number of items of a list if no length is declared."""
 _PIXELS = 256
 _WORDS = (
     *("the", "of", "and", "to", "a", "in", "is", "that", "it", "was", "for", "on", "are"),
@@ -26,7 +26,7 @@ _WORDS = (
 
 
 def make_missing_rows(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `datasets.load`, whose load_dataset makes up rows if there are no files."""
+    """Loads `datasets.load`, and lets load_dataset make up the rows if there are no files."""
     execute()
     load = module.load_dataset
 
@@ -49,7 +49,7 @@ def make_missing_rows(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _declared(path: str, name: str | None, features: Any) -> Any:
-    """Returns the declaration of a data set, as datasets.DatasetInfo; None if there is none."""
+    """Returns the declared features and sizes of a data set; None if nothing declares them."""
     from datasets import DatasetInfo
     from datasets.info import DatasetInfosDict
 
@@ -64,7 +64,7 @@ def _declared(path: str, name: str | None, features: Any) -> Any:
 
 
 def _folders(path: str) -> list[str]:
-    """Returns folders that may contain a declaration: the data set's own, or the hub cache's."""
+    """Returns folders that may declare the features: the data set's own, and the hub cache's."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -80,7 +80,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _make(path: str, info: Any, split: Any) -> Any:
-    """Returns the data set, or all its splits."""
+    """Returns the requested split or splits of a made-up data set; all splits by default."""
     from datasets import DatasetDict
 
     splits = info.splits or {}
@@ -103,7 +103,7 @@ def _make(path: str, info: Any, split: Any) -> Any:
 
 
 def _make_split(rows: Any, split: Any, counts: dict[str, int]) -> Any:
-    """Returns as many rows as "train[:10%]" and similar select of the declared numbers."""
+    """Returns the rows that a split such as "train[:10%]" selects, of the declared number."""
     from datasets import ReadInstruction, concatenate_datasets
 
     if not isinstance(split, ReadInstruction):
@@ -122,7 +122,7 @@ def _repeated(rows: Any, first: int, last: int) -> Any:
 
 
 def _rows(features: Any, size: float) -> Any:
-    """Returns different rows of `size` bytes each on average; 0 if that is unknown."""
+    """Returns `_ROWS` different rows, on average of `size` bytes (0 if that is unknown)."""
     from datasets import Dataset
 
     texts = max(1, sum(map(_texts_of, features.values())))
@@ -135,7 +135,7 @@ def _rows(features: Any, size: float) -> Any:
 
 
 def _texts_of(feature: Any) -> int:
-    """Returns how many texts a value has."""
+    """Returns the number of texts in a value of a feature; a list counts as two items."""
     if isinstance(feature, dict):
         return sum(map(_texts_of, feature.values()))
     inner = getattr(feature, "feature", None)
@@ -145,7 +145,7 @@ def _texts_of(feature: Any) -> int:
 
 
 class _Draw:
-    """Draws values of features, the same each time."""
+    """Draws random values of features, the same ones in each run."""
 
     def __init__(self, characters: float) -> None:
         self._random = random.Random(0)  # noqa: S311 (of data that nobody has)
@@ -155,7 +155,7 @@ class _Draw:
         """Returns a value of a feature.
 
         Raises:
-            NotImplementedError: If no value can be made up.
+            NotImplementedError: If plimsoll makes up no values of the feature's type.
         """
         import datasets
 
@@ -182,7 +182,7 @@ class _Draw:
         )
 
     def _items(self, name: str, feature: Any, length: int) -> Any:
-        if isinstance(feature, dict):  # as in a dialogue
+        if isinstance(feature, dict):  # a dialogue, for example
             made = [self.value(name, feature) for _ in range(length if length > 0 else 2)]
             for place, item in enumerate(made):
                 if "role" in item:

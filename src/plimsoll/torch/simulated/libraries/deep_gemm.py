@@ -1,8 +1,8 @@
-"""Stands in for DeepGEMM's products: they take memory and time, and compute nothing.
+"""Stands in for DeepGEMM's matrix products: they take memory and time, and compute nothing.
 
-Its functions write to tensors that the caller made. Their further memory was read in the source of
-2.1: a workspace for cuBLASLt, held from the first use on; and scales, if the caller's layout is not
-the one that the kernels read.
+DeepGEMM's functions write to tensors that the caller made. According to the source of 2.1 they
+allocate only two things: a workspace for cuBLASLt, held from the first use on; and a copy of the
+scales, if the kernels need another layout than the caller's.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _LIBRARY, _RELEASE = "deep_gemm", "DeepGEMM 2.1"
 _WORKSPACE_BYTES = 32 << 20
 _SCALES_ALIGNED = 4
-"""Rows of scales begin at multiples of this many 32-bit numbers."""
+"""The number of rows of scales is rounded up to a multiple of this."""
 _SCALES_OF_PACK = 4
 _ATTENTION = ("mqa_logits", "mega_moe", "hc_prenorm_gemm")
-"""Parts of the names of functions that are no plain products."""
+"""Parts of the names of functions that are more than matrix products; plimsoll refuses them."""
 
 
 def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads DeepGEMM's compiled module, whose functions then need no GPU."""
+    """Loads DeepGEMM's compiled module, and replaces its functions."""
     execute()
     settings = _Settings()
     for name in _SETTINGS:
@@ -48,7 +48,7 @@ def stand_in_for_products(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 def stand_in_for_operations(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads DeepGEMM, where its compiled functions are operations that PyTorch knows by name."""
+    """Loads a DeepGEMM whose functions are registered with PyTorch, and replaces them there."""
     import torch
 
     execute()
@@ -66,7 +66,7 @@ def stand_in_for_operations(module: ModuleType, execute: Callable[[], None]) -> 
 
 
 def _kernel_of(settings: _Settings, name: str, arguments: list[str]) -> Callable[..., Any] | None:
-    """Returns what replaces an operation; None for one that needs no GPU."""
+    """Returns the function that replaces an operation; None if the operation needs no GPU."""
     verb, _, setting = name.partition("_")
     if setting in _SETTINGS:
         return functools.partial(getattr(settings, verb), setting)
@@ -99,18 +99,18 @@ def _kernel_of(settings: _Settings, name: str, arguments: list[str]) -> Callable
 
 
 _SETTINGS = {"num_sms": None, "tc_util": 100, "pdl": False}
-"""Settings of the library with their defaults; None for the card's multiprocessors."""
+"""The library's settings with their default values; None means the card's multiprocessors."""
 
 
 class _Settings:
-    """State that the library keeps for a process, from its first use on."""
+    """The settings and the workspace that the library keeps for a process."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._workspace: Any = None
 
     def use(self) -> None:
-        """Holds the workspace from now on."""
+        """Allocates the workspace at the first call; the library never frees it."""
         import torch
 
         if self._workspace is None:
@@ -133,7 +133,7 @@ def _refuse(name: str, *_: Any, **__: Any) -> None:
 
 
 def _multiply(settings: _Settings, name: str, a: Any, b: Any, d: Any, *_: Any, **__: Any) -> None:
-    """Launches a product, of groups of one size, because their rows depend on data."""
+    """Launches a matrix product. Groups get equal sizes, because the real ones depend on data."""
     settings.use()
     is_of_bytes = isinstance(a, tuple)
     left, right = (each[0] if isinstance(each, tuple) else each for each in (a, b))
@@ -170,13 +170,13 @@ def _launch(made: Any, sizes: list[float], *, is_of_bytes: bool) -> None:
 
     note_kernel(_LIBRARY, _RELEASE)
     batch, *others = sizes
-    # 8-bit numbers are multiplied twice as fast as half precision.
+    # The launch is timed as half precision, and 8-bit numbers are multiplied twice as fast.
     batch = batch / 2 if is_of_bytes else batch
     torch.ops.plimsoll.launch_product([made], [batch, *others], torch.half)
 
 
 def _laid_out(scales: Any) -> Any:
-    """Returns scales with the rows of a column adjacent: unchanged, or a copy."""
+    """Returns scales in a layout in which a column is contiguous; copies them if necessary."""
     import torch
 
     *batch, rows, columns = scales.shape
@@ -188,7 +188,7 @@ def _laid_out(scales: Any) -> Any:
 
 
 def _packed(scales: Any) -> Any:
-    """Returns scales packed by four into one 32-bit number."""
+    """Returns new scales, packed four in each 32-bit number."""
     import torch
 
     columns = -(-scales.shape[-1] // _SCALES_OF_PACK)
@@ -216,7 +216,7 @@ def _required_layout(
     is_sfa: bool | None = None,
     disable_ue8m0_cast: bool = False,
 ) -> Any:
-    """Returns scales as the kernels of the card read them."""
+    """Returns scales in the layout that the card's kernels read; copies them if necessary."""
     import torch
 
     del k, num_groups

@@ -1,7 +1,7 @@
-"""DeepSpeed's optimizers, whose kernels it compiles for a GPU at their first use.
+"""Stands in for the optimizers that DeepSpeed compiles for a GPU at their first use.
 
-Read in csrc/adam, csrc/lion and deepspeed/ops of DeepSpeed 0.19, not measured: the fused kernels
-update lists of tensors in place and allocate nothing.
+The fused kernels update lists of tensors in place and allocate nothing, according to csrc/adam,
+csrc/lion and deepspeed/ops of DeepSpeed 0.19. This was not measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> None:  # noqa: ARG001
-    """Updates lists of gradients, parameters and moments; gradients are only read."""
+    """Launches an update of parameters and moments; `lists` begins with the gradients."""
     import torch
 
     note_kernel("deepspeed", "DeepSpeed 0.19")
@@ -31,7 +31,7 @@ def _update(chunk_size: int, overflow: Any, lists: list[list[Any]], *_: Any) -> 
 
 
 class _HostAdam:
-    """Adam on the host, with PyTorch's operations."""
+    """Computes Adam on the host with PyTorch's operations, in place of DeepSpeed's C++ code."""
 
     def __init__(self) -> None:
         self._is_decoupled: dict[int, bool] = {}
@@ -91,11 +91,11 @@ _KERNELS: dict[str, Callable[[], Any]] = {
     "fused_lion": lambda: SimpleNamespace(multi_tensor_lion=_update),
     "cpu_adam": _HostAdam,
 }
-"""Stand-ins by DeepSpeed's name of the compiled module."""
+"""By DeepSpeed's name of a compiled module, a function that makes its stand-in."""
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `deepspeed.ops.op_builder.builder`, which then compiles nothing for GPUs."""
+    """Loads `deepspeed.ops.op_builder.builder`, and makes it return stand-ins."""
     execute()
     loaded: dict[str, Any] = {}
     load = module.OpBuilder.load

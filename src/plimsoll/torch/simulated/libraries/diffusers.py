@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def make_missing_parts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `diffusers.models.modeling_utils`, whose models get weights even without files.
+    """Loads `diffusers.models.modeling_utils`, and lets models load without their files.
 
-    The weights are those of a new model, and loaded like those of a file.
+    The weights are those of a new model. They are loaded as if they came from a file.
     """
     execute()
     find = module._get_model_file
@@ -38,7 +38,7 @@ def make_missing_parts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _weights(name: str, subfolder: str | None, *, is_half: bool) -> dict[str, Any]:
-    """Returns the weights of a new model."""
+    """Returns the weights of a new model, made from its configuration."""
     import diffusers
     import torch
 

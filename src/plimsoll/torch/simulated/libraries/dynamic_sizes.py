@@ -1,8 +1,8 @@
-"""Results whose size depends on data, of operations that have a fake implementation.
+"""Chooses sizes that depend on data, for operations that have a fake implementation.
 
-The implementation requests such a size from its context. A compiler answers with a symbol; on
-simulated GPUs the answer is a number within the bounds, chosen like other unknown data, so that a
-prediction reports the range.
+A fake implementation requests such a size from its context. A compiler returns a symbol. plimsoll
+returns a number within the bounds, chosen like other unknown data, and the prediction reports the
+range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Context:
-    """The result of `torch.library.get_ctx()` while a fake implementation runs."""
+    """What `torch.library.get_ctx()` returns while a fake implementation runs."""
 
     def __init__(self, simulation: Simulation, name: str, tensors: Sequence[Any]) -> None:
         self._unknown = simulation.setup.unknown
@@ -31,8 +31,8 @@ class _Context:
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> int:  # noqa: A002
         """Returns a size that depends on data.
 
-        Without a bound of its own, a size is at most the number of elements of the largest operand,
-        and half of the longest dimension if data is balanced.
+        Without `max`, the size is at most the number of elements of the largest operand; for
+        balanced data it is half of the longest dimension.
         """
         import torch
 
@@ -48,7 +48,7 @@ class _Context:
         return sorted((min, half, most))[1]
 
     def create_unbacked_symint(self, *, min: int = 2, max: int | None = None) -> int:  # noqa: A002
-        """Returns a size, by the function's older name."""
+        """Does the same as `new_dynamic_size`; its older name."""
         return self.new_dynamic_size(min=min, max=max)
 
 
@@ -58,7 +58,7 @@ def _greatest(numbers: Sequence[int], least: int) -> int:
 
 @contextmanager
 def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> Iterator[None]:
-    """Makes `torch.library.get_ctx()` give numbers for sizes that depend on data.
+    """Makes `torch.library.get_ctx()` return a context that chooses sizes.
 
     Args:
         simulation: The GPUs.
@@ -73,7 +73,7 @@ def giving_sizes(simulation: Simulation, name: str, tensors: Sequence[Any]) -> I
 
 
 def give_sizes(simulation: Simulation, module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torch._library.fake_impl`, whose Meta kernels then have such a context."""
+    """Loads `torch._library.fake_impl`, and lets its Meta kernels run with `giving_sizes`."""
     execute()
 
     def construct_meta_kernel(name: str, holder: Any) -> Callable[..., Any]:

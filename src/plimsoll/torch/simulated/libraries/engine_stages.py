@@ -1,4 +1,4 @@
-"""The stages of a serving engine's start, noted while its own methods run."""
+"""Notes the stages of a serving engine's start while the engine's own methods run."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class EngineStages:
     """Fills in the simulation's `ServingUse` from an engine's methods and functions."""
 
     def __init__(self, simulation: Simulation, title: str, package: str) -> None:
-        """Note nothing yet.
+        """Makes an object that notes nothing until `staged` or `note_refusal` is called.
 
         Args:
             simulation: The cards on which the engine runs.
             title: The engine's name.
-            package: Its package, which has its version.
+            package: The engine's package, which has the version.
         """
         self.simulation = simulation
         self._title, self._package = title, package
 
     def use(self) -> ServingUse:
-        """Returns the engine's use of its card so far, empty at first."""
+        """Returns the engine's `ServingUse`; makes an empty one at the first call."""
         use = self.simulation.serving
         if use is None:
             title = f"{self._title} {import_module(self._package).__version__}"
@@ -46,14 +46,14 @@ class EngineStages:
         learn: Callable[[ServingUse, Any, Any], None] | None = None,
         after: Stage | None = None,
     ) -> None:
-        """Notes the stage while a method runs, and afterwards facts from its object.
+        """Replaces a method by one that notes its stage, and afterwards facts from its object.
 
         Args:
-            owner: The method's class; one without the method is left as it is.
+            owner: The method's class. Nothing is done if it lacks the method.
             name: The method's name.
-            stage: The stage; None for the current one.
-            learn: Called with the use, the object and the method's result.
-            after: The stage that follows; None for the stage before.
+            stage: The stage while the method runs; None to keep the current one.
+            learn: Called after the method, with the `ServingUse`, the object and the result.
+            after: The stage after the method; None for the stage before it.
         """
         method = getattr(owner, name, None)
         if method is None:
@@ -83,13 +83,13 @@ class EngineStages:
         learn: Callable[[ServingUse, list[Any]], None] | None = None,
         is_refusal: Callable[[str], object] = bool,
     ) -> None:
-        """Notes why a check of the engine's finds too little memory for a start.
+        """Replaces a check of the engine's memory by one that notes why it refuses to start.
 
         Args:
-            owner: The module or class of the check; one without the check is left as it is.
+            owner: The check's module or class. Nothing is done if it lacks the check.
             name: The check's name.
-            kinds: The errors that it then raises.
-            learn: Called with the use and the check's arguments.
+            kinds: The errors that the check raises if there is too little memory.
+            learn: Called after such an error, with the `ServingUse` and the check's arguments.
             is_refusal: Whether the text of such an error is about memory.
         """
         check = getattr(owner, name, None)
@@ -113,12 +113,12 @@ class EngineStages:
         setattr(owner, name, checked)
 
     def note_graphs(self, use: ServingUse, taken: int, device: int) -> None:
-        """Notes the memory that capturing CUDA graphs took of a card, with its bounds.
+        """Notes the memory of a card that capturing CUDA graphs took, with its bounds.
 
         Args:
-            use: The account to fill in.
-            taken: Bytes, by the engine's own account.
-            device: The card.
+            use: The `ServingUse` to fill in.
+            taken: The bytes, as the engine itself measured them.
+            device: The card's index.
         """
         graphs = self.simulation.graphs
         least, most = (bound - graphs.taken[device] for bound in graphs.bounds(device))
@@ -128,9 +128,10 @@ class EngineStages:
 
     @contextmanager
     def _noting_failure(self, use: ServingUse) -> Iterator[None]:
-        """Note the innermost stage of an engine that runs out of memory.
+        """Notes in which stage the engine runs out of memory, and ends the other workers' waits.
 
-        On a card the other workers go on, as far as their hosts do not wait; here they would wait.
+        On real GPUs the other workers continue until their hosts have to wait. On simulated GPUs
+        they would wait for this worker's data, so `give_up` ends their waits.
         """
         try:
             yield

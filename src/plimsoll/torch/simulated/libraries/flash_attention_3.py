@@ -1,6 +1,7 @@
-"""The memory of FlashAttention 3's forward pass: splits of the keys, and its schedule.
+"""Computes the memory of FlashAttention 3's forward pass: for splits of the keys and the schedule.
 
-Read in hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM builds it.
+The rules are those of hopper/flash_api.cpp, heuristics.h and tile_size.h of flash-attn 3, as vLLM
+builds it.
 """
 
 from __future__ import annotations
@@ -10,30 +11,31 @@ from typing import Any
 
 _MOST_SPLITS = 128
 _MOST_BATCHES = 992
-"""Batches of more sequences are never split by their lengths."""
+"""The most sequences in a batch whose keys are split by the sequences' lengths."""
 _CACHE_BYTES = 50 * 1024 * 1024
-"""The level 2 cache that it assumes."""
+"""The size of the level 2 cache that FlashAttention 3 assumes."""
 _WIDTHS = (64, 96, 128, 192, 256)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes that decide how one call is divided.
+    """The sizes that decide how the work of one call is divided.
 
     Attributes:
-        batch: Number of sequences.
-        rows: Query rows; with several lengths, those of the longest sequence.
-        key_rows: Key rows, by the same rule.
-        heads: The heads of the queries.
-        key_heads: The heads of the keys and values.
-        width: The numbers in a row of queries and keys.
-        value_width: The numbers in a row of values.
+        batch: The number of sequences.
+        rows: The number of query rows; if sequences differ in length, of the longest one.
+        key_rows: The number of key rows; if sequences differ in length, of the longest one.
+        heads: The number of heads of the queries.
+        key_heads: The number of heads of the keys and values.
+        width: The length of a row of queries and keys, in numbers.
+        value_width: The length of a row of values, in numbers.
         item_bytes: The bytes of a number, 1 or 2.
-        is_causal: Whether rows see no later keys. left, right: How many keys before and after its
-        own a row sees; -1 means all of them.
-        page_rows: Key rows of a page; 0 if keys are not paged.
-        is_varlen: Whether sequences have lengths of their own.
-        processors: Streaming multiprocessors.
+        is_causal: Whether rows see no later keys.
+        left: How many keys before its own a row sees; -1 means all of them.
+        right: How many keys after its own a row sees; -1 means all of them.
+        page_rows: The key rows of a page; 0 if keys are not paged.
+        is_varlen: Whether sequences may differ in length.
+        processors: The number of streaming multiprocessors.
         major: The first number of the compute capability.
     """
 
@@ -55,7 +57,7 @@ class Shape:
 
     @property
     def window(self) -> tuple[bool, int, int]:
-        """Returns whether rows see no later keys, and how many keys they see before and after."""
+        """Returns is_causal, left and right, as FlashAttention 3 simplifies them."""
         left = -1 if self.left >= self.key_rows - 1 else self.left
         right = -1 if self.right >= self.rows - 1 else self.right
         is_causal = self.is_causal
@@ -67,20 +69,20 @@ class Shape:
 
     @property
     def is_local(self) -> bool:
-        """Returns whether rows see only some keys, other than all before their own."""
+        """Returns whether rows see only a window of keys; a causal mask alone is no window."""
         is_causal, left, right = self.window
         return max(left, right) >= 0 and not is_causal
 
     @property
     def packed_rows(self) -> int:
-        """Query rows of all heads that share a key head."""
+        """The number of query rows of all heads that share a key head."""
         return self.rows * (self.heads // self.key_heads)
 
     def blocks(self, *, copies_pages: bool) -> tuple[int, int]:
-        """Returns the query rows and the key rows that a block of threads takes at a time.
+        """Returns the numbers of query rows and key rows that a thread block processes at a time.
 
         Args:
-            copies_pages: Whether threads copy the pages, and not the card's own copy engine.
+            copies_pages: Whether threads copy the pages of keys, instead of the TMA unit.
         """
         width = next((each for each in _WIDTHS if self.width <= each), _WIDTHS[-1])
         value_width = max(self.value_width, width) if self.value_width > width else width
@@ -109,7 +111,7 @@ class Shape:
 
     @property
     def copies_pages(self) -> bool:
-        """Returns whether threads copy the pages of keys."""
+        """Returns whether threads copy the pages of keys, instead of the TMA unit."""
         if not self.page_rows:
             return False
         if self.major < 9 or self.is_local:
@@ -119,18 +121,18 @@ class Shape:
 
 
 def splits(shape: Shape, asked: int) -> int:
-    """Returns the number of parts into which the keys are split; each has results of its own.
+    """Returns the number of parts into which the keys are split; each part has its own results.
 
     Args:
-        shape: The call.
-        asked: The number that the caller requests; 0 leaves it to the kernel.
+        shape: The sizes of the call.
+        asked: The number that the caller requests; 0 lets FlashAttention 3 choose.
     """
     chosen = asked if asked > 0 else _chosen_splits(shape)
     return 1 if shape.is_varlen and shape.batch > _MOST_BATCHES else chosen
 
 
 def schedule_numbers(shape: Shape, asked: int) -> int:
-    """Returns how many 32-bit numbers the schedule of a call has; 0 if it has none."""
+    """Returns the number of 32-bit numbers in a call's schedule; 0 if it has no schedule."""
     count = splits(shape, asked)
     is_causal, is_local = shape.window[0], shape.is_local
     counts_tiles = (
@@ -148,18 +150,19 @@ def schedule_numbers(shape: Shape, asked: int) -> int:
 def take_besides(
     query: Any, shape: Shape, lines: tuple[int, ...], asked: int, *, is_scheduled: bool
 ) -> tuple[list[Any], Any]:
-    """Takes a call's memory besides its output.
+    """Allocates the memory of a call, except its output.
 
     Args:
         query: The queries, on the card.
-        shape: The call.
-        lines: The shape of one number for each row and head.
-        asked: Like that of `splits`.
+        shape: The sizes of the call.
+        lines: The shape of a tensor with one number for each row and head.
+        asked: The requested number of parts, as in `splits`.
         is_scheduled: Whether the caller has made the schedule.
 
     Returns:
-        Each row's logarithm of its sum, the outputs and the logarithms of the parts, and the
-        schedule. The parts' tensors are empty if there is one part.
+        A list of three tensors and the schedule. The tensors are the logarithm of the sum of each
+        row, and for all parts the outputs and the logarithms. The latter two are empty if there is
+        only one part.
     """
     import torch
 
@@ -182,8 +185,7 @@ def _chosen_splits(shape: Shape) -> int:
         loaded = max(0, min(loaded, left + right + 1 + row_block))
     key_blocks, row_blocks = -(-loaded // key_block), -(-shape.packed_rows // row_block)
     key_bytes = shape.key_rows * (shape.width + shape.value_width) * shape.item_bytes
-    # Sequences with lengths of their own are split one by one later, so only the longest counts
-    # here.
+    # Sequences that differ in length are split one by one later, so only the longest counts here.
     total = (1 if shape.is_varlen else shape.batch) * shape.key_heads * row_blocks
     if total >= 0.8 * shape.processors:
         sees_all = not is_causal and not shape.is_local
@@ -203,7 +205,7 @@ def _chosen_splits(shape: Shape) -> int:
 
 
 def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, int]:
-    """Returns the block for 8-bit numbers, which are summed in two levels."""
+    """Returns the result of `blocks` for 8-bit numbers, which are summed in two levels."""
     if is_small:
         return 64, 128 if width <= 96 else 96
     if width <= 96:
@@ -214,7 +216,7 @@ def _blocks_of_bytes(width: int, is_local: bool, is_small: bool) -> tuple[int, i
 
 
 def _blocks_of_ampere(width: int, is_local: bool, is_paged: bool, splits: bool) -> tuple[int, int]:
-    """Returns the block for cards before compute capability 9."""
+    """Returns the result of `blocks` for cards before compute capability 9."""
     if width == 64:
         return 128, 80 if splits else 96 if is_local else 112
     if width == 96:

@@ -1,4 +1,4 @@
-"""FlashAttention 3 as an operation that PyTorch knows, as serving engines compile it."""
+"""Simulates FlashAttention 3's operations, as serving engines register them with PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plimsoll.torch.simulated.libraries.flash_attention_3 import (
 
 
 def _card() -> tuple[int, int]:
-    """Returns the current card's multiprocessors, and its major compute capability."""
+    """Returns the current card's number of multiprocessors and its major compute capability."""
     import torch
 
     card = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -30,7 +30,7 @@ def _shape(
     page_table: Any,
     margin: int,
 ) -> Shape:
-    """Returns the shape of a call that sees all keys, from its tensors."""
+    """Returns the `Shape` of a call without a mask, from its tensors."""
     several = starts is not None
     pages = 0 if page_table is None else page_table.shape[1] * k.shape[1]
     processors, major = _card()
@@ -89,7 +89,10 @@ def attend(
     sm_margin: int = 0,
     *_: Any,
 ) -> list[Any]:
-    """Runs FlashAttention 3, over sequences of one length or several, and over pages of a cache."""
+    """Simulates a call of FlashAttention 3: returns output, logarithms, and those of all parts.
+
+    The sequences may differ in length, and the keys may be pages of a cache.
+    """
     import torch
 
     several = cu_seqlens_q is not None
@@ -148,7 +151,7 @@ def make_schedule(
     sm_margin: int = 0,
     *_: Any,
 ) -> Any:
-    """Makes FlashAttention 3's schedule, which a caller does before attention."""
+    """Allocates FlashAttention 3's schedule, which callers can make before the attention."""
     import torch
 
     processors, major = _card()

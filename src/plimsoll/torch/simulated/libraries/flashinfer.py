@@ -1,6 +1,6 @@
-"""Stands in for FlashInfer's kernels: they take memory and time, and compute nothing.
+"""Stands in for FlashInfer's kernels: they take time, and compute nothing.
 
-FlashInfer makes their results and their workspaces in Python, and passes both to the kernel.
+Before a kernel runs, FlashInfer allocates its results and its workspaces in Python.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAMPLED = {
     "min_p_sampling_from_probs": (1, 2),
     "top_k_top_p_sampling_from_probs": (1, 2),
 }
-"""By kernel, the arguments that it writes: numbers of tokens, and whether they are valid."""
+"""For each kernel that draws tokens, the arguments that it writes: tokens and their validity."""
 _WRITTEN = {
     "softmax": (0, 2),
     "top_p_renorm_probs": (1,),
@@ -36,22 +36,22 @@ _WRITTEN = {
     "top_k_mask_logits": (1, 4),
     "chain_speculative_sampling": (3, 4, 5),
 }
-"""By kernel, the arguments that it writes with other numbers."""
+"""For each kernel that draws no tokens, the arguments that it writes."""
 _ANSWERING = ("get_", "init", "plan", "workspace")
-"""Parts of the names of functions whose results the caller uses."""
+"""Parts of the names of functions whose results the caller reads; plimsoll refuses them."""
 _ATTENTION = ("paged_run", "ragged_run")
 _BLOCK_PRODUCTS = "fp8_blockscale_gemm"
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `flashinfer.jit.core`, which then compiles nothing."""
+    """Loads `flashinfer.jit.core`, and makes it return stand-ins instead of compiled modules."""
     execute()
     module.JitSpec.build_and_load = lambda spec: _Kernels(spec.name)
     module.JitSpec.load = lambda spec, path: _Kernels(spec.name)  # noqa: ARG005
 
 
 class _Kernels:
-    """Stands in for a compiled module: its attributes are the kernels, by their names."""
+    """Stands in for a compiled module: its attributes are the kernels."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -78,10 +78,10 @@ class _Kernels:
 
 
 class _BlockProducts:
-    """Stands in for products of 8-bit numbers with a scale for each block of 128."""
+    """Stands in for matrix products of 8-bit numbers with a scale for each block of 128."""
 
     def get_workspace_size(self, rows: int, columns: int, terms: int) -> int:
-        """Returns the bytes of both operands in 8 bits, whichever size the caller's have."""
+        """Returns the bytes for 8-bit copies of both operands and for their scales."""
         blocks = -(-terms // _BLOCK)
         of_rows = -(-rows // 4) * 4 * terms + -(-rows // 32) * 32 * blocks * 4
         return of_rows + columns * terms + blocks * -(-columns // _BLOCK) * 4
@@ -90,7 +90,7 @@ class _BlockProducts:
         """Does nothing: the caller holds the workspace."""
 
     def run_gemm(self, left: Any, right: Any, out: Any, *_: Any) -> None:
-        """Launches the product; 8-bit numbers are multiplied twice as fast as half precision."""
+        """Launches the matrix product, timed as twice as fast as one in half precision."""
         import torch
 
         note_kernel("flashinfer", _RELEASE)

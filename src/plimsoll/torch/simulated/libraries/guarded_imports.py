@@ -1,7 +1,7 @@
 """Finds the names of a library that a Python file uses, and the `except ImportError` around each.
 
-A program that can do without a library catches the error of its import. All names that one `try`
-covers belong together, and so do the names that the file uses outside every `try`.
+A program that can do without a library catches the error of the import. All names within one `try`
+belong together, and so do the names that the file uses outside every `try`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 Guard = tuple[tuple[int, int], ...]
-"""Ranges of lines that belong together: the body of a `try` and its `else`; or lines that do not
-run if the library is there: the handlers of that `try`, and imports for types alone.
+"""Ranges of lines that belong together: the body of a `try` and its `else`, the handlers of such a
+`try`, or the imports under `if TYPE_CHECKING`. Handlers and such imports do not run if the library
+is installed.
 """
 
 
@@ -28,7 +29,7 @@ class Use(NamedTuple):
     Attributes:
         name: The dotted name, such as "flash_attn.bert_padding.pad_input".
         line: The line that uses it.
-        is_import: Whether that line imports it.
+        is_import: Whether the line imports the name.
     """
 
     name: str
@@ -38,18 +39,18 @@ class Use(NamedTuple):
 
 @dataclass
 class Uses:
-    """The names that one file uses of all libraries.
+    """The names of libraries that one file uses, and the file's guards.
 
     Attributes:
         guards: The guards of the file, outer ones first.
-        names: The uses in the file.
+        names: The names, each with the line of its use.
     """
 
     guards: list[Guard] = field(default_factory=list)
     names: set[Use] = field(default_factory=set)
 
     def of(self, library: str) -> list[Use]:
-        """Returns the uses of one library."""
+        """Returns the uses of names from one library."""
         return [use for use in self.names if use.name.partition(".")[0] == library]
 
     def guard_at(self, line: int) -> Guard | None:
@@ -91,7 +92,7 @@ def _uses_of(source: bytes) -> Uses:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str]]:
-    """Yields an import's library, its name in the file, and the dotted name behind it."""
+    """Yields each imported name, the variable that it makes, and the variable's dotted name."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
@@ -103,7 +104,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterable[tuple[str, str, str
 
 
 def _dotted(node: ast.AST) -> str:
-    """Returns names with dots between them, or "" if the expression is no dotted name."""
+    """Returns the dotted name that an expression consists of; "" for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Watches the loading of compiled libraries, whose own kernels would need a GPU."""
+"""Replaces the kernels of compiled libraries when they are loaded: they would need a GPU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Loaded = TypeVar("_Loaded")
 
 
 def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
-    """Takes over the operations of PyTorch's own, and of each library that is loaded from now on.
+    """Replaces CUDA kernels: PyTorch's now, and those of each library when it is loaded.
 
-    A library compiled for CUDA can also be loaded beside a PyTorch without CUDA.
+    It also lets a PyTorch without CUDA load libraries that were compiled for CUDA.
     """
     load_library, create_module = torch.ops.load_library, ExtensionFileLoader.create_module
     take_over = simulation.library.lib.plimsoll_take_over_operators
@@ -43,7 +43,7 @@ def watch_loading(torch: ModuleType, simulation: Simulation) -> None:
 
 
 def loaded(load: Callable[[], _Loaded], path: Any) -> _Loaded:
-    """Returns the result of `load`, once all needed libraries exist or have a stand-in."""
+    """Calls `load` until it succeeds; makes a stand-in for each library that it misses."""
     while True:
         try:
             return load()

@@ -1,4 +1,4 @@
-"""Notes data that is made up for missing files, and the line that requested them."""
+"""Notes for the report which data is made up for missing files, and which line requested them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from plimsoll.torch.simulated.compiled.assumptions import assume
 
 
 def tell_made_up(what: str) -> None:
-    """Notes made-up data for the report, with the line in the user's own files.
+    """Notes made-up data for the report, with the line of the user's own file that requested it.
 
     Args:
-        what: A description of the data and how it is made up.
+        what: A description of the data and of how it is made up.
     """
     assume(_line(), what)
 

@@ -1,12 +1,14 @@
 """Stands in for missing packages that need a GPU or its compiler.
 
-A folder of `stand_ins/` has the layout of the package that it replaces. A stand-in is used if its
-package is not installed and the program requests it: its own code imports the package, or names a
-feature that needs it. That is decided when the package is first looked for, so that all libraries
-see the same. Code that catches a failed import gets the stand-in only if it has every name that the
-code uses; otherwise the code runs as if the package were absent. A package that a library merely
-looks for stays missing, because the library would behave differently with it. The modules of
-kernels are always stand-ins, even for installed packages.
+Each folder of `stand_ins/` has the layout of the package that it replaces. plimsoll uses a stand-in
+if the package is not installed and the program requests it: the program's own code imports the
+package, or names a feature that needs it. This is decided when anything first looks for the
+package, so that all libraries get the same answer.
+
+If code catches a failed import, it gets the stand-in only if the stand-in has every name that the
+code uses. Otherwise the package is missing for this code. If only a library looks for a package,
+the package stays missing, because the library would behave differently with it. The compiled
+modules with kernels are always replaced, even for installed packages.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ class _Package:
     """A package that has a stand-in.
 
     Attributes:
-        distribution: The name under which it is installed.
-        version: The version whose source was read.
-        words: Strings and attributes by which a program requests it without importing it.
-        needs: Packages that it imports itself.
-        variables: Environment variables with which pip installs its Python part alone, without
-            nvcc.
+        distribution: The name under which pip installs the package.
+        version: The version whose source the stand-in follows.
+        words: Strings and attributes by which a program requests the package without an import.
+        needs: Packages that the package imports itself.
+        variables: Environment variables with which pip installs only the package's Python part,
+            without nvcc.
     """
 
     distribution: str
@@ -55,7 +57,7 @@ class _Package:
 
     @property
     def way_to_install(self) -> str:
-        """Returns the command that installs its Python part."""
+        """Returns the command that installs the package's Python part."""
         command = f"pip install --no-build-isolation {self.distribution}"
         return f"{self.variables} {command}" if self.variables else command
 
@@ -86,7 +88,7 @@ _KERNELS = {
     "causal_conv1d_cuda": "causal_conv1d",
     "selective_scan_cuda": "mamba_ssm",
 }
-"""Modules of kernels, and the packages that they belong to."""
+"""By compiled module with kernels, the package that it belongs to."""
 
 
 def stand_in() -> None:
@@ -96,7 +98,7 @@ def stand_in() -> None:
 
 
 class _Parts(importlib.abc.MetaPathFinder):
-    """Finds modules of kernels for packages that are being imported, and parts of stand-ins."""
+    """Finds stand-ins for imported packages' compiled modules, and submodules of stand-ins."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:  # noqa: ARG002
         if _KERNELS.get(name) in sys.modules:
@@ -118,10 +120,10 @@ class _Parts(importlib.abc.MetaPathFinder):
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module as if it had submodules, for which Python takes missing names."""
+    """Loads a module as a package, so that `_Parts` is asked for the submodules it lacks."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Runs the file."""
+        """Makes the module a package, and runs its file."""
         module.__path__ = []
         super().exec_module(module)
 
@@ -138,7 +140,7 @@ def _is_stand_in(module: Any) -> bool:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Returns whether an import looks for it, and not `importlib.util.find_spec`."""
+    """Returns whether an import statement is the caller, rather than `importlib.util.find_spec`."""
     while frame is not None and "importlib" in frame.f_code.co_filename:
         if frame.f_code.co_filename in ("<frozen importlib.util>", importlib.util.__file__):
             return False
@@ -147,7 +149,7 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 class _MissingPackages(importlib.abc.MetaPathFinder):
-    """Comes last, so Python asks it for packages that are not installed."""
+    """Finds stand-ins for packages that are not installed: Python asks this finder last."""
 
     def __init__(self) -> None:
         self._command: list[str] | None = None
@@ -181,7 +183,7 @@ class _MissingPackages(importlib.abc.MetaPathFinder):
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
     ) -> Iterator[Distribution]:
-        """Answers `importlib.metadata`, by name or for all."""
+        """Yields the metadata of a requested stand-in, or of all if `context` names none."""
         wanted = getattr(context, "name", None)
         for name, package in _PACKAGES.items():
             if wanted is not None and _normalized(wanted) != package.distribution:
@@ -195,13 +197,13 @@ def _normalized(name: str) -> str:
 
 
 def _comes_from_here(name: str) -> bool:
-    """Returns whether the program requests a package that is not installed."""
+    """Returns whether a package would be imported from the folder of stand-ins."""
     spec = importlib.util.find_spec(name)
     return spec is not None and str(spec.origin).startswith(str(_FOLDER))
 
 
 class _MissingDistribution(Distribution):
-    """The metadata of an installed package."""
+    """The metadata of a stand-in, in the form of an installed package's."""
 
     def __init__(self, name: str, package: _Package) -> None:
         self._files = {
@@ -211,16 +213,16 @@ class _MissingDistribution(Distribution):
         }
 
     def read_text(self, filename: str) -> str | None:
-        """Returns a file of the metadata."""
+        """Returns the text of a file of the metadata; None if there is no such file."""
         return self._files.get(filename)
 
     def locate_file(self, path: Any) -> Any:
-        """Returns the path of one of its files."""
+        """Returns the path of one of the package's files."""
         return _FOLDER / path
 
 
 def _asked_for_by_script() -> set[str]:
-    """Returns the packages that the script imports, or names, also in its arguments."""
+    """Returns the packages that the script imports, or requests by a word in code or arguments."""
     words = {word: name for name, package in _PACKAGES.items() for word in package.words}
     said = {argument.rpartition("=")[2] for argument in sys.argv[1:]}
     script = sys.argv[0] if sys.argv else ""
@@ -247,8 +249,9 @@ def _asked_for_by_script() -> set[str]:
 def _may_import(name: str, file: str, line: int) -> bool:
     """Returns whether an import gets the stand-in for a package.
 
-    It does outside every guard: a missing name is then an error with that name. Within a guard, the
-    stand-in must have all names of that guard, and those that the file uses outside every guard.
+    An import outside every guard does: if the stand-in lacks a name, an error says so. For an
+    import within a guard, the stand-in must have all names that the file uses within this guard or
+    outside every guard.
     """
     uses = uses_in(file)
     guard = uses.guard_at(line)
@@ -258,9 +261,9 @@ def _may_import(name: str, file: str, line: int) -> bool:
 
 
 def _may_ask(name: str, file: str) -> bool:
-    """Returns whether a query for a package, which imports nothing, finds the stand-in.
+    """Returns whether a query that only looks for a package finds the stand-in.
 
-    Other files of the program may import the package because of the answer.
+    The imports in all files of the program count, because they may depend on the answer.
     """
     files = [each for each in _program_files(Path(file)) if name.encode() in each.read_bytes()]
     uses = [(str(each), use) for each in files for use in uses_in(each).of(name)]
@@ -271,7 +274,7 @@ def _may_ask(name: str, file: str) -> bool:
 
 
 def _program_files(file: Path) -> Iterator[Path]:
-    """Yields the files of a file's package; for a script, the files and packages beside it."""
+    """Yields a program's Python files: beside the script or the file's package, and in packages."""
     folder = file.absolute().parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
@@ -282,7 +285,7 @@ def _program_files(file: Path) -> Iterator[Path]:
 
 @cache
 def _has(name: str) -> bool:
-    """Returns whether the stand-ins have a dotted name."""
+    """Returns whether a stand-in defines a dotted name."""
     place = _FOLDER
     for part in name.split("."):
         source = next((file for file in _files(place) if file.exists()), None)
@@ -302,7 +305,7 @@ def _files(module: Path) -> tuple[Path, Path]:
 
 @cache
 def _defined(source: Path) -> frozenset[str]:
-    """Returns the names that the statements of a module bind."""
+    """Returns the names that a module's top-level statements define."""
     names = set()
     for node in ast.parse(source.read_bytes()).body:
         match node:

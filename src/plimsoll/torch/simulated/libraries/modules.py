@@ -1,4 +1,4 @@
-"""The modules of other people's libraries that are changed on simulated GPUs.
+"""Lists the modules of other libraries that plimsoll changes on simulated GPUs.
 
 Each loader was written for some versions of its library. If another version lacks a name that the
 loader changes, the library works unchanged, without the loader's additions.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
-    """Returns loaders by name, each called with the module and the function that runs its code."""
+    """Returns, by module name, functions that load a module; they get it and its `execute`."""
     for name, kernel in {**torchvision.KERNELS, **vllm.KERNELS, **sglang.KERNELS}.items():
         simulate_operation(name, kernel)
     for name, kernel in vllm.HOST_KERNELS.items():
@@ -82,9 +82,9 @@ def library_modules(simulation: Simulation) -> Mapping[str, _Loader]:
 
 
 def _or_as_it_is(loader: _Loader) -> _Loader:
-    """Returns a loader that never fails for a name that the library's version does not have.
+    """Returns a loader that does not fail if this version of the library lacks a name.
 
-    An error of the library's own code is raised.
+    The library then runs without the changes. Errors of the library's own code are raised.
     """
 
     def load(module: ModuleType, execute: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
-"""Operations of libraries that PyTorch knows by name, with their kernels' memory if it is known.
+"""Simulates the operations that libraries register with PyTorch.
 
-A kernel that is compiled for CUDA is replaced by the operation's fake implementation
-(csrc/operation/call.cpp), and then takes no memory except its results. If it takes more, or has no
-fake implementation, it needs one of two things: a Python function that takes the kernel's memory,
-composed of PyTorch's operations; or an `Operation`, its shapes and its workspace.
+By default an operation's fake implementation replaces its CUDA kernel (csrc/operation/call.cpp),
+and allocates only the results. An operation that allocates more, or has no fake implementation,
+needs one of two things: a Python function that allocates the same memory with PyTorch's operations;
+or an `Operation`, which gives the shapes of the results and the size of the workspace.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operation:
-    """The results of a kernel, and its further memory.
+    """The results of a kernel, and its workspace.
 
     Attributes:
-        shapes: Called with the operation's arguments, tensors on `meta`; returns its results as a
-            fake implementation does, or their sizes. None if it has a fake implementation.
-        workspace: The bytes that it takes while it runs, or a function of its arguments.
+        shapes: Returns the results, like a fake implementation, or their sizes. It is called with
+            the operation's arguments, in which tensors are on `meta`. None uses the operation's
+            fake implementation.
+        workspace: The bytes that the kernel takes while it runs, or a function of the operation's
+            arguments that returns them.
     """
 
     shapes: Callable[..., Any] | None = None
@@ -39,23 +41,23 @@ class Operation:
 
 
 _waiting: dict[str, tuple[Operation | Kernel, str]] = {}
-_libraries: list[Any] = []  # deleting one would remove its kernels
+_libraries: list[Any] = []  # kept, because PyTorch removes a deleted one's kernels
 
 
 def simulate_operation(name: str, kernel: Operation | Kernel, *, on: str = "CUDA") -> None:
     """Replaces an operation's own kernel by `kernel`, once the operation is defined.
 
     Args:
-        name: "library::operation", with its overload if it has one: "library::operation.out".
-        kernel: The kernel's memory; or a function that takes it, called with the operation's
-            arguments.
+        name: The operation's name: "library::operation", or with an overload
+            "library::operation.out".
+        kernel: The results and the workspace; or a function that replaces the kernel.
         on: The device type of the tensors, as PyTorch's dispatcher names it.
     """
     _waiting[name] = kernel, on
 
 
 def register_kernels(simulation: Simulation) -> None:
-    """Registers the waiting kernels whose operations are defined by now."""
+    """Registers the kernels from `simulate_operation` whose operations are defined by now."""
     import torch
 
     for name in list(_waiting):
@@ -70,7 +72,7 @@ def register_kernels(simulation: Simulation) -> None:
             kernel = functools.partial(_run, simulation, op, kernel)
         fragment = torch.library.Library(library, "IMPL")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about replacing another kernel
+            warnings.simplefilter("ignore")  # PyTorch warns that a kernel is replaced
             fragment.impl(op, kernel, on, allow_override=True)
         _libraries.append(fragment)
 
@@ -84,7 +86,7 @@ def _has_schema(base: str, overload: str) -> bool:
 
 
 def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: Any) -> Any:
-    """Takes a kernel's memory; values are not computed."""
+    """Allocates a kernel's results and workspace and launches it, without computing values."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -126,7 +128,7 @@ def _run(simulation: Simulation, op: Any, of: Operation, *args: Any, **kwargs: A
 
 
 def _caches(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the arguments that are caches by their names: a kernel touches few of their rows."""
+    """Returns the arguments with "cache" in their names: a kernel touches few of their rows."""
     given = {**dict(zip((a.name for a in op._schema.arguments), args, strict=False)), **kwargs}
     return [value for name, value in given.items() if "cache" in name]
 
@@ -138,7 +140,7 @@ def _made(shape: Any, device: Any) -> Any:
 
 
 def _as_results(made: Any, count: int, dtype: Any) -> list[Any]:
-    """Returns the result of `shapes`, one entry a result: a tensor, or sizes with a type."""
+    """Returns the result of `shapes` as a list of tensors; sizes become tensors on `meta`."""
     import torch
 
     def is_size(value: Any) -> bool:
@@ -158,7 +160,7 @@ def _is_one_tuple(made: Any, is_size: Callable[[Any], bool]) -> bool:
 
 
 def unowned(tensor: Any) -> Any:
-    """Returns a view of a tensor that does not keep the tensor's memory."""
+    """Returns a view of a tensor that does not keep the tensor's memory alive."""
     import torch
 
     return torch.ops.plimsoll.unowned(tensor)

@@ -1,4 +1,4 @@
-"""Checkpoints without a file: tensors behind a path that does not exist."""
+"""Makes up checkpoints: safe_open returns tensors for certain paths that do not exist."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _checkpoints: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
 def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
-    """Returns a path without a file.
+    """Returns the path of a new made-up checkpoint, at which there is no file.
 
     Args:
         name: The name of the model.
-        make: Makes the tensors, when they are read.
+        make: Makes the tensors; called when they are first read.
     """
     path = str(_FOLDER / str(len(_checkpoints)) / f"{Path(name).name}.safetensors")
     _checkpoints[path] = cache(make)
@@ -32,12 +32,12 @@ def new_checkpoint(name: str, make: Callable[[], dict[str, Any]]) -> str:
 
 
 def is_made(paths: Any) -> bool:
-    """Returns whether the first of `paths` is such a path."""
+    """Returns whether the first of `paths` is that of a made-up checkpoint."""
     return bool(paths) and isinstance(paths, (list, tuple)) and paths[0] in _checkpoints
 
 
 def open_made_checkpoints(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `safetensors`, which then opens these checkpoints too."""
+    """Loads `safetensors`, and lets safe_open open made-up checkpoints."""
     execute()
     safe_open = module.safe_open
 
@@ -51,7 +51,7 @@ def open_made_checkpoints(module: ModuleType, execute: Callable[[], None]) -> No
 
 
 class _Opened:
-    """Works like safetensors.safe_open."""
+    """A made-up checkpoint, opened: works like the result of safetensors.safe_open."""
 
     def __init__(self, tensors: dict[str, Any], device: Any) -> None:
         self._tensors = tensors
@@ -82,7 +82,7 @@ class _Opened:
 
 
 class _Slice:
-    """A tensor that is not read yet."""
+    """A tensor of a made-up checkpoint of which the program reads parts."""
 
     def __init__(self, tensor: Any, device: Any) -> None:
         self._tensor = tensor

@@ -1,6 +1,6 @@
-"""SGLang's own operations and kernels that need further memory, or lack a fake implementation.
+"""Stands in for SGLang's own operations and kernels that need memory or lack a fake implementation.
 
-Its other operations write to tensors of their callers, and take no memory.
+Its other operations write to tensors of their callers, and allocate no memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads what compiles SGLang's kernels at their first use; those in CUDA get stand-ins."""
+    """Loads the module that compiles SGLang's kernels, and replaces kernels with CUDA sources."""
     execute()
     load = module.load_jit
 
@@ -33,7 +33,7 @@ def stand_in_for_kernels(module: ModuleType, execute: Callable[[], None]) -> Non
 
 
 def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads SGLang's own all-reduce; SGLang uses NCCL's if its objects in C++ are not there."""
+    """Loads SGLang's own all-reduce, and notes for the report if SGLang has to use NCCL instead."""
     execute()
     begin = module.CustomAllReduceV2.__init__
 
@@ -52,7 +52,7 @@ def tell_all_reduce(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _without(place: int, kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a kernel without SGLang's length of chunks, whose place in the arguments is given."""
+    """Calls a kernel without the argument at `place`: the length of chunks, which SGLang added."""
     return kernel(*arguments[:place], *arguments[place + 1 :])
 
 

@@ -1,4 +1,4 @@
-"""The start of SGLang: its stages, its knowledge of its memory, and made-up weights."""
+"""Notes the stages of SGLang's start and the memory that it reports, and makes up its weights."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MADE_UP = {"auto", "safetensors", "fastsafetensors", "pt", "npcache", "mistral"}
-"""Formats of weights that are replaced by made-up weights of the same sizes."""
+"""Formats of weights that plimsoll replaces by made-up weights of the same sizes."""
 _ABOUT_MEMORY = re.compile("memory", re.IGNORECASE)
 
 
 def sglang_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns the loaders of SGLang's modules, by name."""
+    """Returns, by name of SGLang's modules, the functions that load them."""
     stages = _Stages(simulation, "SGLang", "sglang")
     return {
         "sglang.srt.model_executor.model_runner_components.load_model_utils": make_up_weights,
@@ -36,7 +36,7 @@ def sglang_modules(
 
 
 def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads what chooses a loader of weights, which then makes them up."""
+    """Loads the module that chooses how weights are loaded, and makes it choose made-up weights."""
     execute()
     from sglang.srt.runtime_context import get_model
 
@@ -54,7 +54,10 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 
 class _Stages(EngineStages):
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads a model's runner, which loads, makes the cache, and captures CUDA graphs."""
+        """Loads the module of the model runner, and notes its stages.
+
+        The runner loads the weights, allocates the cache, and captures CUDA graphs.
+        """
         execute()
         runner = module.ModelRunner
         self.staged(runner, "load_model", "weights", _learn_weights)
@@ -65,14 +68,17 @@ class _Stages(EngineStages):
         self.staged(runner, "post_capture_resize_kv_pool", "kv_cache", _learn_cache)
 
     def watch_scheduler(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the scheduler, which is ready for requests once its model's worker is there."""
+        """Loads the scheduler's module; the engine has started once the scheduler has a worker."""
         execute()
         scheduler = module.Scheduler
         self.staged(scheduler, "init_model_worker", None, _learn_started, after="load")
         self.staged(scheduler, "run_batch", None)
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the sizes of caches, where SGLang refuses to start if too little memory is left."""
+        """Loads the module that chooses the cache's size, and notes if it refuses to start.
+
+        SGLang refuses to start if too little memory is left for the cache.
+        """
         execute()
         kinds = (ValueError, RuntimeError)
         self.note_refusal(

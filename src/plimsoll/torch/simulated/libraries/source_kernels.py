@@ -1,4 +1,4 @@
-"""Launches of kernels that take tensors of their caller, and their line in the report."""
+"""Launches libraries' kernels that allocate nothing themselves, and notes them for the report."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def note_kernel(library: str, release: str) -> None:
-    """Notes for the report that a library's kernel was called, whose memory was not measured.
+    """Notes for the report that the memory of a library's kernel was not measured.
 
     Args:
-        library: The name by which programs import it.
-        release: The library's name and version, whose source was read.
+        library: The name by which programs import the library.
+        release: The name and the version of the library whose source gave the kernel's memory.
     """
     assume(
         library,
@@ -28,10 +28,10 @@ def launch_kernel(library: str, release: str, read: Any, written: Any) -> None:
     """Launches a kernel that reads and writes each tensor once.
 
     Args:
-        library: Like that of `note_kernel`.
-        release: Like that of `note_kernel`.
-        read: Tensors that the kernel reads; None for an omitted argument.
-        written: Tensors that it writes, or None if they are unknown.
+        library: As in `note_kernel`.
+        release: As in `note_kernel`.
+        read: The tensors that the kernel reads; None for an omitted argument.
+        written: The tensors that the kernel writes; None for an omitted argument.
     """
     import torch
 
@@ -42,14 +42,14 @@ def launch_kernel(library: str, release: str, read: Any, written: Any) -> None:
 
 
 class UnknownKernels:
-    """Stands in for a compiled module: its attributes are kernels, by their names."""
+    """Stands in for a compiled module of which nothing is known: its attributes are kernels."""
 
     def __init__(self, name: str) -> None:
-        """Stands in for the module of this name."""
+        """Stands in for the module named `name`."""
         self._name = name
 
     def __getattr__(self, kernel: str) -> Callable[..., None]:
-        """Returns a kernel that launches as `launch_unknown_kernel` says."""
+        """Returns a function that calls `launch_unknown_kernel`."""
         if kernel.startswith("__"):
             raise AttributeError(kernel)
 
@@ -64,7 +64,7 @@ def launch_unknown_kernel(name: str, arguments: Any) -> None:
 
     Args:
         name: The kernel's name, for the report.
-        arguments: Its arguments; tensors in tuples, lists and dictionaries count too.
+        arguments: The kernel's arguments; tensors in tuples, lists and dictionaries count too.
     """
     import torch
     from torch.utils._pytree import tree_leaves

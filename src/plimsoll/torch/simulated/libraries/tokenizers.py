@@ -1,7 +1,8 @@
-"""Makes up missing tokenizers of transformers, with the configuration's vocabulary.
+"""Makes up missing tokenizers of transformers, with the size of the configuration's vocabulary.
 
-They split texts like trained ones on average, at words and within long ones: English has 4.2
-letters a token. Only the first letters identify a token, so decoded text is shorter.
+On average they make as many tokens as trained tokenizers: English has 4.2 letters a token. They
+split texts into words, and long words into parts. A token keeps only its first letters, so decoded
+text is shorter than the original.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BESIDES = ("added_tokens", "special_tokens_map", "tokenizer_config", "chat_template")
-"""Files that describe a tokenizer, but have no vocabulary."""
+"""How names of files begin that describe a tokenizer without containing its vocabulary."""
 _SPECIAL = {
     **{"bos": "<s>", "eos": "</s>", "pad": "<pad>", "unk": "<unk>", "sep": "<sep>"},
     **{"cls": "<cls>", "mask": "<mask>"},
@@ -28,13 +29,13 @@ _TEMPLATE = (
 )
 _TOKENS = r"[\p{Han}\p{Hiragana}\p{Katakana}]| ?\p{L}{1,6}| ?\p{N}{1,3}| ?[^\s\p{L}\p{N}]{1,3}|\s+"
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz0123456789.,'\"-:;()?!/\n_*=+<>[]{}#%&@$\\|~^`"
-"""The first characters of tokens after a space or without one, the commonest first."""
+"""The characters with which tokens begin, after an optional space; the commonest first."""
 _KNOWN = 3
-"""The most letters of a token, with its space; fewer if the vocabulary has no room."""
+"""The most characters of a token, with its space; fewer if the vocabulary is too small."""
 
 
 def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `transformers.tokenization_utils_base`, whose tokenizers then need no files."""
+    """Loads `transformers.tokenization_utils_base`, and makes up tokenizers without files."""
     execute()
     base = module.PreTrainedTokenizerBase
     load = base._from_pretrained.__func__
@@ -52,16 +53,16 @@ def make_missing_tokenizers(module: ModuleType, execute: Callable[[], None]) -> 
 
 
 def _make(name: str, asked: dict[str, Any]) -> Any:
-    """Returns a tokenizer for a model whose configuration is here.
+    """Returns a made-up tokenizer for a model, whose configuration must be available.
 
     Args:
-        name: The model's.
+        name: The model's name or folder.
         asked: The program's arguments for the tokenizer, by name.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from transformers import AutoConfig, PreTrainedTokenizerFast
 
-    # a pipeline has it beside the tokenizer
+    # In a pipeline of diffusers the configuration is in the folder beside the tokenizer's.
     encoder = Path(name.replace("tokenizer", "text_encoder"))
     place = encoder if (encoder / "config.json").is_file() else name
     config = AutoConfig.from_pretrained(place).get_text_config()
@@ -98,7 +99,7 @@ def _make(name: str, asked: dict[str, Any]) -> Any:
 
 
 def _special_tokens(config: Any) -> dict[int, str]:
-    """Returns special tokens by number, from the configuration; one replaces unknown words."""
+    """Returns the configuration's special tokens by number; adds the one for unknown words."""
     special: dict[int, str] = {}
     for kind, token in _SPECIAL.items():
         number = getattr(config, f"{kind}_token_id", None)
@@ -112,7 +113,10 @@ def _special_tokens(config: Any) -> dict[int, str]:
 
 
 def _words(count: int) -> list[str]:
-    """Returns up to `count` beginnings of words, the shortest first: of each length all or none."""
+    """Returns up to `count` beginnings of words, the shortest first.
+
+    It has all beginnings of a length or none, unless not even those of one letter fit.
+    """
     words: list[str] = []
     for length in range(1, _KNOWN + 1):
         longer = list(_beginnings(length))
@@ -123,7 +127,10 @@ def _words(count: int) -> list[str]:
 
 
 def _beginnings(length: int) -> Iterator[str]:
-    """Yields all combinations of some letters, with a space or not; digits and signs alone."""
+    """Yields all tokens of a length: combinations of letters, also after a space.
+
+    Tokens of one character also include digits and signs.
+    """
     letters = _LETTERS if length == 1 else _LETTERS[:26]
     for first in (" ", *letters):
         for others in itertools.product(letters, repeat=length - 1):

@@ -1,6 +1,6 @@
-"""The memory of torchvision's CUDA kernels, which are composed of PyTorch's operations.
+"""Takes the memory of torchvision's CUDA kernels, which call PyTorch's operations.
 
-Read in torchvision 0.26 to 0.29 (csrc/ops/cuda), and measured with 0.26.
+The functions follow csrc/ops/cuda of torchvision 0.26 to 0.29. Their memory was measured with 0.26.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ _FEW_MATCHES = (
     "network's match more, which the range covers"
 )
 _GROUPS = 6
-"""The position of the groups behind a convolution's tensors."""
+"""The index of the number of groups among a convolution's arguments after the tensors."""
 _MOST_IMAGES = 32
-"""Images that a deformable convolution unrolls at a time."""
+"""The most images that a deformable convolution unrolls at a time."""
 
 
 def nms(boxes: Any, scores: Any, iou_threshold: float) -> Any:
-    """Takes sorted boxes, a bit for each pair, and the kept boxes, which depend on data."""
+    """Simulates non-maximum suppression: sorts the boxes, compares all pairs, selects boxes.
+
+    How many boxes it returns depends on data.
+    """
     import torch
 
     count = boxes.size(0)
@@ -51,7 +54,7 @@ def _columns(
     weight: Any,
     grad_or_offset: Any,
 ) -> tuple[int, int, int, int]:
-    """Returns images at a time, repetitions, and rows and columns of an unrolled convolution."""
+    """Returns the images that are unrolled at a time, the repetitions, and the rows and columns."""
     batch = input.size(0)
     images = next(n for n in range(min(batch, _MOST_IMAGES), 0, -1) if batch % n == 0)
     rows = input.size(1) * weight.size(2) * weight.size(3)
@@ -66,7 +69,7 @@ def deform_conv2d(
     bias: Any,
     *geometry: int,
 ) -> Any:
-    """Unrolls a few images at a time, then multiplies."""
+    """Simulates a deformable convolution: unrolls some images at a time, then multiplies them."""
     import torch
 
     groups = geometry[_GROUPS]
@@ -101,7 +104,7 @@ def deform_conv2d_backward(
     bias: Any,
     *geometry: int,
 ) -> Any:
-    """Computes the gradients of the inputs first, then those of the parameters."""
+    """Simulates the backward pass: first the gradients of the inputs, then of the parameters."""
     import torch
 
     groups = geometry[_GROUPS]
@@ -145,9 +148,10 @@ def deform_conv2d_backward(
 
 
 def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `torchvision.models.detection._utils`, whose boxes hardly ever match an object.
+    """Loads `torchvision.models.detection._utils`, and lets few boxes match an object.
 
-    Data decides how many boxes match. Half of them would be unlike any network.
+    Data decides how many boxes match. If the data is unknown, half of them would match by default,
+    which happens in no real network.
     """
     execute()
     match = module.Matcher.__call__
@@ -165,7 +169,7 @@ def expect_few_matches(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def _copies(*places: int) -> Operation:
-    """Makes a kernel that first copies non-contiguous operands at these positions."""
+    """Returns an `Operation` that first copies the operands at `places` if not contiguous."""
 
     def workspace(*args: Any) -> int:
         return sum(args[i].nbytes for i in places if not args[i].is_contiguous())

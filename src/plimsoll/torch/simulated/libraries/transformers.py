@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `transformers.configuration_utils`, whose error then explains runs without files."""
+    """Loads `transformers.configuration_utils`, and makes its error explain what plimsoll needs."""
     execute()
     # Before transformers 5 the name was PretrainedConfig.
     base = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
@@ -35,17 +35,17 @@ def name_missing_configuration(module: ModuleType, execute: Callable[[], None]) 
 
 
 def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `transformers.modeling_utils`, whose models get weights even if no file has them.
+    """Loads `transformers.modeling_utils`, and lets models load without their files.
 
-    The weights are those of a new model, and loaded like those of a file.
+    The weights are those of a new model. They are loaded as if they came from a file.
     """
     execute()
     if not hasattr(module, "LoadStateDictConfig"):
         return  # before transformers 5
     find, choose_type = module._get_resolved_checkpoint_files, module._get_dtype
     load = module.PreTrainedModel._load_pretrained_model
-    types: dict[str, Any] = {}  # types of weights, by checkpoint
-    models: dict[str, Any] = {}  # models that read them
+    types: dict[str, Any] = {}  # by path of a made-up checkpoint, the type of its weights
+    models: dict[str, Any] = {}  # by path, the model that reads the checkpoint
 
     def find_or_make(*arguments: Any, **named: Any) -> Any:
         try:
@@ -88,7 +88,7 @@ def make_missing_weights(module: ModuleType, execute: Callable[[], None]) -> Non
 
 
 def _weights(model: Any, dtype: Any) -> dict[str, Any]:
-    """Returns the content of a model's file: a new model's weights, under a checkpoint's names."""
+    """Returns the weights of a new model, under the names that a checkpoint's file has for them."""
     import torch
     from transformers.core_model_loading import revert_weight_conversion
 

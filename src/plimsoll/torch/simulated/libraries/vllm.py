@@ -1,6 +1,6 @@
-"""vLLM's own operations whose kernels take further memory, or lack a fake kernel.
+"""Stands in for vLLM's own operations that need a workspace or lack a fake implementation.
 
-vLLM's other operations have fake implementations, and take no memory except their results.
+vLLM's other operations have fake implementations, and allocate only their results.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def _map_host(tensor: Any) -> Any:
 
 
 def _attend_2(*arguments: Any) -> list[Any]:
-    """Runs FlashAttention 2, of several lengths: vLLM's returns neither weights nor a state."""
+    """Simulates FlashAttention 2; vLLM's build returns neither weights nor a random state."""
     from plimsoll.torch.simulated.libraries.stand_ins.flash_attn_2_cuda import varlen_fwd
 
-    *own, count, generator = arguments  # vLLM has the other order
+    *own, count, generator = arguments  # vLLM's build has these two in the other order
     attend: Any = varlen_fwd
     return list(attend(*own, generator, count)[:2])
 

@@ -1,7 +1,7 @@
-"""vLLM's own all-reduce: buffers of each rank's card that the others map, and a kernel over them.
+"""Stands in for vLLM's own all-reduce: a kernel that adds up buffers on the cards of all ranks.
 
-Each rank takes its buffers of the driver. To map those of others takes nothing here. What the
-kernel adds up is not computed.
+Each rank allocates its buffers by the driver, and maps those of the other ranks, which takes no
+memory of its own card. The sums are not computed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _LIBRARY = "_C_custom_ar"
 _HANDLE_BYTES = 64
-"""cudaIpcMemHandle_t."""
+"""The size of CUDA's cudaIpcMemHandle_t."""
 
 
 def all_reduce_kernels(simulation: Simulation) -> dict[str, dict[str, Callable[..., Any]]]:
-    """Return its operations by name, for each kind of device whose tensors they take.
+    """Returns the operations of the all-reduce by name, for each dispatch key of PyTorch.
 
     Args:
         simulation: The GPUs of this process.
@@ -56,7 +56,7 @@ def all_reduce_kernels(simulation: Simulation) -> dict[str, dict[str, Callable[.
 
 
 def _reduce(_: int, given: Any, out: Any, buffer: int, buffer_bytes: int) -> None:
-    """Add up; what is not in a buffer that others map is copied into one first."""
+    """Launches the kernel; without `buffer` the input already is in memory that all ranks map."""
     import torch
 
     del buffer_bytes
@@ -65,4 +65,4 @@ def _reduce(_: int, given: Any, out: Any, buffer: int, buffer_bytes: int) -> Non
 
 
 def _do_nothing(*_: Any) -> None:
-    """Change what only the library's own kernel reads."""
+    """Does nothing: the real function changes only data that vLLM's own kernel reads."""

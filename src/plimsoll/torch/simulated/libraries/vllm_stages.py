@@ -1,4 +1,4 @@
-"""The start of vLLM: its stages, its knowledge of its memory, and made-up weights."""
+"""Notes the stages of vLLM's start and the memory that it reports, and makes up its weights."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 _MADE_UP = {"auto", "hf", "safetensors", "fastsafetensors", "pt", "mistral", "runai_streamer"}
-"""Formats of weights that are replaced by made-up weights of the same sizes."""
+"""Formats of weights that plimsoll replaces by made-up weights of the same sizes."""
 
 _SHUTDOWN_SECONDS = 600
-"""The time in which an engine or a worker may end before vLLM kills it; vLLM's own is 5."""
+"""The time after which vLLM kills an engine or a worker that has not ended; its default is 5."""
 
 
 def vllm_modules(
     simulation: Simulation,
 ) -> Mapping[str, Callable[[ModuleType, Callable[[], None]], None]]:
-    """Returns the loaders of vLLM's modules, by name."""
+    """Returns, by name of vLLM's modules, the functions that load them."""
     stages = _Stages(simulation, "vLLM", "vllm")
     return {
         "vllm.engine.arg_utils": make_up_weights,
@@ -46,7 +46,7 @@ def vllm_modules(
 
 
 def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads `vllm.engine.arg_utils`, with made-up weights, which saves host memory and time."""
+    """Loads `vllm.engine.arg_utils`, and makes vLLM make up weights: saves host memory and time."""
     execute()
     create = module.EngineArgs.create_load_config
 
@@ -61,9 +61,10 @@ def make_up_weights(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads vLLM's list of models, whose properties a separate process has to find.
+    """Loads vLLM's list of models, and keeps the models' properties for the next prediction.
 
-    The properties are kept with the code compiled for simulated GPUs, for the next prediction.
+    vLLM starts a process to find a model's properties. They are kept in the folder of code compiled
+    for simulated GPUs.
     """
     execute()
     module._LazyRegisteredModel._get_cache_dir = staticmethod(
@@ -72,14 +73,20 @@ def keep_model_facts(module: ModuleType, execute: Callable[[], None]) -> None:
 
 
 def let_workers_end(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Load what starts vLLM's workers: at their end they have the time to tell what they took."""
+    """Loads the module that starts vLLM's workers, and gives them time to end.
+
+    When a worker ends, it reports its memory to plimsoll.
+    """
     execute()
     del module
     os.environ.setdefault("VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS", str(_SHUTDOWN_SECONDS))
 
 
 def let_engines_end(module: ModuleType, execute: Callable[[], None]) -> None:
-    """Loads what ends the processes of engines, which get the time to tell what they took."""
+    """Loads the module that ends vLLM's engine processes, and gives them time to end.
+
+    When an engine process ends, it reports its memory to plimsoll.
+    """
     execute()
     shutdown = module.shutdown
 
@@ -92,11 +99,11 @@ def let_engines_end(module: ModuleType, execute: Callable[[], None]) -> None:
 
 @dataclass(frozen=True)
 class _Held:
-    """The memory that a process holds.
+    """The memory that a process holds at one time.
 
     Attributes:
         card_bytes: Memory of its card.
-        mapped_bytes: The part of it that the program took by the driver's API.
+        mapped_bytes: The part of `card_bytes` that the program allocated by the driver API.
         pinned_bytes: Page-locked host memory in use.
     """
 
@@ -110,14 +117,14 @@ class _Stages(EngineStages):
 
     Attributes:
         _level: The level of the engine's last sleep.
-        _woken_bytes: The memory that waking has taken since then.
+        _woken_bytes: The memory that waking up has taken since the last sleep.
     """
 
     _level = 0
     _woken_bytes = 0
 
     def watch_worker(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the worker, which runs the steps of a start one after the other."""
+        """Loads the worker's module, and notes the steps of a start, which the worker runs."""
         execute()
         worker = module.Worker
         self.staged(worker, "load_model", "weights", _learn_weights)
@@ -133,10 +140,11 @@ class _Stages(EngineStages):
             self.staged(worker, "wake_up", "wake_up")
 
     def count_sampled(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads vLLM's sampler: the tokens of each request decide the engine's next step.
+        """Loads vLLM's sampler, and computes how many tokens it samples for each request.
 
-        A kernel of vLLM's counts them on the card. The host can compute the same: a request gets a
-        token once its whole prompt is computed.
+        The engine's next step depends on these numbers. On a GPU a kernel of vLLM's counts the
+        tokens. The host can compute the same: a request gets a token once its whole prompt is
+        computed.
         """
         execute()
         sample = module.Sampler.__call__
@@ -151,7 +159,7 @@ class _Stages(EngineStages):
         module.Sampler.__call__ = call
 
     def watch_runner(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads a model's runner, which captures CUDA graphs."""
+        """Loads the module of the model runner, and notes how it captures CUDA graphs."""
         execute()
         runner = module.GPUModelRunner
         if "capture_model" in vars(runner):
@@ -162,12 +170,15 @@ class _Stages(EngineStages):
         use.graph_sizes = len(runner.compilation_config.cudagraph_capture_sizes or ())
 
     def watch_cache_sizes(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads the sizes of caches, where vLLM refuses to start if too little memory is left."""
+        """Loads the module that chooses the cache's size, and notes if it refuses to start.
+
+        vLLM refuses to start if too little memory is left for the cache.
+        """
         execute()
         self.note_refusal(module, "_check_enough_kv_cache_memory", (ValueError,), _learn_lack)
 
     def watch_request(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads a worker's helpers, in which vLLM refuses a card that is too full."""
+        """Loads the worker's helpers, and notes if vLLM refuses a card that is too full."""
         execute()
         self.note_refusal(module, "request_memory", (ValueError,), _learn_lack)
 
@@ -183,7 +194,7 @@ class _Stages(EngineStages):
         worker.initialize_from_config = initialize_from_config
 
     def _note_sleep(self, worker: Any) -> None:
-        """Notes what sleeping frees and waking takes, of the card and of the host."""
+        """Notes how much memory of card and host sleeping frees, and how much waking takes."""
         sleep, wake_up = worker.sleep, worker.wake_up
         guarded = self.simulation.watchers.guarded
 
@@ -249,7 +260,7 @@ def _tell_sampled(output: Any, arguments: list[Any]) -> None:
 
 def _learn_started(use: ServingUse, worker: Any, result: Any) -> None:
     del worker, result
-    # from an earlier attempt to start an engine
+    # These values are from an earlier attempt to start the engine.
     use.refusal = use.missing_bytes = use.fitting_len = None
 
 
@@ -287,7 +298,7 @@ def _learn_cache(use: ServingUse, worker: Any, sizes: Any) -> None:
 
 
 def _learn_lack(use: ServingUse, values: list[Any]) -> None:
-    """Notes the memory that a check of vLLM's found missing, from the arguments of its call."""
+    """Notes how much memory is missing, from the arguments of the check of vLLM's that failed."""
     if hasattr(values[0], "free_memory"):
         snapshot, cache = values[:2]
         asked = int(snapshot.total_memory * cache.gpu_memory_utilization)

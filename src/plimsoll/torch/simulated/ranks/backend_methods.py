@@ -1,9 +1,9 @@
 """Methods that ProcessGroupNCCL and ProcessGroupGloo have in addition to their base class.
 
-PyTorch's own code calls some of them if a group's backend is NCCL: Inductor lengthens timeouts by
-`_add_ephemeral_timeout` when it finds a graph in its cache. The names are those of
-torch/csrc/distributed/c10d/init.cpp and of torch/_C/_distributed_c10d.pyi (PyTorch 2.13, 2.14 and
-main agree). For a backend with another name, each works as in its base class.
+PyTorch's own code calls some of them if a group's backend is NCCL: for example, Inductor calls
+`_add_ephemeral_timeout` to lengthen timeouts when it finds a graph in its cache. The names are
+those of torch/csrc/distributed/c10d/init.cpp and torch/_C/_distributed_c10d.pyi, which agree in
+PyTorch 2.13, 2.14 and main. Backends with other names keep the methods of their base class.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SILENT = (
     "register_mem_pool",
     "set_timeout",
 )
-"""Methods that change no memory and no value: timeouts, brackets around calls, registrations with
-NCCL.
+"""Methods without an effect on memory or values: timeouts, begin and end of a group of calls,
+registrations with NCCL.
 """
 _REFUSED = (
     "_comm_ptr",
@@ -39,12 +39,12 @@ _REFUSED = (
     "_start_time_estimate",
     "_verify_work_timeout",
 )
-"""Methods whose results only NCCL itself has."""
+"""Methods that raise NotImplementedError, because only the real NCCL knows their results."""
 _REFUSED_PROPERTIES = ("bound_device_id", "uid")
 
 
 def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
-    """Gives PyTorch's class for backends the methods of NCCL's and gloo's, for those alone.
+    """Adds NCCL's and gloo's own methods to PyTorch's class for backends, for these backends alone.
 
     Args:
         c10d: `torch._C._distributed_c10d`.
@@ -68,11 +68,11 @@ def name_methods(c10d: ModuleType, communicators: Communicators) -> None:
 
 
 def _do_nothing(*_: Any, **__: Any) -> None:
-    """Replaces a method of `_SILENT`."""
+    """Replaces each method in `_SILENT`."""
 
 
 class _Method:
-    """A method or property of backends with some names; the rest has the base class's."""
+    """A method or property for the named backends; other backends have that of the base class."""
 
     def __init__(self, base: type, name: str, own: Any, backends: tuple[str, ...]) -> None:
         self._name = name

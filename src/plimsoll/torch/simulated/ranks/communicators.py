@@ -1,4 +1,4 @@
-"""The communicators of a process: each takes memory of its card at its first use."""
+"""NCCL's communicators in a process: each takes memory of its card when it is first used."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Communicators:
-    """The communicators of NCCL.
+    """All NCCL communicators of the process, and the memory that they take.
 
     Attributes:
-        most: The most memory that they took of each device.
-        is_extrapolated: Whether one of them is of a kind that was not measured.
+        most: The most memory that the communicators took of each device.
+        is_extrapolated: Whether the memory of one communicator is extrapolated, not measured.
     """
 
     def __init__(
@@ -39,18 +39,20 @@ class Communicators:
     def need(
         self, group: int, members: list[int], rank: int, device: int, key: str, pattern: str
     ) -> None:
-        """Makes a communicator if necessary, and its connections.
+        """Makes a communicator, if it does not exist yet, and the connections that a call needs.
 
         Args:
             group: The number of the process group.
-            members: The ranks of the job that are in the group, by their place.
-            rank: This process's place in the group.
+            members: The ranks in the job of the group's members, in the group's order.
+            rank: This process's rank in the group.
             device: This process's device.
-            key: A device's number, or two places, as "0:3".
-            pattern: "ring", "to 1,2 from 3" with places, or "" for none.
+            key: The device's number for a communicator of the whole group; "0:3" for one of two
+                ranks.
+            pattern: The connections: "ring", "to 1,2 from 3" with ranks in the group, or "" for
+                none.
 
         Raises:
-            OutOfMemoryError: If the card has too little; nothing is taken then.
+            OutOfMemoryError: If the card has too little free memory; nothing is allocated then.
         """
         name = group, device, key
         made = copy.deepcopy(self._made.get(name))  # so that a request that fails changes nothing
@@ -64,7 +66,7 @@ class Communicators:
                 self._cards[device], nodes, list(of).index(rank), Settings.of_environment()
             )
             own, once = made.begin(), process.begin()
-            # NCCL's part contains the streams as well
+            # The memory of a process's first communicator includes that of PyTorch's streams.
             if once.high and "streams" in self._loaded[device]:
                 streams = self._cards[device].context_parts.get("streams", 0)
                 once -= Bytes(streams, streams)
@@ -88,15 +90,18 @@ class Communicators:
         self.is_extrapolated = self.is_extrapolated or made.is_extrapolated
 
     def has_streams(self, device: int) -> bool:
-        """Returns whether NCCL's part contains PyTorch's streams, which its process group takes."""
+        """Returns whether NCCL's memory on a device already includes that of PyTorch's streams.
+
+        NCCL's process group makes these streams.
+        """
         return device in self.most
 
     def middle_bytes(self, device: int) -> int:
-        """Returns the most that was taken of a device, in the middle of the possible range."""
+        """Returns the most bytes that were taken of a device: the middle of the possible range."""
         return _middle(self.most.get(device, Bytes()))
 
     def drop(self, group: int) -> None:
-        """Frees the memory of a group's communicators, but not what the process took once."""
+        """Frees the memory of a group's communicators, but not what NCCL takes once a process."""
         for name in [name for name in self._made if name[0] == group]:
             _, device, _ = name
             del self._made[name]
@@ -113,13 +118,13 @@ def _connect(made: Communicator, pattern: str, places: list[int] | None) -> Byte
         return made.connect_ring()
     _, to, _, sender = pattern.split(" ")
     peers = [[int(each) for each in text.split(",") if each] for text in (to, sender)]
-    if places is not None:  # a communicator of two ranks alone
+    if places is not None:  # the communicator has only these two ranks
         peers = [[places.index(peer) for peer in side] for side in peers]
     return made.connect(*peers)
 
 
 def _is_kernel(made: Communicator, pattern: str) -> bool:
-    """Returns whether a kernel sends: a single rank copies, except for sends to itself."""
+    """Returns whether a call runs a kernel of NCCL's. A single rank's collective only copies."""
     if pattern == "ring":
         return len(made.node_of) > 1
     return any(sign.isdecimal() for sign in pattern)
@@ -130,6 +135,6 @@ def _middle(size: Bytes) -> int:
 
 
 def _node(rank: int) -> int:
-    """Returns the machine of a rank: each runs as many ranks as this one."""
+    """Returns the number of a rank's machine; all machines run as many ranks as this one."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
     return rank // local if local > 0 else 0

@@ -1,10 +1,11 @@
-"""Exchanges the contributions of a job's ranks, through the group's store.
+"""Exchanges what ranks contribute to collectives, through the process group's store.
 
-A rank posts its contribution and continues; it waits for the other ranks where a program would, in
-`wait()` or in a call that is not asynchronous. A contribution consists of numbers if they are
-known, and otherwise of descriptions, as csrc/collectives/given.h makes them: here it is bytes.
+A rank posts its contribution and continues. It waits for the other ranks where a program would: in
+`wait()`, or in a call that is not asynchronous. csrc/collectives/given.h makes the contributions:
+numbers if they are known, and otherwise a description of them. For this file they are only bytes.
 
-The library sends requests as bytes, see csrc/collectives/exchange.cpp.
+The C++ library sends its requests as bytes (csrc/collectives/exchange.cpp). A meeting is one
+collective, or one message from a rank to another. A rank's place is its rank in the group.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ _WELL, _FAILED, _OUT_OF_MEMORY = b"+", b"-", b"!"
 
 @dataclass
 class Group:
-    """A process group for this rank.
+    """A process group, as this rank sees it.
 
     Attributes:
-        store: The store of the group's ranks, with keys of its own.
-        rank: This process's place in it.
-        members: The ranks of the job that are in it, by place.
+        store: The store in which the group's ranks meet, with a prefix of its own.
+        rank: This process's place in the group.
+        members: By place, the rank in the job.
         present: The places of the ranks that run; the remaining ranks are pretended, see
             `pretended`.
-        name: The group's name, for people.
+        name: The group's name in messages.
     """
 
     store: Any
@@ -52,15 +53,15 @@ class Group:
     name: str
     posted: int = 0
     read: set[int] = field(default_factory=set)
-    """Meetings whose bytes this rank has read, from `all_read` on."""
+    """The meetings from `all_read` on whose bytes this rank has read."""
     all_read: int = 0
-    """The rank has read all meetings before this one."""
+    """This rank has read the bytes of all meetings before this one."""
     read_by: dict[int, int] = field(default_factory=dict)
-    """The number of meetings that each other rank last reported as read, by place."""
+    """By place, the number of meetings that a rank has read, according to its last post."""
     kept: int = 0
     """The first meeting whose post by this rank is still in the store."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """Pieces after the first of this rank's posts that are in the store, by meeting."""
+    """By meeting, how many pieces after the first this rank's post has in the store."""
     sent: dict[tuple[int, int], int] = field(default_factory=dict)
     received: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -72,25 +73,25 @@ class Group:
 
 @dataclass(frozen=True)
 class _Meeting:
-    """A meeting, by the number that the library got for it."""
+    """A meeting that has begun, until the library collects its result."""
 
     group: Group
     header: Header
     mine: bytes
     keys: dict[int, str]
-    """Keys of the ranks that are waited for, by place; empty if none is."""
+    """By place, the store's keys for the posts that this rank waits for; may be empty."""
     sender: int | None
     tag: int
     number: int = _NOBODY
-    """The meeting's number in the group, if all ranks meet."""
+    """The meeting's number in the group, for collectives."""
 
 
 class Exchange:
-    """The meetings of this process.
+    """Carries out the meetings of this process, at the library's request.
 
     Attributes:
         groups: The process groups, by number.
-        board: The board of the ranks' waits; None while there is only one rank.
+        board: The board on which ranks write what they wait for; None while only one rank runs.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Exchange:
         self._lock = threading.Lock()
 
     def give_up(self, why: str) -> None:
-        """Keep no other rank waiting for this one; `why` is what those that wait are told."""
+        """Ends the waits of other ranks for this one; their error contains `why`."""
         if self.board is not None:
             self.board.give_up(f"rank {self.board.rank} {why}")
 
@@ -121,7 +122,7 @@ class Exchange:
         return number
 
     def __call__(self, question: bytes) -> bytes:
-        """Answers a request of the library."""
+        """Answers a request of the C++ library; an answer begins with success or failure."""
         asked = _Reader(question[1:])
         try:
             answer = {"p": self._post, "c": self._collect, "n": self._need, "d": self._drop}[
@@ -131,7 +132,7 @@ class Exchange:
             return _FAILED + str(error).encode()
         except OutOfMemoryError as error:
             return _OUT_OF_MEMORY + str(error).encode()
-        except (RuntimeError, OSError) as error:  # the store's error
+        except (RuntimeError, OSError) as error:  # raised by the store
             what = f"a rank of the job has ended, and the job's store with it ({error})"
             return _FAILED + what.encode()
         return _WELL + answer
@@ -219,7 +220,7 @@ class Exchange:
         return b"".join(answer)
 
     def _forget(self, group: Group, number: int, headers: dict[int, Header]) -> None:
-        """Removes posts that all ranks have read; some may be meetings behind, or ahead."""
+        """Removes this rank's posts that all ranks have read; some ranks may be meetings behind."""
         with self._lock:
             group.read.add(number)
             while group.all_read in group.read:
@@ -240,16 +241,16 @@ class Exchange:
                 return struct.pack("=Qq", meeting.header.series, int(group.rank == 0))
             sender, key = found
             meeting = _Meeting(group, meeting.header, b"", {sender: key}, sender, meeting.tag)
-        if not meeting.keys:  # from a pretended rank
+        if not meeting.keys:  # no rank sends the message of a pretended rank
             return struct.pack("=Qq", meeting.header.series, sender)
         ((place, (header, given, pieces)),) = self._read(meeting).items()
         check_agreement(group.name, {place: header, group.rank: meeting.header})
-        if len(group.present) == len(group.members):  # otherwise it may replace other ranks too
+        if len(group.present) == len(group.members):  # else it may also replace a pretended rank's
             posts.remove(group.store, meeting.keys[place], pieces)
         return struct.pack("=QqQ", header.series, place, len(given)) + given
 
     def _find_letter(self, meeting: _Meeting) -> tuple[int, str] | None:
-        """Finds the first message from any rank; None if no other rank runs."""
+        """Waits for a message from any rank; returns sender and key, None if no other rank runs."""
         group = meeting.group
         others = sorted(group.present - {group.rank})
         if not others:
@@ -265,7 +266,7 @@ class Exchange:
                 wait.nap([group.members[place] for place in others])
 
     def _read(self, meeting: _Meeting) -> dict[int, tuple[Header, bytes, int]]:
-        """Waits for all posts; returns each one's header, contents and pieces, by place."""
+        """Waits for the posts of a meeting; returns header, contents and pieces, by place."""
         if not meeting.keys:
             return {}
         store, keys = meeting.group.store, meeting.keys
@@ -297,7 +298,7 @@ class Exchange:
 
 
 class _Reader:
-    """Reads the values that csrc/collectives/exchange.cpp appends."""
+    """Reads the values that csrc/collectives/exchange.cpp writes into a request."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

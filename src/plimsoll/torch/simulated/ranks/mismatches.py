@@ -1,4 +1,4 @@
-"""Detects ranks that meet in different calls: with NCCL they would wait for ever."""
+"""Detects ranks of a group that make different calls: with NCCL they would wait for ever."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Header:
-    """A rank's description of its contribution.
+    """A rank's description of its call in a meeting.
 
     Attributes:
         rank: The rank in the job.
         what: The call, such as "all_reduce".
         agreed: The properties on which all ranks have to agree.
         line: The program's line.
-        series: A random number for the meeting; the first rank's counts.
-        read: The group's meetings before this one whose bytes this rank has read.
+        series: A random number for the meeting; all ranks use that of the first rank.
+        read: This rank has read the bytes of all the group's meetings before this number.
     """
 
     rank: int
@@ -36,8 +36,8 @@ def check_agreement(group: str, headers: Mapping[int, Header]) -> None:
     """Compares the calls of the ranks in a meeting.
 
     Args:
-        group: The group's name, for people.
-        headers: Headers by place in the group.
+        group: The group's name, for the message.
+        headers: By rank in the group, the description of its call.
 
     Raises:
         DeadlockError: If two ranks make different calls, or with different sizes.

@@ -1,12 +1,15 @@
-"""The memory that NCCL takes of a card, by rule.
+"""Computes the memory that NCCL takes of a card.
 
-The rules were learnt from NCCL's source, 2.28 to 2.30 (init.cc, channel.cc, transport/p2p.cc,
+The rules are those of NCCL's source, 2.28 to 2.30 (init.cc, channel.cc, transport/p2p.cc,
 transport/net.cc, graph/search.cc). The sizes of kernels and of their stacks come from its
-libraries. benchmarks/nccl.py and benchmarks/jobs.py compared them with H200s (one and two ranks)
-and H100s (two to four ranks linked by NVLink). Other machines are extrapolated, some with a range.
+libraries. benchmarks/nccl.py and benchmarks/jobs.py compared the results with H200s (one and two
+ranks) and H100s (two to four ranks linked by NVLink). Other machines are extrapolated, some with a
+range.
 
-NCCL requests each table and buffer separately, and the driver gives at least 2 MiB: that, and not
-the content of the tables, is the cost of a channel.
+NCCL requests each table and buffer of a channel separately, and the driver gives at least 2 MiB
+each time. So the number of requests determines a channel's memory, not the content.
+
+A place is a rank in the communicator. A letter is a message from one rank to another.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ _HEADER = 4096
 _NETWORK_STEPS = 16
 _NETWORK_CHUNK = 128 * KiB
 _STACK_BEFORE = 1024
-"""Stack bytes of a thread that a context has anyway (cudaLimitStackSize)."""
+"""The stack bytes of a thread that a context has without NCCL (cudaLimitStackSize)."""
 _OTHER = (70 * MiB, 90 * MiB)
-"""Streams, maps and the driver's own memory: the rest that was measured on H100s and H200s."""
+"""The least and the most for streams, maps and the driver's own memory, from H100s and H200s."""
 _AROUND_MEASURED = (-2 * MiB, 12 * MiB)
-"""The difference between a process's memory in jobs and in `plimsoll measure`."""
+"""How far a process's memory in jobs may differ from that in `plimsoll measure`."""
 MOST_MEASURED = 4
-"""The most ranks of a measured communicator."""
+"""The most ranks of a communicator whose memory was measured."""
 _LINKS_MEASURED = 18
-"""NVLink links of the measured cards."""
+"""The number of NVLink links of the measured cards."""
 _LINKS_OF_SWITCH = 12
 """Cards with at least this many links are in machines with NVLink switches: A100 and later."""
 _TABLE = Path(__file__).with_name("nccl.csv")
@@ -49,7 +52,7 @@ _TABLE = Path(__file__).with_name("nccl.csv")
 
 @dataclass(frozen=True)
 class _Chip:
-    """A row of nccl.csv, which explains its columns."""
+    """A row of nccl.csv; comments in that file explain the columns."""
 
     code_bytes: int
     ring_stack: int
@@ -79,7 +82,7 @@ def _chip_of(capability: tuple[int, int]) -> _Chip:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A size that is known between two bounds."""
+    """A size of which only a lower and an upper bound are known."""
 
     low: int = 0
     high: int = 0
@@ -96,11 +99,11 @@ class Settings:
     """NCCL's own settings, from the environment; sizes in bytes.
 
     Attributes:
-        buffer: Buffer of a connection, for large messages.
-        small_buffers: Buffers of a connection, for small messages.
-        least_channels: The least channels of a communicator.
-        most_channels: The most channels of a communicator.
-        most_letter_channels: The most channels for messages from one rank to another.
+        buffer: The buffer of a connection for large messages.
+        small_buffers: The buffers of a connection for small messages.
+        least_channels: The lowest number of channels of a communicator.
+        most_channels: The highest number of channels of a communicator.
+        most_letter_channels: The highest number of channels for messages between two ranks.
     """
 
     buffer: int = 4 * MiB
@@ -111,7 +114,7 @@ class Settings:
 
     @classmethod
     def of_environment(cls) -> Settings:
-        """Reads NCCL_* variables; like NCCL, ignores values that are no numbers."""
+        """Returns the settings of NCCL_* variables; like NCCL, ignores those without a number."""
         small = _number("NCCL_LL_BUFFSIZE", 512 * KiB)
         return cls(
             buffer=_number("NCCL_BUFFSIZE", cls.buffer),
@@ -128,7 +131,7 @@ class Communicator:
 
     Attributes:
         card: The rank's card.
-        node_of: The machine of each rank in the communicator, by place.
+        node_of: By place, the number of the rank's machine.
         rank: This rank's place.
         settings: NCCL's settings.
     """
@@ -145,7 +148,7 @@ class Communicator:
 
     @property
     def is_extrapolated(self) -> bool:
-        """Returns whether it is of a kind that was not measured."""
+        """Returns whether no communicator of this size on such cards was measured."""
         is_measured_card = self._chip.measured and self.card.nvlinks == _LINKS_MEASURED
         return not is_measured_card or len(self.node_of) > MOST_MEASURED or self._nodes > 1
 
@@ -158,7 +161,7 @@ class Communicator:
         return len(set(self.node_of))
 
     def begin(self) -> Bytes:
-        """Returns its memory without connections: tables of channels, used or not."""
+        """Returns the memory without connections: the tables of all channels, used or not."""
         low, high = (
             _TABLES_OF_CHANNEL * max(channels, self._letter_channels(channels))
             for channels in self._channels()
@@ -168,7 +171,7 @@ class Communicator:
         )
 
     def connect_ring(self) -> Bytes:
-        """Returns the memory that a first collective connects."""
+        """Returns the memory of the connections that the first collective makes."""
         if self._has_ring or len(self.node_of) == 1:
             return Bytes()
         self._has_ring = True
@@ -177,10 +180,10 @@ class Communicator:
         return Bytes(low, self._most_algorithms() * high)
 
     def _most_algorithms(self) -> int:
-        """Returns how many algorithms connect ranks at most: the ring, and more for some sizes.
+        """Returns how many algorithms may make connections: the ring, and more for some sizes.
 
         If NVLink joins the cards of one machine, NCCL's cost model (tuning.cc) chooses the ring for
-        every size. A tree's latency is not lower there, and its bandwidth is a third less.
+        every size: a tree's latency is not lower there, and its bandwidth is a third lower.
         """
         if self._nodes > 1:
             return 3
@@ -188,7 +191,12 @@ class Communicator:
         return 1 if is_ring else 2
 
     def connect(self, to: Collection[int], sender: Collection[int]) -> Bytes:
-        """Returns the memory that messages to these ranks and from those connect, by place."""
+        """Returns the memory of the new connections that messages between two ranks need.
+
+        Args:
+            to: The places to which this rank sends.
+            sender: The places from which this rank receives.
+        """
         sends, receives = self._connection()
         new_to = set(to) - self._sends - {self.rank}
         new_from = set(sender) - self._receives - {self.rank}
@@ -214,10 +222,10 @@ class Communicator:
         return any(self.node_of[place] != self.node_of[self.rank] for place in places)
 
     def _connection(self) -> tuple[int, int]:
-        """Returns a channel's memory, where it sends and where it receives."""
+        """Returns the memory of one channel's connection: on the sending and the receiving rank."""
         buffers = _HEADER + self.settings.small_buffers + self.settings.buffer
         if not self.card.nvlinks and self.card.kind != "datacenter":
-            return 0, 0  # cards without a direct link: through host memory
+            return 0, 0  # the buffers are in host memory
         if self.card.nvlinks and self._chip.reads:
             return (
                 _pieces(_HEADER + self.settings.buffer),
@@ -226,7 +234,7 @@ class Communicator:
         return _pieces(_HEADER), _pieces(buffers)
 
     def _channels(self) -> tuple[int, int]:
-        """Returns the least and the most channels of collectives."""
+        """Returns the lowest and the highest possible number of channels of collectives."""
         if len(self.node_of) == 1:
             found = (_MOST_CHANNELS, _MOST_CHANNELS)
         elif self._nodes > 1:
@@ -257,7 +265,7 @@ class Communicator:
 
 @dataclass
 class Process:
-    """NCCL's memory that a process takes once on a card, with its first communicator."""
+    """The memory that NCCL takes once for each process and card, with the first communicator."""
 
     card: GpuProfile
 
@@ -266,7 +274,7 @@ class Process:
         self._stack = _STACK_BEFORE
 
     def begin(self) -> Bytes:
-        """Returns the memory of its code, and the driver's memory for it."""
+        """Returns the memory of NCCL's code and the driver's memory for it; 0 in later calls."""
         if self._has_begun:
             return Bytes()
         self._has_begun = True
@@ -277,11 +285,13 @@ class Process:
         return Bytes(code + _OTHER[0], code + _OTHER[1])
 
     def launch(self, pattern: str) -> Bytes:
-        """Returns the stacks of the kernels' threads, which the driver keeps for all that may run.
+        """Returns the memory by which the driver has to grow the stacks of threads for a kernel.
+
+        The driver keeps a stack for each thread that can run on the card at once.
 
         Args:
-            pattern: "ring" for a collective, "" for none; otherwise a send from one rank to
-                another.
+            pattern: "ring" for a collective, "" if no kernel runs; otherwise a message from one
+                rank to another.
         """
         if not pattern:
             return Bytes()
@@ -294,7 +304,7 @@ class Process:
 
 
 def _channels_of_links(card: GpuProfile) -> int:
-    """Returns the channels that fill the cards' NVLink links, fastest first (search.cc)."""
+    """Returns how many channels NCCL makes for the NVLink links of a card (search.cc)."""
     chip = _chip_of(card.compute_capability)
     total = card.nvlinks * chip.link_mb_per_s / 1000
     count, best = 0, 0.0
@@ -313,7 +323,7 @@ def _channels_of_links(card: GpuProfile) -> int:
 
 
 def _power_of_two(number: int) -> int:
-    """Returns the next power of two, from the number up."""
+    """Returns the smallest power of two that is not below the number."""
     return 1 << max(0, number - 1).bit_length()
 
 

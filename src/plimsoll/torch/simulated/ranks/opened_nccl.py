@@ -1,8 +1,8 @@
-"""NCCL as a program opens it by `ctypes`: communicators that it makes without torch.distributed.
+"""Stands in for NCCL in programs that open it by `ctypes`, without torch.distributed.
 
-A communicator is a group of ranks like those of torch.distributed, and takes of the card what these
-take. Its ranks meet in a store of PyTorch's: the unique id that one rank makes, and gives to the
-others, names the store's port.
+A communicator that such a program makes is simulated as a group of torch.distributed, and takes the
+same memory. Its ranks meet in one of PyTorch's stores. One rank makes NCCL's unique id, which here
+contains the store's port, and the program gives the id to the other ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from plimsoll.torch.simulated.simulation import Simulation
 
 NAMES = ("libnccl.so.2", "libnccl.so")
-"""The library's files under Linux."""
+"""The names of the library's file under Linux."""
 
 _SUCCESS = 0
 _ID_BYTES = 128
@@ -36,17 +36,17 @@ _KINDS = (
     *("int8", "uint8", "int32", "uint32", "int64", "uint64"),
     *("float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
 )
-"""PyTorch's names of NCCL's types, by number."""
+"""PyTorch's names of NCCL's data types; the index is NCCL's number."""
 _WAYS = ("SUM", "PRODUCT", "MAX", "MIN", "AVG")
-"""PyTorch's names of NCCL's ways to reduce, by number."""
+"""PyTorch's names of NCCL's reductions; the index is NCCL's number."""
 
 
 def nccl_library(simulation: Simulation, groups: ProcessGroups) -> LibraryStandIn:
-    """Return what stands in for the library.
+    """Returns the object that stands in for NCCL.
 
     Args:
         simulation: The GPUs of this process.
-        groups: Through which its ranks meet.
+        groups: Makes the backends through which ranks meet.
     """
     opened = _Opened(simulation, groups)
     functions: dict[str, Callable[..., Any]] = {
@@ -63,7 +63,8 @@ def nccl_library(simulation: Simulation, groups: ProcessGroups) -> LibraryStandI
         "ncclReduceScatter": opened.reduce_scatter,
         "ncclSend": opened.send,
         "ncclRecv": opened.receive,
-        # A rank that sends waits for nobody, so calls between these two may go one by one.
+        # A simulated send does not wait for its receiver, so the calls between these two can run
+        # one after the other.
         **dict.fromkeys(("ncclGroupStart", "ncclGroupEnd"), lambda: _SUCCESS),
     }
     return LibraryStandIn("nccl", functions, lambda name: not_simulated(name, "libnccl"))
@@ -80,7 +81,7 @@ class _Communicator:
 
 
 class _Opened:
-    """The communicators of this process."""
+    """NCCL's functions for communicators, and the communicators of this process."""
 
     def __init__(self, simulation: Simulation, groups: ProcessGroups) -> None:
         self._simulation = simulation
@@ -111,7 +112,7 @@ class _Opened:
         return _SUCCESS
 
     def _meet(self, unique: bytes, place: int, count: int) -> tuple[Any, list[int]]:
-        """Return the store of a communicator, and which ranks of the job are in it."""
+        """Returns the store of a communicator, and the ranks in the job of its members."""
         from torch.distributed import TCPStore
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -211,7 +212,7 @@ def _give_version(to: Any) -> int:
 
 
 def _on(stream: Any, device: int) -> Any:
-    """Return a context in which work is queued on the stream that a call names."""
+    """Returns a context in which PyTorch queues work on the stream that a call names."""
     import torch
 
     if number(stream) == torch.cuda.current_stream(device).cuda_stream:
@@ -220,7 +221,7 @@ def _on(stream: Any, device: int) -> Any:
 
 
 def _options(make: Any, way: Any = None, root: Any = None) -> Any:
-    """Return the options of a collective that the stream runs in its order."""
+    """Returns the options of a collective that runs in the order of its stream."""
     from torch.distributed import ReduceOp
 
     options = make()
@@ -239,7 +240,7 @@ def _finish(work: Any) -> None:
 
 
 class _Memory:
-    """Some bytes of a card, as PyTorch takes them over."""
+    """Memory of a card in the form from which PyTorch makes a tensor."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -251,7 +252,7 @@ class _Memory:
 
 
 def _tensor(address: Any, count: int, kind: Any, device: int) -> Any:
-    """Return a tensor over memory that the program holds."""
+    """Returns a tensor over memory that the program has allocated."""
     import torch
 
     of = getattr(torch, _KINDS[number(kind)])
@@ -262,7 +263,7 @@ def _tensor(address: Any, count: int, kind: Any, device: int) -> Any:
 
 
 def _copied(given: Any, to: Any, count: Any, kind: Any, device: int) -> Any:
-    """Return the tensor at `to`, with what is at `given`."""
+    """Copies the values at `given` to `to`, and returns a tensor over `to`."""
     out = _tensor(to, number(count), kind, device)
     if number(given) != number(to):
         out.copy_(_tensor(given, number(count), kind, device))

@@ -1,9 +1,9 @@
-"""Posts messages of any size in a job's store.
+"""Stores messages of any size in a job's store.
 
 PyTorch's TCPStore refuses a value of more than 8 MiB (`MAX_PAYLOAD_LEN` of
-torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). A longer message is stored in pieces: the
-later pieces first, under keys of their own, then the first piece, with their number, under the
-message's key. So if the message's key exists, the whole message exists.
+torch/csrc/distributed/c10d/TCPStoreLibUvBackend.cpp). So a longer message is stored in pieces. The
+later pieces are stored first, under keys of their own. The first piece is stored last, with the
+number of later pieces, under the message's key. If this key exists, the whole message exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def post(store: Any, key: str, message: bytes) -> int:
 
 def read(store: Any, keys: list[str]) -> list[tuple[bytes, int]]:
     """Returns the messages under existing keys, each with the number of pieces after the first."""
-    # Each key is requested separately: one answer to many keys would hold several first pieces.
+    # Each key is requested separately: an answer with many first pieces could be too large.
     return [_joined(store, key, store.get(key)) for key in keys]
 
 

@@ -1,4 +1,7 @@
-"""Which ranks of a job run; the remaining ranks are pretended."""
+"""Determines which ranks of a job run; the remaining ranks are pretended.
+
+A pretended rank does the same as a rank that runs and is near it. A place is a rank in a group.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ def pretended_world() -> int | None:
 
 
 def running_ranks() -> list[int] | None:
-    """Returns the ranks of this job that run, if not all do; `predict --ranks` sets them."""
+    """Returns the ranks that `predict --ranks` runs; None if all ranks run."""
     text = os.environ.get("PLIMSOLL_RANKS", "")
     return [int(each) for each in text.split(",")] if text else None
 
 
 def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
-    """Returns the place whose contribution replaces that of a pretended rank.
+    """Returns the place whose contribution is used for a rank: its own, unless it is pretended.
 
     Args:
-        place: The pretended rank's place.
+        place: The rank's place.
         own: This process's place.
         present: The places of the ranks that run.
         size: The group's size.
@@ -33,9 +36,10 @@ def stand_in(place: int, own: int, present: frozenset[int], size: int) -> int:
 
 
 def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tuple[int, int] | None:
-    """Finds the message that replaces one from a pretended rank: its sender and its receiver.
+    """Returns sender and receiver of the message that replaces one from a pretended rank.
 
-    It goes as far along the group as the expected message. None if no rank sends such a message.
+    The distance between their places is that of the expected message. Returns None if no rank that
+    runs sends such a message.
 
     Args:
         sender: The sender of the expected message.
@@ -54,7 +58,12 @@ def letter_of(sender: int, own: int, present: frozenset[int], size: int) -> tupl
 
 
 def _nearest(place: int, among: frozenset[int], size: int, otherwise: int | None) -> int:
-    """Returns the nearest place, preferably one with neighbours on both sides."""
+    """Returns the place in `among` that replaces `place`.
+
+    A place within the group, neither the first nor the last, is replaced by the nearest other such
+    place. Without one, and for the first and the last place, this returns `otherwise`; if that is
+    None, the nearest of all places in `among`.
+    """
     inner = [each for each in among if 0 < each < size - 1] if 0 < place < size - 1 else []
     if not inner and otherwise is not None:
         return otherwise

@@ -1,11 +1,11 @@
 """torch.distributed's process groups on simulated GPUs.
 
-PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: under the
-names "nccl" and "gloo" a group gets the backend of csrc/collectives, which follows NCCL's rules for
-memory and streams, and meets the other ranks through `exchange`.
+PyTorch's own functions run, with the program's own rendezvous. Only the backend differs: groups
+with the backend "nccl" or "gloo" get that of csrc/collectives. It follows NCCL's rules for memory
+and streams, and exchanges data with the other ranks through `exchange`.
 
-A process that knows from its environment that it is one of several, but has no launcher, is alone.
-The missing ranks are pretended: they do the same as this one.
+If WORLD_SIZE says that a job has several processes, but no launcher started this one, it runs
+alone. The missing ranks are pretended: they do the same as this one.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class ProcessGroups:
         simulation.library.exchange_by(self._exchange)
         simulation.give_up = self._exchange.give_up
         self._made: Counter[tuple[str | int, ...]] = Counter()
-        # members of the group that is being made; none for the default one
+        # Members of the group that PyTorch is making; empty for the default group.
         self._members: list[int] = []
 
     def load(self, module: ModuleType, execute: Callable[[], None]) -> None:
-        """Loads `torch.distributed.distributed_c10d`, which takes its backends from here."""
+        """Loads `torch.distributed.distributed_c10d`, and replaces its backends."""
         import torch
 
         c10d = torch._C._distributed_c10d
         add_nccl(c10d)
-        if not hasattr(c10d.Backend, "options"):  # PyTorch fills it in, and no code reads it
+        if not hasattr(c10d.Backend, "options"):  # PyTorch writes to it, and nothing reads it
             c10d.Backend.options = property(lambda _: NcclOptions())
         name_methods(c10d, self._simulation.communicators)
         add_symmetric_memory(c10d, self._simulation)
@@ -96,17 +96,17 @@ class ProcessGroups:
         module.new_group = new_group  # type: ignore[attr-defined]
 
     def make(self, name: str, store: Any, rank: int, size: int, options: Any) -> Any:
-        """Makes a backend, as an object that Python knows."""
+        """Makes the backend of a process group, and returns its Python object."""
         members = self._members or list(range(size))
         return self._make_among(members, name, store, rank, options)
 
     def communicator(self, store: Any, rank: int, members: list[int]) -> Any:
-        """Return NCCL's backend for a group that the program makes without PyTorch.
+        """Returns an NCCL backend for a communicator that the program makes without PyTorch.
 
         Args:
-            store: Where its ranks meet, and those of no other group.
-            rank: This process's place.
-            members: The ranks of the job that are in it, by place.
+            store: The store in which the communicator's ranks meet; no other group uses it.
+            rank: This process's rank in the communicator.
+            members: By rank in the communicator, the rank in the job.
         """
         self._simulation.groups.append(members)
         return self._make_among(members, "nccl", store, rank, NcclOptions())
@@ -144,7 +144,10 @@ class ProcessGroups:
         return holder._get_backend(torch.device("cuda" if name == "nccl" else "cpu"))
 
     def _count(self, label: str, members: list[int]) -> int:
-        """Counts the groups of this name and these members: a store may outlive a group."""
+        """Counts the groups made so far with this name and these members.
+
+        The number separates groups that use the same store one after the other.
+        """
         made: tuple[str | int, ...] = (label, *members)
         self._made[made] += 1
         return self._made[made]
@@ -154,7 +157,7 @@ class ProcessGroups:
         return follows("has_nccl_successor", self._simulation.version) and chosen != "0"
 
     def _register(self, module: ModuleType) -> None:
-        """Replaces PyTorch's backends if they are plugins."""
+        """Replaces the backends of a PyTorch version that registers them like plugins."""
         from torch._C._distributed_c10d import ProcessGroup
 
         types = ProcessGroup.BackendType
@@ -188,7 +191,7 @@ class ProcessGroups:
         _connect_early(world)
 
     def _alone(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the arguments for a process whose other ranks, if there are any, do not run."""
+        """Returns init_process_group's arguments for a process whose other ranks do not run."""
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         world = given.get("world_size", -1)
@@ -203,14 +206,14 @@ class ProcessGroups:
 
 @cache
 def _store(address: str, port: int, *, is_master: bool) -> Any:
-    """Returns the job's store, also for a job that starts again."""
+    """Returns the job's store; the same one if the program initializes its groups again."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, is_master=is_master, wait_for_workers=False)
 
 
 def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments for a rank in a job that runs in part: it waits for no missing rank."""
+    """Returns init_process_group's arguments for a partial job: no rank waits for missing ones."""
     rank = int(os.environ["RANK"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _store(address, port, is_master=rank == running[0])
@@ -220,14 +223,14 @@ def _among(running: list[int], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says_nothing_of_others(given: dict[str, Any]) -> bool:
-    """Returns whether the number of processes is unknown; PyTorch would refuse to begin."""
+    """Returns whether nothing tells the number of processes; PyTorch would raise an error."""
     is_named = any(given.get(name) is not None for name in ("init_method", "store"))
     is_counted = given.get("world_size", -1) > 0 or "WORLD_SIZE" in os.environ
     return not is_named and not is_counted
 
 
 def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
-    """Returns PyTorch's class for a backend; an instance of it is ours."""
+    """Returns a class with the name of PyTorch's backend; its instances are plimsoll's backends."""
 
     class Named(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -250,7 +253,7 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
         @staticmethod
         def create_default_device(*_: Any, **__: Any) -> None:
-            """Gloo's function for a network interface, which is not needed here."""
+            """Replaces gloo's function that chooses a network interface; none is needed here."""
 
         create_device = create_default_device
 
@@ -259,7 +262,7 @@ def _named_backend(groups: ProcessGroups, name: str, base: Any) -> Any:
 
 
 def _is_no_gloo(group: Any) -> None:
-    """Keeps DDP's logger from reading a backend named gloo as an object of that class."""
+    """Registers a gloo backend as custom: DDP's logger would cast it to PyTorch's C++ class."""
     import torch
 
     types = torch._C._distributed_c10d.ProcessGroup.BackendType
@@ -271,14 +274,14 @@ def _is_no_gloo(group: Any) -> None:
 
 
 def _connect_early(group: Any) -> None:
-    """Makes the communicator, if the group is bound to a device."""
+    """Makes a group's communicator at once if the group is bound to a device, as PyTorch does."""
     device = getattr(group, "bound_device_id", None)
     if device is not None:
         group._get_backend(device).eager_connect_single_device(device)
 
 
 def _label(name: str, size: int) -> str:
-    """Returns a group's name for people."""
+    """Returns a group's name for messages."""
     return "the default group" if name in ("", "0") else f"a group of {size} ({name})"
 
 

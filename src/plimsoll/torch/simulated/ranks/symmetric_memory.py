@@ -1,9 +1,9 @@
 """Symmetric memory: a buffer on each rank's card, which the other ranks' kernels read and write.
 
-The rules are those of torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu. The driver gives
-a buffer with the signals beside it, outside PyTorch's allocator. To map the buffers of others takes
-no memory of the own card but for two tables of their addresses, which PyTorch's allocator gives.
-Values that kernels write there are not computed.
+The rules are those of torch/csrc/distributed/c10d/symm_mem/CUDASymmetricMemory.cu. The driver
+allocates the buffer and, next to it, the signals, outside PyTorch's allocator. Each rank maps the
+other ranks' buffers. On its own card this takes only two tables of their addresses, from PyTorch's
+allocator. Values that kernels write to these buffers are not computed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WHERE = "_SymmetricMemory"
 _ADDRESS_BYTES = 8
 _MULTICAST_MAJOR, _LINKS_OF_SWITCH = 9, 12
-"""Switches of NVLink multicast since this compute capability; cards with so many links have one."""
+"""The lowest compute capability and number of NVLink links of cards whose switch can multicast."""
 _REFUSED = (
     *("get_signal_pad", "get_remote_tensor", "memset32", "stream_write_value32"),
     *("put_signal", "wait_signal"),
@@ -34,14 +34,14 @@ _LIKE_FIRST = (
     *("one_shot_all_reduce_out", "multimem_one_shot_all_reduce_out", "two_shot_all_reduce_out"),
     "multimem_all_gather_out",
 )
-"""Operations that give a tensor like their first, or write into one that they are given."""
+"""Operations whose result is like their first tensor, or that write into a given tensor."""
 
 
 def add_symmetric_memory(c10d: ModuleType, simulation: Simulation) -> None:
-    """Give `torch._C._distributed_c10d` symmetric memory on simulated GPUs.
+    """Replaces the symmetric memory of `torch._C._distributed_c10d` by a simulated one.
 
     Args:
-        c10d: The module.
+        c10d: The module `torch._C._distributed_c10d`.
         simulation: The GPUs.
     """
     if not hasattr(c10d, "_SymmetricMemory"):
@@ -58,7 +58,7 @@ def add_symmetric_memory(c10d: ModuleType, simulation: Simulation) -> None:
 
 
 class _SymmetricMemory:
-    """torch._C._distributed_c10d._SymmetricMemory; a subclass names the process's simulation."""
+    """Stands in for the class `_SymmetricMemory` of PyTorch; a subclass sets `_simulation`."""
 
     _simulation: Simulation
     signal_pad_size: int
@@ -89,13 +89,13 @@ class _SymmetricMemory:
         self.multicast_ptr = memory.map_other() if switched and self.world_size > 1 else 0
 
     def get_buffer(self, rank: int, sizes: Any, dtype: Any, storage_offset: int = 0) -> Any:
-        """Returns the buffer of a rank as a tensor, which takes no further memory.
+        """Returns a tensor over the buffer of a rank, without allocating memory.
 
         Args:
             rank: The rank.
             sizes: The tensor's sizes.
-            dtype: Its type.
-            storage_offset: The place in the buffer of its first element, in elements.
+            dtype: The tensor's type.
+            storage_offset: The tensor's first element in the buffer.
         """
         import torch
 
@@ -108,11 +108,11 @@ class _SymmetricMemory:
         return made.set_(storage, storage_offset, tuple(sizes), strides)
 
     def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
-        """Wait for the others on the device, which takes the host no time."""
+        """Does nothing: on a GPU the device waits for the other ranks, and the host does not."""
 
     @staticmethod
     def set_group_info(group_name: str, rank: int, world_size: int, store: Any) -> None:
-        """Do nothing: a group's name says the rest."""
+        """Does nothing: `rendezvous` finds the group by its name."""
 
     @staticmethod
     def set_backend(name: str) -> None:

@@ -1,9 +1,9 @@
 """Detects ranks that wait for each other and would wait for ever.
 
-A rank that waits for more than half a second writes so on a board that all ranks see, and repeats
-it twice a second. It reads the entries of the ranks that it waits for. The wait will never end if
-each of them has ended or waits for a rank among them, and if none has made progress between two
-reads.
+A rank that waits for more than half a second writes this on a board that all ranks can read, and
+renews its entry twice a second. It also reads the entries of the ranks that it waits for, of those
+that these wait for, and so on. If each of them has ended or waits, and none has made progress
+between two reads, the wait will never end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHORTEST_NAP, _LONGEST_NAP = 0.0001, 0.02
-"""Seconds between polls. The interval grows: most waits are short, and a long one should not use
-the processor.
+"""The shortest and the longest time between two polls, in seconds. The time grows: most waits are
+short, and a long wait should not use the processor.
 """
 _SECONDS_BETWEEN_LOOKS = 0.5
 _BEATS = 3
@@ -31,14 +31,14 @@ _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 
 
 class DeadlockError(Exception):
-    """Ranks wait for each other, or do not agree; the text names the lines."""
+    """Ranks wait for each other, or make different calls; the message names the lines."""
 
 
 class Board:
     """The board on which the ranks of a job write what they wait for.
 
-    A process writes there itself when it ends. The first rank, which usually has the job's store,
-    then outlasts the other ranks: messages stay in the store until they have read them.
+    A process also writes there that it ends. The first rank usually hosts the job's store. So it
+    ends after the other ranks, which may still read messages from the store.
 
     Args:
         store: The job's store.
@@ -54,22 +54,22 @@ class Board:
         self.rank = rank
         self._others = [each for each in ranks if each != rank]
         self._has_store = rank == min(ranks) and os.environ.get(_AGENT) != "True"
-        Finalize(None, self._end, exitpriority=-1)  # after this process's last messages
+        Finalize(None, self._end, exitpriority=-1)  # after the last messages are sent
 
     def say(self, what: dict[str, Any]) -> None:
-        """Writes that this rank waits; an empty entry ends the wait."""
+        """Writes this rank's entry, such as what it waits for; empty if it waits no longer."""
         self._store.set(f"board/{self.rank}", json.dumps(what))
 
     def give_up(self, why: str) -> None:
-        """Writes that this rank answers no more: ranks that wait for it get a `DeadlockError`.
+        """Writes that this rank answers no more: ranks that wait for it raise a `DeadlockError`.
 
         Args:
-            why: The error's text.
+            why: The error's message.
         """
         self.say({"deadlock": why})
 
     def _end(self) -> None:
-        """Writes that this rank takes part in nothing any more."""
+        """Writes that this rank has ended; the rank with the store waits until all have ended."""
         has_failed = (sys.exc_info()[1] or getattr(sys, "last_value", None)) is not None
         try:
             self.say({"ended": True})
@@ -87,7 +87,7 @@ class Board:
                 time.sleep(_LONGEST_NAP)
 
     def read(self, rank: int) -> dict[str, Any]:
-        """Returns a rank's last entry."""
+        """Returns a rank's last entry; empty if it has written none."""
         key = f"board/{rank}"
         if not self._store.check([key]):
             return {}
@@ -96,7 +96,7 @@ class Board:
 
 
 class Wait:
-    """A wait of this rank, in a `with` block."""
+    """A context in which this rank waits for posts of other ranks, and looks for a deadlock."""
 
     def __init__(self, board: Board | None, rank: int, what: str, line: str, group: str) -> None:
         self._board = board
@@ -116,10 +116,10 @@ class Wait:
             self._board.say({})
 
     def nap(self, ranks: Sequence[int]) -> None:
-        """Waits a little for ranks that have not come.
+        """Sleeps for a short time, because some ranks have not posted yet.
 
         Raises:
-            DeadlockError: If they will never come.
+            DeadlockError: If these ranks will never post.
         """
         time.sleep(self._nap)
         self._nap = min(1.5 * self._nap, _LONGEST_NAP)
@@ -128,7 +128,7 @@ class Wait:
             self._looked = time.monotonic()
 
     def _look(self, ranks: Sequence[int]) -> None:
-        """Writes that those ranks have not come, and checks whether they ever will."""
+        """Writes that this rank waits for the given ranks, and checks for a deadlock."""
         if self._board is None:
             return
         self._beat += 1
@@ -155,7 +155,7 @@ class Wait:
             raise DeadlockError(text)
 
     def _stuck(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]] | None:
-        """Returns the entries of all ranks that are waited for; None if one of them is at work."""
+        """Returns the entries of all ranks that this wait depends on; None if one still works."""
         assert self._board is not None
         found: dict[int, dict[str, Any]] = {}
         to_see = list(ranks)
@@ -164,7 +164,7 @@ class Wait:
             if rank in found or rank == self._rank:
                 continue
             said = self._board.read(rank)
-            if "deadlock" in said:  # another rank has found it first
+            if "deadlock" in said:  # another rank has detected the deadlock already
                 raise DeadlockError(said["deadlock"])
             if "ended" not in said and "for" not in said:
                 return None

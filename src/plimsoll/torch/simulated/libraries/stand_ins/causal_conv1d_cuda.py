@@ -1,6 +1,6 @@
-"""The kernels of causal-conv1d: they write and allocate their tensors, without values.
+"""The kernels of causal-conv1d: they allocate the same tensors, and compute nothing.
 
-Read in csrc/causal_conv1d.cpp of causal-conv1d 1.6, not measured.
+The code follows csrc/causal_conv1d.cpp of causal-conv1d 1.6. Its memory was not measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def causal_conv1d_fwd(
     final_states_out: Any,
     silu_activation: bool,  # noqa: ARG001
 ) -> None:
-    """Computes the result, and the states after the last row if they are requested."""
+    """Writes the result, and the states after the last row if they are requested."""
     _launch((x, weight, bias, seq_idx, initial_states), out, final_states_out)
 
 
@@ -44,7 +44,7 @@ def causal_conv1d_bwd(
     dinitial_states: Any,
     silu_activation: bool,  # noqa: ARG001
 ) -> None:
-    """Computes all gradients; keeps partial sums if they must be deterministic."""
+    """Writes all gradients; allocates partial sums if algorithms must be deterministic."""
     read = (x, weight, bias, dout, seq_idx, initial_states, dfinal_states)
     _launch(read, dx, dweight, dbias, dinitial_states)
     if not torch.are_deterministic_algorithms_enabled():
@@ -70,5 +70,5 @@ def causal_conv1d_update(
     cache_seqlens: Any = None,  # noqa: ARG001
     conv_state_indices: Any = None,  # noqa: ARG001
 ) -> None:
-    """Computes one step, or a few, of a sequence."""
+    """Writes the result for the next row or rows of a sequence, and its state."""
     _launch((x, weight, bias), out, conv_state)

@@ -1,7 +1,7 @@
-"""The kernels of flash-attn 2: they allocate their tensors in order, without values.
+"""The kernels of flash-attn 2: they allocate the same tensors in the same order, without values.
 
-Read in csrc/flash_attn/flash_api.cpp of flash-attn 2.8, not measured. Tensors have the layout
-batch, rows, heads, width; those of several lengths have rows, heads, width.
+The code follows csrc/flash_attn/flash_api.cpp of flash-attn 2.8. Its memory was not measured.
+Tensors have the dimensions batch, rows, heads, width; with packed sequences rows, heads, width.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from plimsoll.torch.simulated.libraries.source_kernels import note_kernel
 
 _OLDEST = (2, 7)
-"""Kernels before this version return padded copies too, and take other arguments."""
+"""The oldest simulated version. Older kernels also return padded copies, and take other arguments.
+"""
 _ROW_BLOCK = 128
 _SPLIT_ROW_BLOCK = 64
 
@@ -39,7 +40,7 @@ def _up(value: int, step: int) -> int:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The sizes of one call; with several lengths `rows` and `key_rows` are the longest."""
+    """The sizes of one call; `rows` and `key_rows` are those of the longest sequence."""
 
     batch: int
     rows: int
@@ -62,7 +63,7 @@ class _Sizes:
         return _up(self.width, 32 if self.width <= 128 else 64)
 
     def swapped(self) -> _Sizes:
-        """Returns sizes with one query row of several heads, which share a key head, as rows."""
+        """Returns the sizes of a call with one query row, with the heads of a key head as rows."""
         return _Sizes(
             self.batch, self.groups, self.key_heads, self.key_rows, self.key_heads, self.width
         )
@@ -115,7 +116,7 @@ def _floats(like: Any, *shape: int) -> Any:
 
 
 def _accumulators(like: Any, sizes: _Sizes, splits: int) -> tuple[Any, ...]:
-    """Returns accumulators for split keys; none if they are not split."""
+    """Allocates the accumulators for split keys; none if the keys are not split."""
     if splits <= 1:
         return ()
     rows = (splits, sizes.batch, sizes.heads, sizes.rows)
@@ -144,7 +145,11 @@ def fwd(
     return_softmax: bool,
     generator: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Sequences of one length: returns the result, logarithms of rows, weights and random state."""
+    """Computes attention over sequences of equal length.
+
+    Returns:
+        The result, the logarithms of the rows' sums, the weights and the random state.
+    """
     _check(q, k, v)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
     window = (window_size_left, 0 if is_causal and q.shape[1] > 1 else window_size_right)
@@ -189,7 +194,7 @@ def varlen_fwd(
     generator: Any = None,  # noqa: ARG001
     num_splits: int = 0,
 ) -> list[Any]:
-    """Sequences of several lengths, one after the other."""
+    """Computes attention over packed sequences; returns the same tensors as `fwd`."""
     _check(q, k, v)
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[-2], q.shape[2])
@@ -230,7 +235,10 @@ def _gradients(
     dropout: float,
     deterministic: bool,
 ) -> list[Any]:
-    """Both backward passes: `statistics` and `sums` are the shapes of temporary tensors."""
+    """Implements both backward passes.
+
+    `statistics` is the shape of the rows' sums, and `sums` that of the accumulated query gradient.
+    """
     query, key, value = of
     dq, dk, dv = (
         torch.empty_like(one) if given is None else given
@@ -276,7 +284,7 @@ def bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns gradients of query, key and value, and sums of rows."""
+    """Returns the gradients of query, key and value, and the sums of the rows."""
     _check(q, k, v, out, dout)
     sizes = _Sizes.of(q, k.shape[1], k.shape[2])
     rows = _up(sizes.rows, _ROW_BLOCK)
@@ -312,7 +320,7 @@ def varlen_bwd(
     generator: Any = None,  # noqa: ARG001
     rng_state: Any = None,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns gradients and sums of rows for sequences of several lengths."""
+    """Returns the same as `bwd` for packed sequences of different lengths."""
     _check(q, k, v, out, dout)
     batch = cu_seqlens_q.numel() - 1
     sizes = _Sizes(batch, max_seqlen_q, q.shape[1], max_seqlen_k, k.shape[1], q.shape[2])
@@ -344,7 +352,7 @@ def fwd_kvcache(
     is_rotary_interleaved: bool = True,  # noqa: ARG001
     num_splits: int = 0,
 ) -> list[Any]:
-    """Attends with new rows to a cache of keys and values, to which their own may be added."""
+    """Computes attention of new query rows over a cache; `k` and `v`, if given, are added to it."""
     _check(q, kcache, vcache)
     pages = None if block_table is None else block_table.shape[1] * kcache.shape[1]
     key_rows = kcache.shape[1] if pages is None else pages
@@ -357,7 +365,7 @@ def fwd_kvcache(
     given, out = out, torch.empty_like(q) if out is None else out
     logarithms = _floats(q, sizes.batch, sizes.heads, sizes.rows)
     if pages is not None and seqlens_k is not None:
-        seqlens_k.max().item()  # checks the pages, and so waits
+        seqlens_k.max().item()  # a check of the pages: the host waits for the value
     splits = num_splits if num_splits > 0 else sizes.splits(q.device)
     kept = _accumulators(q, sizes, splits)
     added = [kcache, vcache] if k is not None and v is not None else []

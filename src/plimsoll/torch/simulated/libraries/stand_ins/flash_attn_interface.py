@@ -1,6 +1,7 @@
-"""flash-attn 3: its functions, with their kernels' memory, and no values.
+"""The functions of flash-attn 3: they allocate the kernels' memory, and compute nothing.
 
-Read in hopper/flash_attn_interface.py and flash_api.cpp of flash-attn 3, not measured.
+The code follows hopper/flash_attn_interface.py and flash_api.cpp of flash-attn 3. Its memory was
+not measured.
 """
 
 from __future__ import annotations
@@ -58,20 +59,23 @@ def _forward(
     scheduled: bool = False,
     cached: bool = False,
 ) -> tuple[Any, Any]:
-    """Takes the memory of the forward kernel.
+    """Allocates the memory of the forward kernel and launches it.
 
     Args:
         q: Queries.
         k: Keys, or pages of them.
         v: Values, or pages of them.
         longest: The most query rows and key rows of a sequence.
-        lengths: How many sequences there are if they have several lengths, otherwise None.
+        lengths: The number of sequences if they are packed and differ in length; otherwise None.
         causal: Whether rows see no later keys.
         window: How many keys before and after its own a row sees; -1 means all of them.
-        asked: Number of parts into which the keys are split; 0 leaves it to the kernel.
+        asked: The number of parts into which the keys are split; 0 lets flash-attn choose.
         pages: The table of pages, or None.
         scheduled: Whether the caller has made the schedule.
-        cached: Whether each sequence has its own number of keys.
+        cached: Whether each sequence has its own number of keys in a cache.
+
+    Returns:
+        The output, and the logarithm of the sum of each row.
     """
     _check(q)
     q, k, v = map(_along, (q, k, v))
@@ -106,7 +110,7 @@ def _forward(
 def _blocks(
     width: int, major: int, causal: bool, is_local: bool, softcap: float
 ) -> tuple[int, int]:
-    """Returns the rows and key rows that the backward kernel takes at a time."""
+    """Returns how many query rows and key rows a block of the backward kernel has."""
     if major < 9:
         row_block = 128 if width <= 64 else 64
         return row_block, 128 if width <= 128 else 80 if width <= 192 else 64
@@ -192,7 +196,7 @@ def flash_attn_func(
     sm_margin: int = 0,  # noqa: ARG001
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of one length."""
+    """Computes attention over sequences of equal length."""
     longest = (q.shape[1], k.shape[1])
     how = (causal, window_size, softcap, num_splits, deterministic, return_attn_probs)
     return _Attention.apply(q, k, v, (), longest, *how)
@@ -223,7 +227,7 @@ def flash_attn_varlen_func(
     sm_margin: int = 0,  # noqa: ARG001
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of several lengths, one after the other."""
+    """Computes attention over packed sequences of different lengths."""
     longest = (int(max_seqlen_q), int(max_seqlen_k))
     starts = (cu_seqlens_q, cu_seqlens_k)
     how = (causal, window_size, softcap, num_splits, deterministic, return_attn_probs)
@@ -262,7 +266,7 @@ def flash_attn_with_kvcache(
     sm_margin: int = 0,  # noqa: ARG001
     return_softmax_lse: bool = False,
 ) -> Any:
-    """Computes attention of new rows over a cache of keys and values."""
+    """Computes attention of new query rows over a cache of keys and values."""
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full((q.shape[0],), cache_seqlens, dtype=torch.int32, device=q.device)
     key_rows = k_cache.shape[1] if page_table is None else page_table.shape[1] * k_cache.shape[1]

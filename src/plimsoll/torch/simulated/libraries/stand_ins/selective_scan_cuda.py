@@ -1,6 +1,7 @@
-"""The kernels of mamba's selective scan: they allocate their tensors in order, without values.
+"""The kernels of Mamba's selective scan: they allocate the same tensors, and compute nothing.
 
-Read in csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3, not measured.
+The code follows csrc/selective_scan/selective_scan.cpp of mamba-ssm 2.3. Its memory was not
+measured.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def fwd(
     delta_bias: Any,
     delta_softplus: bool,  # noqa: ARG001
 ) -> list[Any]:
-    """Returns the result, the states between chunks, and the result times its gate."""
+    """Returns the result, the states between chunks, and with `z` the result times its gate."""
     gated = [] if z is None else [torch.empty_like(z)]
     out = torch.empty_like(delta)
     batch, channels, rows = u.shape
@@ -56,7 +57,7 @@ def bwd(
     delta_softplus: bool,  # noqa: ARG001
     recompute_out_z: bool,
 ) -> list[Any]:
-    """Returns all gradients; single precision accumulates those that vary by row."""
+    """Returns all gradients; adds up those of a B or C that varies by row in single precision."""
     gate = []
     if z is not None:
         gate.append(torch.empty_like(z) if dz is None else dz)

@@ -1,6 +1,6 @@
-"""causal-conv1d: its two functions, with the tensors that they keep for the backward pass.
+"""The two functions of causal-conv1d, with the tensors that they keep for the backward pass.
 
-Read in causal_conv1d/causal_conv1d_interface.py of causal-conv1d 1.6.
+The code follows causal_conv1d/causal_conv1d_interface.py of causal-conv1d 1.6.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def causal_conv1d_fn(
     final_states_out: Any = None,
     activation: str | None = None,
 ) -> Any:
-    """Convolves each channel along the rows before each row."""
+    """Convolves each channel along the sequence; a row depends on the rows before it."""
     is_active = _is_active(activation)
     states = (initial_states, return_final_states, final_states_out)
     return _Convolution.apply(x, weight, bias, seq_idx, *states, is_active)
@@ -92,7 +92,7 @@ def causal_conv1d_update(
     cache_seqlens: Any = None,
     conv_state_indices: Any = None,
 ) -> Any:
-    """Computes one step, or a few, of a sequence."""
+    """Convolves the next row or rows of a sequence, and updates its state."""
     rows = x.unsqueeze(-1) if x.dim() == 2 else x
     how = (_is_active(activation), cache_seqlens, conv_state_indices)
     out = causal_conv1d_update_function(rows, conv_state, weight, bias, *how)

@@ -1,6 +1,7 @@
-"""causal-conv1d's last rows of sequences of several lengths.
+"""causal-conv1d's function that returns the last rows of sequences of different lengths.
 
-Read in causal_conv1d/causal_conv1d_varlen.py of causal-conv1d 1.6, not measured.
+The code follows causal_conv1d/causal_conv1d_varlen.py of causal-conv1d 1.6. Its memory was not
+measured.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel
 
 
 def causal_conv1d_varlen_states(x: Any, cu_seqlens: Any, state_len: int) -> Any:
-    """Returns sequences by channels by `state_len`; `x` is all rows by channels."""
+    """Returns the last `state_len` rows of each sequence: sequences x channels x rows.
+
+    `x` has the rows of all sequences, one after the other: rows x channels.
+    """
     cu_seqlens = cu_seqlens.contiguous()
     states = x.new_empty(cu_seqlens.shape[0] - 1, state_len, x.shape[1]).transpose(1, 2)
     launch_kernel("causal_conv1d", "causal-conv1d 1.6.0", (cu_seqlens, states), (states,))

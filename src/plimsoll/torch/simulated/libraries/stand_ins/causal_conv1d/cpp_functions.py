@@ -1,6 +1,6 @@
-"""causal-conv1d's kernels, with the tensors that they write to.
+"""causal-conv1d's functions that allocate tensors and run the kernels; mamba-ssm imports them.
 
-Read in causal_conv1d/cpp_functions.py of causal-conv1d 1.6; mamba-ssm imports these functions.
+The code follows causal_conv1d/cpp_functions.py of causal-conv1d 1.6.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 
 
 def empty_states(x: Any, width: int) -> Any:
-    """Returns the rows before a sequence, batch by channels by `width` - 1."""
+    """Allocates the rows before each sequence: batch x channels x (`width` - 1)."""
     batch, channels, _ = x.shape
     return x.new_empty(batch, width - 1, channels).transpose(1, 2)
 
@@ -26,7 +26,7 @@ def causal_conv1d_fwd_function(
     final_states_out: Any,
     silu_activation: bool,
 ) -> Any:
-    """Runs the forward kernel."""
+    """Allocates the result and runs the forward kernel."""
     out = torch.empty_like(x)
     kernels.causal_conv1d_fwd(
         x, weight, bias, seq_idx, initial_states, out, final_states_out, silu_activation
@@ -46,7 +46,7 @@ def causal_conv1d_bwd_function(
     return_dinitial_states: bool,
     silu_activation: bool,
 ) -> Any:
-    """Runs the backward kernel; gradients of weights are accumulated in single precision."""
+    """Runs the backward kernel, which adds up gradients of weights in single precision."""
     dx = torch.empty_like(x) if dx is None else dx
     dweight = torch.zeros_like(weight, dtype=torch.float32)
     dbias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
@@ -66,7 +66,7 @@ def causal_conv1d_update_function(
     cache_seqlens: Any = None,
     conv_state_indices: Any = None,
 ) -> Any:
-    """Runs the kernel of one step."""
+    """Allocates the result and runs the kernel for the next row or rows."""
     out = torch.empty_like(x)
     how = (silu_activation, cache_seqlens, conv_state_indices)
     kernels.causal_conv1d_update(x, conv_state, weight, bias, out, *how)

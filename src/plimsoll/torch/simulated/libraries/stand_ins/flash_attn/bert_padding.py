@@ -1,6 +1,6 @@
 """flash-attn's functions that pack padded sequences one after the other, and unpack them.
 
-Read in flash_attn/bert_padding.py of flash-attn 2.8.
+The code follows flash_attn/bert_padding.py of flash-attn 2.8.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 
 class _Rows(torch.autograd.Function):  # type: ignore[misc]
-    """Selects rows of a tensor."""
+    """Selects rows of a tensor by their indices; the backward pass scatters the gradients."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Any, indices: Any) -> Any:
@@ -32,7 +32,7 @@ class _Rows(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _IntoRows(torch.autograd.Function):  # type: ignore[misc]
-    """Puts a tensor's rows at given positions, and zeros elsewhere."""
+    """Makes a tensor with the given rows at some indices, and zeros elsewhere."""
 
     @staticmethod
     def forward(ctx: Any, values: Any, indices: Any, rows: int) -> Any:
@@ -48,17 +48,22 @@ class _IntoRows(torch.autograd.Function):  # type: ignore[misc]
 
 
 def index_first_axis(tensor: Any, indices: Any) -> Any:
-    """Returns selected rows."""
+    """Returns the rows of a tensor at the given indices."""
     return _Rows.apply(tensor, indices)
 
 
 def index_put_first_axis(values: Any, indices: Any, first_axis_dim: int) -> Any:
-    """Returns a new tensor with rows at given positions."""
+    """Returns a new tensor with the given rows at some indices, and zeros elsewhere."""
     return _IntoRows.apply(values, indices, first_axis_dim)
 
 
 def unpad_input(hidden_states: Any, attention_mask: Any, unused_mask: Any = None) -> Any:
-    """Returns the tokens that a mask selects, one sequence after the other."""
+    """Packs the tokens that a mask selects.
+
+    Returns:
+        The packed tokens, their indices, the starts of the sequences, the greatest length, and the
+        used length of each sequence.
+    """
     mask = attention_mask if unused_mask is None else attention_mask + unused_mask
     lengths = mask.sum(dim=-1, dtype=torch.int32)
     used = attention_mask.sum(dim=-1, dtype=torch.int32)
@@ -69,6 +74,6 @@ def unpad_input(hidden_states: Any, attention_mask: Any, unused_mask: Any = None
 
 
 def pad_input(hidden_states: Any, indices: Any, batch: int, seqlen: int) -> Any:
-    """Returns packed tokens as padded sequences."""
+    """Returns padded sequences from packed tokens."""
     whole = index_put_first_axis(hidden_states, indices, batch * seqlen)
     return whole.reshape(batch, seqlen, *whole.shape[1:])

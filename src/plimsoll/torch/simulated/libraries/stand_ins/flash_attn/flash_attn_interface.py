@@ -1,6 +1,6 @@
-"""flash-attn 2: its functions, with the tensors that each of them keeps for the backward pass.
+"""The functions of flash-attn 2, with the tensors that each of them keeps for the backward pass.
 
-Read in flash_attn/flash_attn_interface.py of flash-attn 2.8.
+The code follows flash_attn/flash_attn_interface.py of flash-attn 2.8.
 """
 
 # mypy: disable-error-code="untyped-decorator"
@@ -18,7 +18,7 @@ def _along(x: Any) -> Any:
 
 
 def _padded(tensors: Any, width: int) -> list[Any]:
-    """Pads widths to multiples of 8, which the kernels need."""
+    """Pads the tensors' last dimension to a multiple of 8, which the kernels need."""
     return [pad(one, [0, -width % 8]) if width % 8 else one for one in tensors]
 
 
@@ -204,12 +204,12 @@ def _(
     return q.new_empty((q.shape[1], rows), dtype=torch.float32)
 
 
-# The packing of tensors: the dimension from the end, and which of q, k and v are packed.
+# Which of q, k and v (0, 1 and 2) are packed into one tensor, by the packing's name.
 _PACKED = {"": (), "qkv": (0, 1, 2), "kv": (1, 2)}
 
 
 def _taken_apart(tensors: tuple[Any, ...]) -> list[Any]:
-    """Returns query, key and value from one packed tensor, a query and a packed one, or three."""
+    """Returns query, key and value. `tensors` has all three, or the last one is packed."""
     if len(tensors) == 3:
         return list(tensors)
     *alone, packed = tensors
@@ -217,7 +217,7 @@ def _taken_apart(tensors: tuple[Any, ...]) -> list[Any]:
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
-    """Implements all of flash-attn's functions; without `lengths` sequences have one length."""
+    """Implements all of flash-attn's functions; without `lengths` sequences are equally long."""
 
     @staticmethod
     def forward(
@@ -311,7 +311,7 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of one length."""
+    """Computes attention over sequences of equal length."""
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((q, k, v), None, *how, return_attn_probs)
 
@@ -327,7 +327,7 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of one length, with q, k and v in one tensor."""
+    """Computes attention over sequences of equal length, with q, k and v in one tensor."""
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((qkv,), None, *how, return_attn_probs)
 
@@ -344,7 +344,7 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of one length, with k and v in one tensor."""
+    """Computes attention over sequences of equal length, with k and v in one tensor."""
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((q, kv), None, *how, return_attn_probs)
 
@@ -367,7 +367,7 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Any = None,
 ) -> Any:
-    """Computes attention over sequences of several lengths, one after the other."""
+    """Computes attention over packed sequences of different lengths."""
     lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((q, k, v), lengths, *how, return_attn_probs, block_table)
@@ -386,7 +386,7 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of several lengths, with q, k and v in one tensor."""
+    """Computes attention over packed sequences of different lengths; one tensor has q, k and v."""
     lengths = (cu_seqlens, cu_seqlens, int(max_seqlen), int(max_seqlen))
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((qkv,), lengths, *how, return_attn_probs)
@@ -408,7 +408,7 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """Computes attention over sequences of several lengths, with k and v in one tensor."""
+    """Computes attention over packed sequences of different lengths; one tensor has k and v."""
     lengths = (cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k))
     how = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
     return _attend((q, kv), lengths, *how, return_attn_probs)
@@ -435,7 +435,7 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """Computes attention of new rows over a cache of keys and values."""
+    """Computes attention of new query rows over a cache of keys and values."""
     q, k, v = map(_along, (q, k, v))
     if isinstance(cache_seqlens, int):
         cache_seqlens = torch.full(

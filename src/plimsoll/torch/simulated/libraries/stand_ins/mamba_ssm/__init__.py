@@ -1,4 +1,4 @@
-"""Stand-in for mamba-ssm 2.3: the first Mamba, without Mamba2's scan in Triton."""
+"""Stand-in for mamba-ssm 2.3. It has Mamba, but not Mamba2, whose scan is in Triton."""
 
 from __future__ import annotations
 

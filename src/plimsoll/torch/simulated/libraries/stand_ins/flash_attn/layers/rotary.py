@@ -1,6 +1,6 @@
 """flash-attn's rotary position embedding, in one kernel.
 
-Read in flash_attn/layers/rotary.py of flash-attn 2.8, not measured.
+The code follows flash_attn/layers/rotary.py of flash-attn 2.8. Its memory was not measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def apply_rotary_emb(
     cu_seqlens: Any = None,  # noqa: ARG001
     max_seqlen: int | None = None,  # noqa: ARG001
 ) -> Any:
-    """Applies rotary positions to queries or keys."""
+    """Applies the rotary position embedding to queries or keys."""
     return _Rotary.apply(x, cos, sin, inplace)
 
 

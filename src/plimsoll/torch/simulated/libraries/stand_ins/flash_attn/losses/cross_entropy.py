@@ -1,6 +1,6 @@
 """flash-attn's cross entropy as a module.
 
-Read in flash_attn/losses/cross_entropy.py of flash-attn 2.8.
+The code follows flash_attn/losses/cross_entropy.py of flash-attn 2.8.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..ops.triton.cross_entropy import cross_entropy_loss
 
 
 class CrossEntropyLoss(nn.Module):  # type: ignore[misc]
-    """Cross entropy as a module."""
+    """flash-attn's cross entropy as a module of PyTorch."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class CrossEntropyLoss(nn.Module):  # type: ignore[misc]
         self.process_group, self.return_z_loss = process_group, return_z_loss
 
     def forward(self, input: Any, target: Any, precomputed_lse: Any = None) -> Any:  # noqa: A002
-        """Returns the losses of rows of logits, by their labels."""
+        """Returns the loss for each row of logits and its label."""
         made = cross_entropy_loss(
             input,
             target,

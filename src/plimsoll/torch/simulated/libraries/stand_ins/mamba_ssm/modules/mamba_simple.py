@@ -1,6 +1,6 @@
-"""The layer of the first Mamba.
+"""The Mamba layer (of the first version, not Mamba2).
 
-Read in mamba_ssm/modules/mamba_simple.py of mamba-ssm 2.3.
+The code follows mamba_ssm/modules/mamba_simple.py of mamba-ssm 2.3.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ops.triton.selective_state_update import selective_state_update
 
 
 class Mamba(nn.Module):  # type: ignore[misc]
-    """A layer of the first Mamba."""
+    """A Mamba layer (of the first version, not Mamba2)."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         self.out_proj = nn.Linear(inner, d_model, bias=bias, **made)
 
     def forward(self, hidden_states: Any, inference_params: Any = None) -> Any:
-        """Runs whole sequences, or the next token of a cached one."""
+        """Computes whole sequences, or the next token of sequences whose states are cached."""
         rows = hidden_states.shape[1]
         conv_state = ssm_state = None
         if inference_params is not None:
@@ -102,7 +102,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         return self.out_proj(y.transpose(1, 2))
 
     def step(self, hidden_states: Any, conv_state: Any, ssm_state: Any) -> Any:
-        """Runs the next token, and updates its states."""
+        """Computes the next token of each sequence, and updates the states."""
         x, z = self.in_proj(hidden_states.squeeze(1)).chunk(2, dim=-1)
         weight = self.conv1d.weight.squeeze(1)
         x = causal_conv1d_update(x, conv_state, weight, self.conv1d.bias, self.activation)
@@ -120,7 +120,7 @@ class Mamba(nn.Module):  # type: ignore[misc]
         dtype: Any = None,
         **_: Any,
     ) -> Any:
-        """Returns states for the generation of sequences."""
+        """Allocates the states of the convolution and of the scan for generating tokens."""
         weights = ((self.d_conv, self.conv1d.weight), (self.d_state, self.dt_proj.weight))
         device = self.out_proj.weight.device
         return tuple(

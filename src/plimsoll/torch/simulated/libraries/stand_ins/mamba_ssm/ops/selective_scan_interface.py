@@ -1,6 +1,6 @@
-"""mamba-ssm's selective scan and the fused block around it.
+"""mamba-ssm's selective scan, and the function that fuses it with the rest of a Mamba layer.
 
-Read in mamba_ssm/ops/selective_scan_interface.py of mamba-ssm 2.3.
+The code follows mamba_ssm/ops/selective_scan_interface.py of mamba-ssm 2.3.
 """
 
 from __future__ import annotations
@@ -72,23 +72,26 @@ def selective_scan_fn(
     delta_softplus: bool = False,
     return_last_state: bool = False,
 ) -> Any:
-    """Scans over the rows of a sequence."""
+    """Computes the selective scan over the rows of each sequence."""
     how = (delta_bias, delta_softplus, return_last_state)
     return _Scan.apply(u, delta, A, B, C, D, z, *how)
 
 
 def rows_last(flat: Any, rows: int) -> Any:
-    """Returns channels by all rows as sequences of channels by rows."""
+    """Reshapes channels x (sequences * rows) to sequences x channels x rows."""
     return flat.unflatten(1, (-1, rows)).transpose(0, 1)
 
 
 def joined(sequences: Any) -> Any:
-    """Returns sequences of channels by rows as channels by all rows."""
+    """Reshapes sequences x channels x rows to channels x (sequences * rows)."""
     return sequences.transpose(0, 1).flatten(1)
 
 
 class _Block(torch.autograd.Function):  # type: ignore[misc]
-    """A whole Mamba layer except its first projection; two results are recomputed."""
+    """Computes a Mamba layer without its first projection.
+
+    The backward pass computes the convolution and `delta` again.
+    """
 
     @staticmethod
     @torch.amp.custom_fwd(device_type="cuda")  # type: ignore[untyped-decorator,unused-ignore]
@@ -202,7 +205,7 @@ def mamba_inner_fn(
     dt_rms_weight: Any = None,
     b_c_dt_rms_eps: float = 1e-6,  # noqa: ARG001
 ) -> Any:
-    """Runs a whole Mamba layer except its first projection."""
+    """Computes a Mamba layer without its first projection."""
     unusual = (B_proj_bias, C_proj_bias, b_rms_weight, c_rms_weight, dt_rms_weight)
     if checkpoint_lvl != 1 or any(one is not None for one in unusual):
         raise NotImplementedError(

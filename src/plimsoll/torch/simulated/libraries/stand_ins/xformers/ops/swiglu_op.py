@@ -1,6 +1,6 @@
-"""xformers' SwiGLU, with PyTorch's operations.
+"""xformers' SwiGLU, computed with PyTorch's operations.
 
-Read in xformers/ops of xformers 0.0.33.
+The code follows xformers/ops of xformers 0.0.33.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def swiglu(
     *,
     op: Any = None,  # noqa: ARG001
 ) -> Any:
-    """Computes two linear layers, one of which gates the other, and a third."""
+    """Computes w3(silu(w1(x)) * w2(x)), where w1, w2 and w3 are linear layers."""
     gate = functional.silu(functional.linear(x, w1, b1))
     return functional.linear(gate * functional.linear(x, w2, b2), w3, b3)
 
@@ -42,7 +42,7 @@ class SwiGLU(nn.Module):  # type: ignore[misc]
         self.w3 = nn.Linear(hidden_features, out_features or in_features, bias=bias)
 
     def forward(self, x: Any) -> Any:
-        """Returns the layers' result for `x`."""
+        """Returns `swiglu` of `x` with the module's weights."""
         of_gate, of_rest = self.w12.weight.chunk(2)
         biases = (None, None) if self.w12.bias is None else self.w12.bias.chunk(2)
         return swiglu(x, of_gate, biases[0], of_rest, biases[1], self.w3.weight, self.w3.bias)

@@ -1,6 +1,6 @@
-"""xformers' unbind, with PyTorch's operations.
+"""xformers' unbind, computed with PyTorch's operations.
 
-Read in xformers/ops of xformers 0.0.33.
+The code follows xformers/ops of xformers 0.0.33.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ class _Unbind(torch.autograd.Function):  # type: ignore[misc]
 
 
 def unbind(x: Any, dim: int) -> Any:
-    """Works like `torch.unbind`."""
+    """Works like `torch.unbind`; the backward pass stacks the gradients in one tensor."""
     return _Unbind.apply(x, dim)

@@ -1,6 +1,7 @@
-"""mamba-ssm's norms with a gate, in one kernel for each direction.
+"""mamba-ssm's norms with a gate: one kernel for the forward pass, one for the backward pass.
 
-Read in mamba_ssm/ops/triton/layernorm_gated.py of mamba-ssm 2.3, not measured.
+The code follows mamba_ssm/ops/triton/layernorm_gated.py of mamba-ssm 2.3. Its memory was not
+measured.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import nn
 from plimsoll.torch.simulated.libraries.source_kernels import launch_kernel
 
 _MOST_ROW_BYTES = 65536
-"""Bytes of a group's row that the kernel holds at a time."""
+"""The most bytes of a group's row that the kernel processes at a time."""
 
 
 def _launch(read: Any, written: Any) -> None:
@@ -22,7 +23,7 @@ def _launch(read: Any, written: Any) -> None:
 
 
 def _rows(x: Any) -> Any:
-    """Returns the tensor as rows, each contiguous."""
+    """Reshapes a tensor to two dimensions, with contiguous rows."""
     x = x.reshape(-1, x.shape[-1])
     return x if x.stride(-1) == 1 else x.contiguous()
 
@@ -82,7 +83,7 @@ def layernorm_fn(
     norm_before_gate: bool = True,  # noqa: ARG001
     is_rms_norm: bool = False,
 ) -> Any:
-    """Returns a norm of each group of `group_size` channels, times the gate silu(z)."""
+    """Normalizes each group of `group_size` channels, and multiplies by the gate silu(z)."""
     return _Norm.apply(x, weight, bias, z, group_size or x.shape[-1], is_rms_norm)
 
 
@@ -95,7 +96,7 @@ def rmsnorm_fn(
     group_size: int | None = None,
     norm_before_gate: bool = True,
 ) -> Any:
-    """Returns an RMS norm of each group of `group_size` channels, times the gate silu(z)."""
+    """Works like `layernorm_fn`, with the RMS norm."""
     return layernorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate, True)
 
 
@@ -128,7 +129,7 @@ class LayerNorm(nn.Module):  # type: ignore[misc]
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Any, z: Any = None) -> Any:
-        """Returns the norm of `x`, gated by `z`."""
+        """Returns `x` normalized, times the gate silu(z)."""
         return layernorm_fn(
             x, self.weight, self.bias, z, self.eps, self.group_size, self.norm_before_gate,
             self._is_rms_norm,

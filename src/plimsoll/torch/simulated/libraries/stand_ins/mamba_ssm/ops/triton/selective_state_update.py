@@ -1,6 +1,7 @@
-"""mamba-ssm's single step of the selective scan.
+"""mamba-ssm's function for a single step of the selective scan.
 
-Read in mamba_ssm/ops/triton/selective_state_update.py of mamba-ssm 2.3, not measured.
+The code follows mamba_ssm/ops/triton/selective_state_update.py of mamba-ssm 2.3. Its memory was not
+measured.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def selective_state_update(
     dt_softplus: bool = False,  # noqa: ARG001
     state_batch_indices: Any = None,  # noqa: ARG001
 ) -> Any:
-    """Runs one step of the scan, which changes the state."""
+    """Computes one step of the selective scan, and updates the state."""
     out = torch.empty_like(x)
     launch_kernel("mamba_ssm", "mamba-ssm 2.3.0", (state, x, dt, A, B, C, D, z), (out, state))
     return out

@@ -1,6 +1,6 @@
-"""xformers' masks.
+"""The masks of xformers.
 
-Read in xformers/ops/fmha/attn_bias.py of xformers 0.0.33.
+The code follows xformers/ops/fmha/attn_bias.py of xformers 0.0.33.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import torch
 
 
 class AttentionBias:
-    """A tensor that is added to the scores."""
+    """The base class of masks; as a tensor, a mask is added to the scores."""
 
     is_causal = False
 
 
 class LowerTriangularMask(AttentionBias):
-    """Each row sees the rows before it."""
+    """A causal mask: each query row sees only the keys up to its own."""
 
     is_causal = True
 
     def materialize(self, shape: Any, dtype: Any = torch.float32, device: Any = "cpu") -> Any:
-        """Returns the mask for the scores."""
+        """Returns the mask as a tensor that can be added to the scores."""
         return torch.full(shape, float("-inf"), dtype=dtype, device=device).triu(1)
 
 
 class LowerTriangularFromBottomRightMask(LowerTriangularMask):
-    """Each row sees the rows before it, counted from the last row."""
+    """A causal mask in which the last query row sees all keys, the row before all but one."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class _SeqLenInfo:
 
 @dataclass
 class BlockDiagonalMask(AttentionBias):
-    """Sequences of several lengths, one after the other."""
+    """A mask for packed sequences: each row sees only its own sequence."""
 
     q_seqinfo: _SeqLenInfo
     k_seqinfo: _SeqLenInfo
@@ -74,7 +74,7 @@ class BlockDiagonalMask(AttentionBias):
 
     @classmethod
     def from_tensor_list(cls, tensors: Any) -> Any:
-        """Makes a mask for sequences, and one tensor with all of them."""
+        """Packs sequences into one tensor; returns their mask and the tensor."""
         sizes = [tensor.shape[0] for tensor in tensors]
         lengths = [tensor.shape[1] for tensor in tensors for _ in range(tensor.shape[0])]
         mask = cls.from_seqlens(lengths)
@@ -83,7 +83,7 @@ class BlockDiagonalMask(AttentionBias):
         return mask, torch.cat(rows, dim=1)
 
     def split(self, tensor: Any) -> Any:
-        """Splits a tensor into its sequences."""
+        """Splits a tensor of packed sequences into the sequences."""
         starts = self.q_seqinfo.seqstart_py
         sizes = self._batch_sizes or [1] * (len(starts) - 1)
         parts, first = [], 0
@@ -94,11 +94,11 @@ class BlockDiagonalMask(AttentionBias):
         return parts
 
     def make_causal(self) -> BlockDiagonalCausalMask:
-        """Returns a mask in which each row also sees only the rows before it."""
+        """Returns the causal form of the mask."""
         return BlockDiagonalCausalMask(self.q_seqinfo, self.k_seqinfo, self._batch_sizes)
 
 
 class BlockDiagonalCausalMask(BlockDiagonalMask):
-    """Sequences of several lengths; each row sees only the rows before it."""
+    """A causal mask for packed sequences: a row sees only its own sequence, up to itself."""
 
     is_causal = True
