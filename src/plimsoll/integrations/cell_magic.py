@@ -51,7 +51,7 @@ def run_cell(shell: Any, line: str, code: str) -> Any:
 
 @contextmanager
 def _shown(shell: Any, name: str, kept: str | None) -> Iterator[None]:
-    """Record the block, and show its memory even if it fails."""
+    """Records the block, and shows its memory even if it fails."""
     import torch
 
     with ExitStack() as stack:

@@ -40,15 +40,15 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         callbacks.insert(0, callbacks.pop())
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the watch."""
+        """Starts the watch."""
         self.memory.__enter__()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Add the figures to the logged values and to the log history."""
+        """Adds the figures to the logged values and to the log history."""
         figures = self.memory.figures()
         logs.update(figures)
         state.log_history[-1].update(figures)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the recording and the watch."""
+        """Ends the recording and the watch."""
         self.memory.end()

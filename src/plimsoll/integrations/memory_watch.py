@@ -91,7 +91,7 @@ class MemoryWatch:
         return [] if self._leak_watch is None else self._leak_watch.leaks
 
     def __enter__(self) -> MemoryWatch:
-        """Begin to watch.
+        """Begins to watch.
 
         Raises:
             InputError: If the recording cannot begin: the file exists, another recording is
@@ -129,7 +129,7 @@ class MemoryWatch:
         self.end()
 
     def end(self) -> None:
-        """End the recording and the watch; further calls do nothing."""
+        """Ends the recording and the watch; further calls do nothing."""
         self._opened.close()
 
     def figures(self) -> dict[str, float]:

@@ -21,7 +21,7 @@ _WORSE = 4
 
 
 def main() -> None:
-    """Predict scripts in two folders and write the comment."""
+    """Predicts scripts in two folders and writes the comment."""
     reserve_closed_descriptors()
     parser = argparse.ArgumentParser(
         prog="python -m plimsoll.integrations.pull_request",

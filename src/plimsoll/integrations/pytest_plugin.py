@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark."""
+    """Registers the mark."""
     config.addinivalue_line(
         "markers",
         "gpu_memory(budget): fails the test if more than this, such as '2GiB', is allocated on a "
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after other plug-ins have selected the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Check all budgets before the first test, and select the tests for a simulated GPU.
+    """Checks all budgets before the first test, and selects the tests for a simulated GPU.
 
     Raises:
         UsageError: If a budget is no size, the card is unknown, or nothing can be simulated here.
@@ -102,7 +102,7 @@ def _budget_of(item: pytest.Item) -> int | None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Record a test with a budget, from before its fixtures."""
+    """Records a test with a budget, from before its fixtures."""
     budget_bytes = _budget_of(item)
     if budget_bytes is not None:
         from plimsoll.base.errors import InputError
@@ -121,7 +121,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Fail a test that passed but exceeded its budget."""
+    """Fails a test that passed but exceeded its budget."""
     result = yield
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
@@ -132,7 +132,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """End the recording if the test did not finish."""
+    """Ends the recording if the test did not finish."""
     recording = item.stash.get(_RECORDING, None)
     if recording is not None:
         recording.opened.close()

@@ -30,14 +30,14 @@ class ReportWriter:
         self._file = file
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write a line."""
+        """Writes a line."""
         data: Any = self._config.hook.pytest_report_to_serializable(
             config=self._config, report=report
         )
         self._write(data)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Write that a test begins."""
+        """Writes that a test begins."""
         self._write(nodeid)
 
     def _write(self, line: Any) -> None:
@@ -46,5 +46,5 @@ class ReportWriter:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the writer. Processes that tests start write no reports."""
+    """Registers the writer. Processes that tests start write no reports."""
     config.pluginmanager.register(ReportWriter(config, Path(os.environ.pop(FILE))))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def has_gpu() -> bool:
-    """Whether PyTorch finds a GPU in this process, real or simulated.
+    """Returns whether PyTorch finds a GPU in this process, real or simulated.
 
     Raises:
         InputError: If PyTorch is not installed.
@@ -63,7 +63,7 @@ class SimulatedTests:
         self._endings: dict[str, str] = {}  # the exit of each test's process
 
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Report the result of one of the tests."""
+        """Reports the result of one of the tests."""
         if item.nodeid not in self._names:
             return None
         while item.nodeid not in self._reports:
@@ -79,7 +79,7 @@ class SimulatedTests:
         return True
 
     def _run(self, names: Sequence[str]) -> None:
-        """Run tests in new processes until all have run; if none begins, all count as lost."""
+        """Runs tests in new processes until all have run; if none begins, all count as lost."""
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
             file = Path(folder) / "reports"
             done = subprocess.run(  # noqa: S603

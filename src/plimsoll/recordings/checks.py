@@ -70,7 +70,7 @@ def too_large(name: object, memory: int) -> InputError:
 
 
 def check_count(events: int, memory: int) -> None:
-    """Check that so many events fit into the given memory.
+    """Checks that so many events fit into the given memory.
 
     Raises:
         ReadingLimitError: If they do not.

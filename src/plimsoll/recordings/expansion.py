@@ -64,7 +64,7 @@ def read_messages(file: IO[bytes], size: int) -> Iterator[tuple[bytes, memoryvie
 
 
 def check_message(metadata: bytes, body: memoryview, most_rows: int) -> None:
-    """Check that a message of an Arrow stream is a batch of columns within the size limits.
+    """Checks that a message of an Arrow stream is a batch of columns within the size limits.
 
     Args:
         metadata: The message's flatbuffer.
@@ -293,7 +293,7 @@ class _Thrift:
         return found
 
     def skip_field(self, kind: int, depth: int = 0) -> None:
-        """Skip the value of a field."""
+        """Skips the value of a field."""
         if kind not in _BOOLEANS:  # the type of a boolean field contains its value
             self._skip(kind, depth)
 

@@ -147,7 +147,7 @@ class TraceWriter:
             )
 
     def write(self, device: int, batch: EventBatch) -> None:
-        """Append events of `device`."""
+        """Appends events of `device`."""
         entry = self._devices.setdefault(device, {"events": 0, "segments": [], "start": []})
         entry["events"] += len(batch)
         self._used.setdefault(device, set()).update(np.unique(batch.stack).tolist())
@@ -166,7 +166,7 @@ class TraceWriter:
         start: list[_core.SegmentInfo],
         frames: Callable[[int], list[Frame]] | None = None,
     ) -> None:
-        """Add the segments of `device` before its first and after its last event.
+        """Adds the segments of `device` before its first and after its last event.
 
         Args:
             device: The device's number.

@@ -71,7 +71,7 @@ def read_recording(
 
 
 def is_recording(path: str | PathLike[str]) -> bool:
-    """Whether a file has a recording's ending, or begins as no Python script can."""
+    """Returns whether a file has a recording's ending, or begins as no Python script can."""
     if is_recording_name(path):
         return True
     try:

@@ -84,7 +84,7 @@ class StreamWriter:
         process: ProcessPlace | None = None,
         ended: bool = False,
     ) -> None:
-        """Append events of any devices, in order.
+        """Appends events of any devices, in order.
 
         Args:
             devices: The device of each event.
@@ -180,7 +180,7 @@ class StreamWriter:
         return int(self._numbers[stack])
 
     def close(self) -> None:
-        """Close the file."""
+        """Closes the file."""
         self._file.close()
 
 

@@ -47,7 +47,7 @@ _INSTALLERS = {
 
 
 def doctor() -> Diagnosis:
-    """Find which parts of plimsoll are installed and work here, and how to make the rest work.
+    """Finds which parts of plimsoll are installed and work here, and how to make the rest work.
 
     Installed parts are tried: an allocator on a simulated GPU and, if its library is built, the
     prediction of a tiny script, which takes seconds. Nothing is built or installed.
@@ -60,7 +60,7 @@ def doctor() -> Diagnosis:
 
 
 def build_libraries() -> None:
-    """Build the libraries that are compiled against the installed PyTorch, unless they exist.
+    """Builds the libraries that are compiled against the installed PyTorch, unless they exist.
 
     Raises:
         InputError: If PyTorch or a compiler is missing, or the compiler fails.

@@ -31,7 +31,7 @@ def measure_convolutions(convolutions: Sequence[str], seconds: float) -> dict[st
 
 
 def measure_searches(convolutions: Sequence[str], seconds: float) -> dict[str, list[list[int]]]:
-    """Measure the searches of cudnn.benchmark as `measure_convolutions` does."""
+    """Measures the searches of cudnn.benchmark as `measure_convolutions` does."""
     return _measure(searches, convolutions, seconds)
 
 

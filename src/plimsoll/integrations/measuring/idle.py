@@ -69,7 +69,7 @@ class Idle:
         self._held.close()
 
     def check(self) -> None:
-        """Check again after a part was measured.
+        """Checks again after a part was measured.
 
         Raises:
             CardInUseError: If another process uses the card now.
@@ -91,7 +91,7 @@ class Idle:
             time.sleep(0.1)
 
     def _lock(self, held: ExitStack) -> None:
-        """Lock the card against other measurements."""
+        """Locks the card against other measurements."""
         place = cache_folder() / f"measures-{self._uuid or 'gpu'}.lock"
         file = held.enter_context(place.open("a"))
         try:
@@ -112,7 +112,7 @@ class Idle:
         return next(iter(own), None)
 
     def _refuse_users(self, reading: GpuReading) -> None:
-        """Refuse a card on which other processes compute. A desktop may use it."""
+        """Refuses a card on which other processes compute. A desktop may use it."""
         which = f"GPU {reading.index} ({reading.name})"
         users = {
             pid: size

@@ -90,7 +90,7 @@ class _Machine:
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, part: str, **arguments: Any) -> Any:
-        """Measure a part in a process of its own.
+        """Measures a part in a process of its own.
 
         Raises:
             InputError: If the process fails, or another program used the card.

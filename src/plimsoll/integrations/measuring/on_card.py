@@ -66,7 +66,7 @@ PARTS: dict[str, Callable[..., Any]] = {
 
 
 def main() -> None:
-    """Measure a part."""
+    """Measures a part."""
     given = json.load(sys.stdin)
     found = PARTS[given.pop("part")](**given)
     print(json.dumps(found), flush=True)

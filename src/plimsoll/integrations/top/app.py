@@ -109,12 +109,12 @@ class TopApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Start to refresh."""
+        """Starts to refresh."""
         self._timer = self.set_interval(self._interval, self._look_again)
         self._look_again()
 
     def on_resize(self, _: Resize) -> None:
-        """Lay out again, once the new size is in force."""
+        """Lays out again, once the new size is in force."""
         self.call_after_refresh(self._show)
 
     # --- looking ---------------------------------------------------------------------------------
@@ -163,15 +163,15 @@ class TopApp(App[None]):
     # --- keys ------------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Disable keys of the screen while another screen is open above it."""
+        """Disables keys of the screen while another screen is open above it."""
         return not isinstance(self.screen, ModalScreen)
 
     def action_help(self) -> None:
-        """Explain the columns and the keys."""
+        """Explains the columns and the keys."""
         self.push_screen(screens.HelpScreen())
 
     def action_select(self, by: int) -> None:
-        """Select the next GPU or process, or the previous one."""
+        """Selects the next GPU or process, or the previous one."""
         if not self._rows:
             return
         place = self._place()
@@ -191,27 +191,27 @@ class TopApp(App[None]):
             area.scroll_to(y=max(line - height // 2, 0), animate=False)
 
     def action_let_go(self) -> None:
-        """Clear the selection; without one, show all processes again."""
+        """Clears the selection; without one, show all processes again."""
         if self._selected is None:
             self._order = replace(self._order, containing="")
         self._selected = None
         self._show()
 
     def action_sort(self, key: SortKey) -> None:
-        """Sort by a column."""
+        """Sorts by a column."""
         self._reorder(sort=key)
         self.notify(f"sorted by {key}", timeout=2)
 
     def action_next_sort(self) -> None:
-        """Sort by the next column."""
+        """Sorts by the next column."""
         self.action_sort(SORT_KEYS[(SORT_KEYS.index(self._order.sort) + 1) % len(SORT_KEYS)])
 
     def action_reverse(self) -> None:
-        """Reverse the sort order."""
+        """Reverses the sort order."""
         self._reorder(is_reversed=not self._order.is_reversed)
 
     def action_tree(self) -> None:
-        """Show the tree of parents and children, or the list again."""
+        """Shows the tree of parents and children, or the list again."""
         if self._hosts is not None:
             self._complain("a tree needs this machine's processes: run plimsoll top there")
             return
@@ -219,7 +219,7 @@ class TopApp(App[None]):
         self._reorder(parent_of=parent_of if is_list else None, name_of=program_name)
 
     def action_filter(self) -> None:
-        """Ask which processes to show."""
+        """Asks which processes to show."""
 
         def filter_by(text: str | None) -> None:
             if text is not None:
@@ -251,7 +251,7 @@ class TopApp(App[None]):
         return None if row is None else row.use
 
     def action_environment(self) -> None:
-        """Show the environment of the selected process."""
+        """Shows the environment of the selected process."""
         use = self._chosen_here()
         if use is None:
             return
@@ -262,7 +262,7 @@ class TopApp(App[None]):
             self._complain(str(error))
 
     def action_snapshot(self) -> None:
-        """Write a snapshot of the selected process after a confirmation."""
+        """Writes a snapshot of the selected process after a confirmation."""
         row = self._chosen()
         if row is None or (use := row.use) is None:
             return
@@ -292,7 +292,7 @@ class TopApp(App[None]):
             self.notify(f"plimsoll explain {path.name}", title="written", timeout=10)
 
     def action_end(self) -> None:
-        """End the selected process after a confirmation."""
+        """Ends the selected process after a confirmation."""
         use = self._chosen_here()
         if use is None:
             return
@@ -324,12 +324,12 @@ class TopApp(App[None]):
     # --- refreshing ------------------------------------------------------------------------------
 
     def action_pause(self) -> None:
-        """Pause or resume refreshing."""
+        """Pauses or resume refreshing."""
         self._is_paused = not self._is_paused
         self.notify("stopped" if self._is_paused else "goes on", timeout=2)
 
     def action_faster(self, by: int) -> None:
-        """Change the interval between refreshes."""
+        """Changes the interval between refreshes."""
         steps = INTERVALS_SECONDS
         nearest = min(range(len(steps)), key=lambda step: abs(steps[step] - self._interval))
         self._interval = steps[min(max(nearest - by, 0), len(steps) - 1)]

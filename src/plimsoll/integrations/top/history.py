@@ -30,7 +30,7 @@ class History:
         self._used: dict[Key, deque[int]] = {}
 
     def add(self, machine: Machine) -> None:
-        """Add a refresh."""
+        """Adds a refresh."""
         self._times.append(self._clock())
         now = dict(_in_use(machine))
         self._used = {key: self._used.get(key, deque(maxlen=MOST_LOOKS)) for key in now}

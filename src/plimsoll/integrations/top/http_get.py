@@ -78,7 +78,7 @@ class _Connected(io.RawIOBase):
         self._ends = ends
 
     def sendall(self, content: bytes) -> None:
-        """Send all bytes."""
+        """Sends all bytes."""
         self._socket.settimeout(_left(self._ends))
         self._socket.sendall(content)
 
@@ -91,12 +91,12 @@ class _Connected(io.RawIOBase):
         return True
 
     def readinto(self, into: WriteableBuffer, /) -> int:
-        """Wait for some bytes, until the deadline."""
+        """Waits for some bytes, until the deadline."""
         self._socket.settimeout(_left(self._ends))
         return self._socket.recv_into(into)
 
     def close(self) -> None:
-        """End the connection."""
+        """Ends the connection."""
         super().close()
         self._socket.close()
 

@@ -51,7 +51,7 @@ class ChosenProcess:
         return cls(pid, started)
 
     def end(self, how: signal.Signals) -> None:
-        """Send it a signal, if it is still the selected process.
+        """Sends it a signal, if it is still the selected process.
 
         Raises:
             InputError: If it has ended, or belongs to another user.

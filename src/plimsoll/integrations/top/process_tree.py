@@ -47,7 +47,7 @@ def process_tree(pids: Sequence[int], parent_of: Callable[[int], int | None]) ->
     begun: set[int] = set()
 
     def place(pid: int) -> None:
-        """Append a process after its parent."""
+        """Appends a process after its parent."""
         if pid in placed:
             return
         begun.add(pid)

@@ -151,7 +151,7 @@ def _text(values: Any, key: str) -> str:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse NaN and infinities, which Python's parser accepts but JSON does not have."""
+    """Refuses NaN and infinities, which Python's parser accepts but JSON does not have."""
     raise ValueError(constant)
 
 

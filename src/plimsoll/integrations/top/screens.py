@@ -107,7 +107,7 @@ class QuestionScreen(ModalScreen[str | None]):
             yield Static(Text(printable(self._question)))
 
     def on_key(self, event: Key) -> None:
-        """Close with the answer."""
+        """Closes with the answer."""
         event.stop()
         self.dismiss(event.character if event.character in self._keys else None)
 
@@ -134,5 +134,5 @@ class FilterScreen(ModalScreen[str | None]):
         yield Input(self._text, placeholder="a program, a number or a GPU; enter shows its rows")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Show only rows that contain the text."""
+        """Shows only rows that contain the text."""
         self.dismiss(event.value.strip())

@@ -56,7 +56,7 @@ class BlockHistory(Stretches):
     """
 
     def __init__(self, trace: DeviceTrace, *, events: int = STRETCH) -> None:
-        """Read the history once.
+        """Reads the history once.
 
         Args:
             trace: The events.

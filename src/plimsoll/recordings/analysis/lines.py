@@ -70,7 +70,7 @@ def is_program(frame: Frame) -> bool:
 
 
 def is_users(frame: Frame) -> bool:
-    """Whether a frame has a line in the user's own files, not in an installed package."""
+    """Returns whether a frame has a line in the user's own files, not in an installed package."""
     filename, line, _ = frame
     return line > 0 and _owner(filename) == "user"
 

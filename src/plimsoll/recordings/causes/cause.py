@@ -57,7 +57,7 @@ class Cause:
     why_not: str = ""
 
     def hardly_helps(self, reserved_bytes: int) -> bool:
-        """Whether the change was tried and saved less than 2 % of reserved memory.
+        """Returns whether the change was tried and saved less than 2 % of reserved memory.
 
         For a loop that grows, a change is worth while whatever a short trial saved.
         """

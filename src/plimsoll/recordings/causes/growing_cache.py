@@ -49,7 +49,7 @@ def growing_cache(facts: Facts) -> Cause | None:
 
 
 def _concatenates(line: str | None) -> bool:
-    """Whether a line, "FILE:LINE FUNCTION", calls a concatenation.
+    """Returns whether a line, "FILE:LINE FUNCTION", calls a concatenation.
 
     The text matters because results of a model grow with the sequence too.
     """

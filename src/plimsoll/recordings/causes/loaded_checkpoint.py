@@ -41,7 +41,7 @@ def loaded_checkpoint(facts: Facts) -> Cause | None:
 
 
 def loads(file: str, function: str) -> bool:
-    """Whether a function reads a checkpoint."""
+    """Returns whether a function reads a checkpoint."""
     return (file.endswith("torch/serialization.py") and "load" in function) or (
         file.endswith("safetensors/torch.py") and function == "load_file"
     )

@@ -32,5 +32,5 @@ def data_parallel(facts: Facts) -> Cause | None:
 
 
 def _is_of_replicas(file: str, function: str) -> bool:
-    """Whether a frame belongs to a replica's forward pass, in one thread for each card."""
+    """Returns whether a frame belongs to a replica's forward pass, in one thread for each card."""
     return file.endswith("torch/nn/parallel/parallel_apply.py") and function != "__init__"
