@@ -30,10 +30,10 @@ class MemoryCallback(TrainerCallback):  # type: ignore[misc]  # transformers has
         self.memory = MemoryWatch(**options)
 
     def add_to(self, trainer: Any) -> None:
-        """Insert it before a Trainer's other callbacks, so that those that report find the figures.
+        """Adds this callback to a Trainer, before all other callbacks.
 
-        In the Trainer's argument `callbacks` it would come last, and the reporters would not find
-        them.
+        Callbacks that report to trackers then see the figures. A callback in the Trainer's argument
+        `callbacks` would run after them.
         """
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks

@@ -1,4 +1,4 @@
-"""Segments as JSON, for the files of this package."""
+"""Converts segments to JSON and back, for the files of this package."""
 
 from __future__ import annotations
 

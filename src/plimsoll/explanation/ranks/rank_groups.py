@@ -90,7 +90,7 @@ class Shared:
             row[:] = np.isin(self.hashes, one.hashes, assume_unique=True)
 
     def missing(self) -> NDArray[np.float64]:
-        """Returns for each pair the share of the first rank's passages missing in the second."""
+        """Returns for each pair of ranks the share of the first's passages the second lacks."""
         kinds, place = np.unique(np.packbits(self.has, axis=1), axis=0, return_inverse=True)
         rows = np.unpackbits(kinds, axis=1, count=len(self.hashes)).astype(np.float32)
         common = (rows @ rows.T).astype(np.float64)
