@@ -49,5 +49,5 @@ class MemoryCallback(Callback):  # type: ignore[misc]  # Lightning has no types 
         self.memory.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Ends the recording and the watch: after an error on_fit_end is not called."""
+        """Ends the recording and the watch; Lightning calls no on_fit_end after an error."""
         self.memory.end()

@@ -103,7 +103,7 @@ def _predicted(
 
 
 def markdown(changes: Sequence[PeakChange], gpu: str) -> str:
-    """Returns the comment: the answer, a row for each script, and the functions that changed."""
+    """Returns the comment: the answer, a row for each script, and what changed in each."""
     return "\n".join(
         [
             f"### {_answer(changes)}",

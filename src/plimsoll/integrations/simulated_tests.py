@@ -57,7 +57,7 @@ class SimulatedTests:
         self._config = config
         self._card = card
         self._names = [item.nodeid for item in items]
-        # A pytest-xdist worker gets its tests one by one, and knows no others.
+        # A pytest-xdist worker gets its tests one by one, without knowing the next ones.
         self._one_by_one = hasattr(config, "workerinput")
         self._reports: dict[str, list[pytest.TestReport]] = {}  # by test, for those that have begun
         self._endings: dict[str, str] = {}  # by test: how its process exited

@@ -31,7 +31,7 @@ _devices: dict[tuple[int, int], SavedStorages] = {}  # by device and budget
 
 @dataclass(frozen=True)
 class OffloadStatistics:
-    """What the last step moved, on all devices.
+    """The bytes that the last step moved, on all devices.
 
     Attributes:
         saved_bytes: Bytes of the storages that could move.

@@ -26,7 +26,7 @@ class Pager:
     Args:
         plan: The plan of this step, with the budget.
         residency: The location of each storage.
-        memory: The measurement of the program's memory; told of each change that the pager makes.
+        memory: Measures the program's own memory; the pager reports its own changes to it.
 
     Attributes:
         first: The serial number of this step's first storage, which the plan counts as 0.

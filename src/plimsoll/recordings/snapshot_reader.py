@@ -136,7 +136,7 @@ def _one_snapshot() -> EventBatch:
 
 
 def _read_all(read: Callable[[int], bytes], most: int) -> bytearray:
-    """Reads in parts: the unpacked size is unknown, and allocating the limit would waste memory."""
+    """Reads all content, in parts because its size is unknown; raises beyond `most` bytes."""
     content = bytearray()
     while part := read(_PART):
         if len(content) + len(part) > most:

@@ -1,8 +1,9 @@
-"""Streaming traces (`.plim`): a history that is written while it happens.
+"""Describes streaming traces (`.plim`): a history that is written while it happens.
 
-An Arrow IPC stream: one schema, followed by batches of events in order of arrival. The columns are
-those of `EventBatch` with `device` before them, so any reader of Arrow can read them. All other
-data is JSON in the metadata of each batch, under the key `plimsoll`; each entry may be missing:
+A trace is an Arrow IPC stream: one schema, followed by batches of events in order of arrival. The
+columns are those of `EventBatch` with `device` before them, so any reader of Arrow can read them.
+All other data is JSON in the metadata of each batch, under the key `plimsoll`; each entry may be
+missing:
 
     frames   [[file, line, function], ...]: new frames, numbered from 0
     stacks   {number: [frame, ...]}: new call stacks, innermost frame first

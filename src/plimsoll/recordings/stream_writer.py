@@ -53,7 +53,7 @@ class StreamWriter:
         self._frames: dict[Frame, int] = {}
         # the number of a stack in the file, by the recorder's number
         self._numbers = np.array([0], dtype=np.uint32)
-        self._stacks: dict[tuple[int, ...], int] = {}  # by frames
+        self._stacks: dict[tuple[int, ...], int] = {}  # a stack's number in the file, by frames
         header = json.dumps({"format": FORMAT, "settings": dict(settings or {})}).encode()
         self._sum = zlib.crc32(header)
         self._file = _WholeWrites(self.path)

@@ -5,8 +5,8 @@ word is the source line that requested the allocation; in the other it is the al
 counted in allocations. Both stay the same if a rank has another shard of the same tensors, longer
 sequences or another clock. A *passage* is `WORDS` consecutive words; each distinct passage is kept
 once. So repeated steps count once, and a recording that begins later or ends earlier shares most
-passages with the others. A step with another order of allocations has passages that no other rank
-has.
+passages with the other recordings. A step with an unusual order of allocations has passages that
+no other rank has.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _check_ranks(found: Sequence[RankSummary], not_read: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a worker process needs to summarize one file."""
+    """The file and the options that a worker process needs to summarize it."""
 
     file: rank_files.RankFile
     pattern: re.Pattern[str] | None
@@ -189,7 +189,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Explaining:
-    """What a worker process needs to explain one file."""
+    """The file and the options that a worker process needs to explain it."""
 
     file: rank_files.RankFile
     search_events: int | None

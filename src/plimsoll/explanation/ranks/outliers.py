@@ -230,8 +230,8 @@ def _new_passages(
 ) -> list[NDArray[np.int64]]:
     """Returns for each rank the indices of its passages that few other ranks have.
 
-    Passages after the end of almost all other recordings are left out: the others may have had
-    them later.
+    Passages after the end of almost all other recordings are left out: those ranks may have had the
+    same passages later.
     """
     shared = Shared(passages)
     few = max(2, math.ceil(_FEW_HAVE * len(team)))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is installed and what works; prints as the text of `plimsoll doctor`.
+    """The installed and the working parts of plimsoll; prints as `plimsoll doctor` does.
 
     >>> import plimsoll
     >>> diagnosis = plimsoll.doctor()

@@ -1,4 +1,4 @@
-"""Measures cuDNN's workspaces for convolutions, of its first plan and in searches."""
+"""Measures cuDNN's workspaces for convolutions: with its first plan, and during searches."""
 
 from __future__ import annotations
 

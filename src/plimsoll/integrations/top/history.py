@@ -38,7 +38,7 @@ class History:
             self._used[key].append(size)
 
     def used(self, key: Key) -> list[int]:
-        """Returns the bytes at the last refreshes, oldest first; empty for an unknown key."""
+        """Returns the bytes at the last refreshes, oldest first; empty if nothing is known."""
         return list(self._used.get(key, ()))
 
     def seconds(self, looks: int) -> float:

@@ -64,7 +64,7 @@ class HostsWatch:
     def __init__(self, hosts: Sequence[Host], clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts = {host.name: host for host in hosts}
         self._clock = clock
-        self._silent: dict[str, tuple[float, str]] = {}  # since when, and why
+        self._silent: dict[str, tuple[float, str]] = {}  # since when a host fails, and why
 
     def look_each(self) -> dict[str, Machine | str]:
         """Returns each host's state, or the reason why there is none."""

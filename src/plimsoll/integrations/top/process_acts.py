@@ -75,7 +75,7 @@ class ChosenProcess:
 def environment(pid: int) -> list[tuple[str, str]]:
     """Returns the variables that a process was started with, those about GPUs first.
 
-    Values whose names mark them as secret are left out, because others may see the screen.
+    Values whose names mark them as secret are left out, because screens are often shared.
 
     Raises:
         InputError: If the process has ended, or belongs to another user.

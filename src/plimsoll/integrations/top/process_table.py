@@ -44,7 +44,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """Returns the row's identity: a process may use several GPUs."""
+        """Returns the row's identity: GPU and process, because a process may use several GPUs."""
         return self.gpu.label, None if self.use is None else self.use.pid
 
 

@@ -1,9 +1,9 @@
 """Finds the use of each block, by one set of rules for predictions and recordings.
 
 Labels from PyTorch in the running program decide first: parameters, gradients, optimizer state.
-Then the evidence of each request decides (`evidence.py`): the requesting part of the program, the
-pass, whether autograd was recording, and when the block ends. If a recording has neither labels nor
-stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
+Then the evidence of each request decides (`evidence.py`): which part of the program requested it,
+in which pass, whether autograd was recording, and when the block ends. If a recording has neither
+labels nor stacks, the rules use lifetimes in relation to the steps (`lifetime_categories.py`).
 
 A block that no rule names is "other".
 """
@@ -68,9 +68,9 @@ def find_categories(
     Args:
         lifetimes: The blocks.
         steps: The steps of the program.
-        frames: A function that returns the frames of a stack, such as `DeviceTrace.frames`.
+        frames: A function that returns the frames of a stack, for example `DeviceTrace.frames`.
         failures: The events where requests failed, in order.
-        labels: What PyTorch knew about this device's addresses while the program ran.
+        labels: The labels of this device's addresses, as PyTorch knew them in the program.
     """
     evidence = find_evidence(lifetimes, frames, labels, CATEGORIES)
     labelled = evidence.label >= 0

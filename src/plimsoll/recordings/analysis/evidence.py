@@ -145,7 +145,7 @@ def find_evidence(
     Args:
         lifetimes: The blocks.
         frames: A function that returns the frames of a stack, given its number.
-        labels: What PyTorch knew about the device's addresses.
+        labels: The labels of the device's addresses, as PyTorch knew them in the program.
         categories: The names of the categories, which labels use.
     """
     numbers, which = np.unique(lifetimes.stack, return_inverse=True)

@@ -154,7 +154,7 @@ def _find_rhythm(history: Stretches) -> Steps:
     confidence, _, kind = max([best, *finer], key=lambda one: (len(one[1]), one[0]))
     stretches = [middle] if not spare else history
     begins = np.concatenate([one.began.start[kind.among(one)] for one in stretches])
-    # The end of the last step is unknown; guess that it is as long as the others.
+    # The end of the last step is unknown. Guess that this step has the usual length.
     end = min(int(begins[-1] + np.median(np.diff(begins))), history.event_count)
     return Steps(np.append(begins, end), "rhythm", round(confidence, 3))
 

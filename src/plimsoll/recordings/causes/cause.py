@@ -33,7 +33,7 @@ class Cause:
 
     Attributes:
         name: A stable key, such as "unused_activations".
-        sentence: What holds how much memory, in one sentence without a full stop.
+        sentence: One sentence that names the holder and its memory, without a full stop.
         change: The advice, in the imperative.
         bytes: The memory that the cause holds at the peak, as far as it is known.
         line: The source line of the cause; None if unknown.

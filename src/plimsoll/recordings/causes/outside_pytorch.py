@@ -19,7 +19,7 @@ _OWN = re.compile(rf"this process has {_SIZE} memory in use")
 
 @dataclass(frozen=True)
 class CardParts:
-    """Who holds a card's memory when a program does not fit, in bytes.
+    """The parts of a card's memory by holder, in bytes, when a program does not fit.
 
     Attributes:
         total_bytes: The whole card.
