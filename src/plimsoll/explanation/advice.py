@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from plimsoll.recordings.recording import Recording
 
 _MOST_SETTINGS = 3
-_SPILL_TO = 0.75  # the share of the peak that stays on the card if no limit is known
+_SPILL_TO = 0.75  # the share of the peak that stays on the card, unless a limit refused a request
 
 
 def give_advice(

@@ -77,7 +77,7 @@ def _is_default(segment: _core.SegmentInfo) -> bool:
 
 
 def _largest_request(past: Past, event: int, stream: int, hole: int) -> int | None:
-    """Returns the largest request served from free memory: the hole, or less by some rule."""
+    """Returns the largest request that free memory serves: the hole, or less under a rule."""
     if not isinstance(past, ReplayedPast) or past.moves:
         # Only a replay can try requests; movable memory serves a request of any size.
         return None

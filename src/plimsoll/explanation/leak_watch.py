@@ -32,7 +32,7 @@ _MARK = "step of LeakWatch"
 
 
 class LeakWarning(UserWarning):
-    """GPU memory grows from step to step; the message names the line.
+    """Warns that GPU memory grows from step to step; the message names the line.
 
     See `LeakWatch`, and docs/explain.md.
     """

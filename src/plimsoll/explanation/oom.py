@@ -64,7 +64,7 @@ def explain_failure(
         room = 0 if known is None else max(known - reserved, 0)
         reason = "other_pools" if free - held + room < asked else "fragmentation"
     elif largest_hole(after, is_own) >= asked:
-        # If not max_split_size, the free block would have served it: the replay differs.
+        # A free block is large enough: either max_split_size forbids it, or the replay differs.
         reason = "unknown" if past.max_split_size is None else "max_split_size"
     elif largest_hole(after, is_streams) >= asked:
         reason = "other_streams"

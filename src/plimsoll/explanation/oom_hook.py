@@ -82,7 +82,7 @@ class OomHook:
                 self.explain(arguments.exc_value)
 
         def restore() -> None:
-            # A hook that was installed over ours still calls ours, so ours stay in that case.
+            # Restore only where no later hook has replaced ours, because a later hook calls ours.
             if sys.excepthook is in_program:
                 sys.excepthook = for_program
             if threading.excepthook is in_thread:

@@ -128,7 +128,7 @@ class Search:
         elif limit := setting.limit or self.limit:
             tiers = {"limit": limit}
         elif self.recording.allocator != "native":
-            # the recorded limit was inferred from another allocator's behaviour
+            # a limit inferred from events of another allocator than PyTorch's is no real limit
             tiers = _NO_LIMIT
         try:
             (result,) = replay(
@@ -193,7 +193,7 @@ def search_settings(search: Search, base: ReplayResult) -> list[Trial]:
     def confs(extra: str) -> str:
         return conf_text(own | conf_keys(extra))
 
-    # Each setting is added to the recorded ones, and tried in place of them.
+    # Try each setting together with the recorded ones, and also without them.
     alone = dict.fromkeys(
         [*(confs(one) for one in SETTINGS), *(["", *SETTINGS] if own else [])], None
     )

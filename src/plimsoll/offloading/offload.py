@@ -141,7 +141,7 @@ class offload(contextlib.ContextDecorator):  # noqa: N801
 
 
 def unpack(packed: Any) -> Any:
-    """Returns the tensor of a packed one, brought back to the card if it left."""
+    """Returns the tensor that autograd saved; brings it back to the card if it has left."""
     if isinstance(packed, Handle):
         return packed.saved.owner.unpack(packed)
     return packed

@@ -26,7 +26,7 @@ class PinnedBuffer:
 
     Attributes:
         bytes: The memory as a tensor of bytes.
-        busy: The event after which the buffer is unused, or None.
+        busy: The event after which no copy uses the buffer; None if no copy does.
         size: The size in bytes.
     """
 
@@ -39,7 +39,7 @@ class PinnedBuffer:
 
 
 def rounded(size: int) -> int:
-    """Rounds a size up to one of eight between powers of two, so that similar requests share."""
+    """Rounds a size up to one of eight per power of two, so that similar sizes share buffers."""
     step = max(1 << max(size - 1, 1).bit_length() - 1, MiB) // _STEPS
     return -(-size // step) * step
 

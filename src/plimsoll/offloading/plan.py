@@ -1,11 +1,12 @@
 """Plans which saved storages must leave the card, from earlier steps. Independent of PyTorch.
 
 A step is a sequence of events: a storage is saved (forward), a storage is used (backward). Between
-two events the program also allocates memory besides the saved storages; plimsoll measures the peak
-of this memory, *the program's own*. While a step repeats an earlier one, event by event, the plan
-knows how much memory the program is about to allocate, which storages are used next, and how many
-bytes have to leave. Storages saved first are used last, so these leave. If a step differs from all
-earlier ones, the plan knows nothing until the step ends, and every storage that can leave leaves.
+two events the program also allocates memory besides the saved storages. It is called *the
+program's own memory*, and plimsoll measures its peak. While a step repeats an earlier one, event by
+event, the plan knows how much memory the program is about to allocate, which storages are used
+next, and how many bytes have to leave. Storages saved first are used last, so these leave. If a
+step differs from all earlier ones, the plan knows nothing until the step ends, and every storage
+that can leave leaves.
 """
 
 from __future__ import annotations

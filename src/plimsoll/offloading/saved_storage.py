@@ -82,7 +82,7 @@ class SavedStorage:
         self.is_discarded = False
 
     def has_values_of(self, tensor: Any) -> bool:
-        """Returns whether a tensor still has the values that were saved or are to be copied."""
+        """Returns whether this storage's saved values, or its copy, are those of a tensor."""
         if self.version != tensor._version:
             return False
         return self.copied is None or self.counted == counted_part(tensor)
@@ -127,7 +127,7 @@ class SavedStorage:
 
 
 class Handle:
-    """A saved tensor: a view of a storage."""
+    """Describes a saved tensor as a view of a storage."""
 
     __slots__ = ("dtype", "offset", "saved", "sequence", "shape", "strides")
 

@@ -8,7 +8,9 @@ import torch
 
 
 def counted_part(tensor: Any) -> tuple[int, int] | None:
-    """Returns the offset and size of what a tensor's version counts; None if it never changed.
+    """Returns offset and size of the part of a storage that shares a tensor's version counter.
+
+    Returns None if the tensor was never changed.
 
     Views share the version counter of their base. Each view by `unsafe_chunk` or `unsafe_split` has
     a counter of its own, so equal versions may mean different contents of the storage.

@@ -185,7 +185,7 @@ class StreamWriter:
 
 
 class _WholeWrites:
-    """A new file to which all data of a batch is written by one system call.
+    """A new file to which each batch is written at once, not in Arrow's small parts.
 
     So a killed process hardly ever leaves half a batch, and a forked child inherits no unwritten
     data.

@@ -36,7 +36,7 @@ _SEGMENT = 20 * MiB  # PyTorch's usual segment size: one segment more or less is
 _LEAST_PASSAGES = WORDS // 2
 _LEAST_KEEPING_STEPS, _LEAST_KEEPING_SHARE = 2, 0.5
 _OTHER_STEPS = 0.2  # relative difference in the number of allocations per step
-_FEW_HAVE = 0.05  # a passage is rare if at most about this share of the group's ranks has it
+_FEW_HAVE = 0.05  # a passage is rare if less than this share of the group's ranks has it
 _WITNESSES = 3
 
 
@@ -221,7 +221,7 @@ def _different(teams: Sequence[Sequence[RankSummary]]) -> Iterator[Outlier]:
                 found.setdefault(_rank(one), _out_of_order(one, passages[place], new[place]))
     everybody = sorted(_rank(one) for team in teams for one in team)
     odd = sorted(found)
-    if not (is_even(odd) or odd == [everybody[0], everybody[-1]]):  # a pipeline's stage
+    if not (is_even(odd) or odd == [everybody[0], everybody[-1]]):  # not a pipeline's stage
         yield from (found[rank] for rank in odd)
 
 
@@ -269,7 +269,7 @@ def _values(
     of: Callable[[RankSummary], int],
     spread: Callable[[NDArray[np.float64]], float] = deviation,
 ) -> Iterator[tuple[Sequence[RankSummary], NDArray[np.float64], float]]:
-    """Yields each group with its values, and the deviation that other groups make likely."""
+    """Yields each group, its values, and the deviation over all groups scaled to this group."""
     known = [team for team in teams if len(team) > 1]
     values = [np.array([value_of(one) for one in team], dtype=np.float64) for team in known]
     wholes = [middle(np.array([of(one) for one in team], dtype=np.float64)) for team in known]

@@ -247,7 +247,7 @@ class Reserved:
 
     @property
     def most_bytes(self) -> int | None:
-        """Returns the most reserved bytes; None if the history has no events of segments."""
+        """Returns the most reserved bytes; None if neither events nor segments show them."""
         if self._trace.segments:
             final = sum(segment.total_size for segment in self._trace.segments)
             return max(self._most) + final - self._now

@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 5
 
 
 class CardInUseError(InputError):
-    """Another process uses the card."""
+    """Raised if another process uses the card."""
 
 
 class Idle:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _HEADER = 4096  # bytes before the tensors: the first word, padded for alignment
 _ALIGNMENT = 512
-_MOST_SLOTS = 16  # for each worker
+_MOST_SLOTS = 16  # of each worker
 _FREE, _IN_USE = 0, 1
 
 _names = itertools.count()

@@ -84,7 +84,7 @@ class PrefetchLoader(Generic[Batch]):
         return len(self.loader)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name == "loader":  # while `copy.copy` makes this object, before it has attributes
+        if name == "loader":  # `copy.copy` asks for it before it is set
             raise AttributeError(name)
         return getattr(self.loader, name)
 
@@ -152,7 +152,7 @@ def _on_the_host(loader: Iterable[Batch], times: _Times) -> Iterator[Batch]:
 
 
 class _Ahead(Generic[Batch]):
-    """One loop over the batches."""
+    """One loop over the batches of a loader; copies them ahead."""
 
     def __init__(self, batches: Iterator[Batch], device: Any, depth: int, times: _Times) -> None:
         self._batches = batches

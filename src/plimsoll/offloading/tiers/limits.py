@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SpillWarning(UserWarning):
-    """Dedicated memory was used up, and the program continued in shared memory.
+    """Warns that dedicated memory is used up and the program continues in shared memory.
 
     See `set_tiers`, and docs/tiers.md.
     """
@@ -172,7 +172,7 @@ def _set_policy(engine: Engine, policy: SpillPolicyName) -> None:
 
 
 def warn_of_spills(engine: Engine) -> None:
-    """Makes plimsoll warn when a GPU's first request gets shared memory.
+    """Makes plimsoll warn when a request on this GPU gets shared memory for the first time.
 
     Raises:
         ValueError: If the engine cannot spill.

@@ -46,7 +46,7 @@ class RegionUse:
 
 @dataclass(frozen=True)
 class _How:
-    """How a region was paused."""
+    """The options with which a region was paused."""
 
     backup: Backup = "host"
     directory: str | PathLike[str] | None = None

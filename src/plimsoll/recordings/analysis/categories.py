@@ -188,7 +188,8 @@ class _Rules:
 
     def _name_inputs(self) -> None:
         self._name("inputs", self._passes & self._has_role("input"))
-        # A program makes its inputs between another part of a step and the first call of a module.
+        # Inputs are made outside modules: after the last request of another kind, such as one of
+        # the optimizer, and before the next call of a module.
         start, forward = self._blocks.start, self._is[Place.FORWARD]
         if not forward.any():
             return
@@ -241,7 +242,8 @@ class _Rules:
             if len(steps) >= _LEAST_STEPS and (np.diff(largest) > 0).mean() >= _MOSTLY:
                 growing.append(stack)
         grows = np.isin(self._blocks.stack, growing)
-        copied = grows[order][np.searchsorted(start[order], end) - 1]  # the next copy
+        # A block was copied if the last request before its free is one of a growing line.
+        copied = grows[order][np.searchsorted(start[order], end) - 1]
         cached = (stays & self._evidence.names_cache) | (handed_on & (grows | copied))
         if not len(self._backward_starts):
             lasts = dies - born >= _LEAST_STEPS

@@ -26,7 +26,7 @@ CATEGORIES = (
 NUMBER = {name: number for number, name in enumerate(CATEGORIES)}
 
 WORKSPACE_SIZES = (1 << 20, 8_519_680, 32 << 20)
-"""Sizes of the workspaces that PyTorch keeps for cuBLAS and cuBLASLt; card and version decide."""
+"""Sizes of PyTorch's cuBLAS and cuBLASLt workspaces; the card and PyTorch's version decide."""
 
 _TITLES = {
     "kv_cache": "KV cache",

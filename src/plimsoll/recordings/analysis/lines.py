@@ -64,7 +64,7 @@ _MOST_FILES = 1 << 14
 
 
 def is_program(frame: Frame) -> bool:
-    """Tells whether a frame has a line, in code of the user or a library but PyTorch or Python."""
+    """Returns whether a frame has a line outside PyTorch, Python and plimsoll."""
     filename, line, _ = frame
     return line > 0 and _owner(filename) is not None
 

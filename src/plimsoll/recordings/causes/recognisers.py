@@ -83,6 +83,6 @@ def _rank(cause: Cause, *, mostly_free: bool) -> tuple[bool, bool, bool, bool, i
         cause.on_host,
         of_allocator != mostly_free,
         not cause.growth_bytes,
-        cause.name != "data_parallel",  # uneven cards are what the user sees first
+        cause.name != "data_parallel",  # the user first asks why the cards differ
         -cause.bytes,
     )
