@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What PyTorch knew about the block at an address while the program ran.
+    """The use of the block at an address, as PyTorch knew it while the program ran.
 
     Attributes:
         event: The number of events of the device before the label, which is about the block that is

@@ -30,7 +30,7 @@ class Origin:
     Attributes:
         phase: The requesting pass, one of `PHASES`; "forward" outside the backward pass.
         keeps_graph: Whether autograd was recording operations.
-        role: What the operation uses the memory for, one of `ROLES`; None if unknown, as on a real
+        role: The operation's purpose for the memory, one of `ROLES`; None if unknown, as on a real
             GPU. An `input` is data from the host.
     """
 

@@ -126,7 +126,7 @@ class Recording:
         settings: `allocator_settings` of the snapshot; empty if it has none. A recording by
             plimsoll also has the "allocator", the "torch_version" and the "process".
         marks: Named moments, in order; PyTorch's snapshots have none.
-        labels: What PyTorch knew about addresses, in order; only plimsoll records labels.
+        labels: The labels of addresses, in order; only plimsoll records labels.
         dropped: The number of events lost because the writer was too slow.
         is_whole: Whether the recording was ended properly. False for a streaming trace that is
             truncated or damaged, or whose program was killed or still runs.

@@ -8,7 +8,7 @@ missing:
     frames   [[file, line, function], ...]: new frames, numbered from 0
     stacks   {number: [frame, ...]}: new call stacks, innermost frame first
     marks    [[row, time, name], ...]: named moments, after `row` rows of the batch
-    labels   {category: [[row, device, address], ...]}: what PyTorch knew about addresses
+    labels   {category: [[row, device, address], ...]}: labels of addresses
     start    {device: [segment, ...]}: the segments before the first event
     end      {device: [segment, ...]}: the segments after the last event
     dropped  the number of events lost so far

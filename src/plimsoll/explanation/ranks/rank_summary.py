@@ -82,7 +82,7 @@ class RankSummary:
 
 
 def summarize(path: Path, *, memory: int | str | None = None) -> RankSummary:
-    """Reads one recording and returns the figures for comparing it with others.
+    """Reads one recording and returns the figures that a comparison of ranks needs.
 
     A trace is read one stretch at a time, so its length does not change the memory needed. A
     snapshot of PyTorch is held in memory as a whole.
